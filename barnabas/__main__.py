@@ -1,4 +1,6 @@
-"""`python -m barnabas` runs the command `barnabas` if the scripts of Python are not on the path."""
+"""Runs the command `barnabas` as `python -m barnabas`, for systems where Python's scripts are not
+on the path.
+"""
 
 import sys
 

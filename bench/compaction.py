@@ -3,10 +3,10 @@
     python bench/compaction.py [MEGABYTES]
     python bench/compaction.py --beside MEGABYTES
 
-The first figure is the MB of log cleaned in a second, by size of record and codec, where each key
-occurs five times. The second is the latency of fetches from a broker while its cleaner process
-works, compared with the latency when the broker is idle, and the number of rounds of its loop that
-lasted 5 ms or longer. --beside: only the second figure, with a log of that size.
+The first figure is how many MB of log are cleaned in a second, by record size and codec. Each key
+occurs five times. The second figure is the latency of fetches from a broker while its cleaner
+process works, compared with an idle broker, and the number of rounds of the broker's event loop
+that lasted 5 ms or longer. --beside measures only the second figure, with a log of MEGABYTES.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TIMES_A_KEY = 5
 
 
 def filled(folder: str, megabytes: int, value_bytes: int, codec: int) -> tuple[LogManager, Log]:
-    """A log with that many megabytes before compression, in batches of 16 KB."""
+    """A log of `megabytes` MB (before compression), in batches of 16 KB."""
     manager = LogManager(OsDisk(), folder, config=LogManagerConfig(), now_ms=NOW_MS)
     manager.load(lambda topic: CONFIG, NOW_MS)
     log = manager.create("t", 0, uuid.uuid4(), CONFIG, NOW_MS)
@@ -98,8 +98,8 @@ def measure(megabytes: int) -> None:
 
 
 def fetch_latency(megabytes: int) -> None:
-    """Measure fetches of 64 KB from another topic, one after the other: from an idle broker, and
-    during a cleaning.
+    """Measure the latency of fetches of 64 KB from another topic, one after the other, first while
+    the broker is idle and then during a cleaning.
     """
     settings = {
         "log.cleaner.backoff.ms": "100",
@@ -177,8 +177,8 @@ def _latencies(sock: socket.socket, is_over: Callable[[], bool], most_s: float) 
 
 
 def _stalls(broker: LocalBroker) -> Counter[float]:
-    """The number of the loop's rounds by duration; the keys are the histogram's upper bounds in
-    s.
+    """How many rounds of the event loop lasted how long. The keys are the upper bounds of the
+    histogram's buckets, in seconds.
     """
     match = re.search(r"metrics on (http://\S+)", "".join(broker.output))
     assert match is not None

@@ -31,7 +31,7 @@ def consume(broker: LocalBroker, topic: str, partitions: int, count: int) -> Non
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Measure one read of records of 930 B in batches of 1 MB from 4 partitions, after a
+    """Measure one read of records of 930 B from 4 partitions, in batches of 1 MB, after a
     warm-up.
     """
     count, size = int(3_000_000 * scale), 930

@@ -1,9 +1,9 @@
 """The broker's cost of a large group of the consumer protocol (KIP-848).
 
-1,000 members join a topic of 1,000 partitions, one after the other; then each member sends
-heartbeats without changes, first singly, then many at a time; then one more member joins. Each
-figure is the broker's CPU for one request, including reading its frame and writing its answer; for
-single requests it also includes the wake-up. Apache Kafka was not measured here.
+1,000 members join a topic of 1,000 partitions, one after the other. Then each member sends
+heartbeats without changes, first singly, then many at a time. Then one more member joins. Each
+figure is the broker's CPU for one request, which includes reading its frame and writing its
+response. For single requests it also includes the wake-up. Apache Kafka was not measured here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEMBERS = 1000
 AT_ONCE = 50
 API, VERSION = 68, 1
 GROUP, TOPIC = "large", "partitions-of-the-large-group"
-# each join causes an assignment, and no session ends during the joins
+# With these settings each join causes an assignment, and no session ends during the joins.
 SETTINGS = {
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.session.timeout.ms": "600000",
@@ -46,7 +46,7 @@ class Connection:
         return self._answer()
 
     def heartbeats(self, epochs: Mapping[str, int]) -> None:
-        """Send one heartbeat for each member, all before the first answer is read."""
+        """Send one heartbeat for each member, all before the first response is read."""
         self._socket.sendall(b"".join(_frame(*member) for member in epochs.items()))
         for _ in epochs:
             self._answer()
@@ -113,7 +113,9 @@ def run(scale: float = 1.0) -> list[Row]:
 
 
 def _settle(connection: Connection, names: list[str]) -> dict[str, int]:
-    """Send heartbeats of all members until no assignment changes."""
+    """Send heartbeats of all members until no assignment changes. Gives: the epoch of each
+    member.
+    """
     epochs = dict.fromkeys(names, 0)
     first = True
     while True:

@@ -4,11 +4,12 @@ the paper on Kafka's exactly-once.
 One confluent-kafka process reads 100 B records, changes them and writes them to N partitions. At
 each interval, in the mode at-least-once it flushes and then commits its offsets; in the mode
 exactly-once it commits one transaction with both. A reader (read_committed) reads at the same time.
-Each turn has a new broker, on which both modes are measured one after the other, first the
-throughput of both, then the latency; the next turn begins with the other mode.
 
-    throughput   the input is filled before; the process works for 4 s (at least one interval)
-                 and the commit that ends them
+Each turn has a new broker. Both modes are measured on it one after the other, first the throughput
+of both, then the latency of both. The next turn begins with the other mode.
+
+    throughput   the input is written in advance; the process works for 4 s (at least one
+                 interval) and until its next commit
     latency      records arrive at a steady rate; the time from a record's creation (before it is
                  written to the input) until the reader has it
 
@@ -42,7 +43,8 @@ AT_LEAST_ONCE, EXACTLY_ONCE = "at least once", "exactly once"
 MODES = (AT_LEAST_ONCE, EXACTLY_ONCE)
 INPUT_PARTITIONS = 4
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
-MOST_RECORDS_A_SECOND = 500_000  # the prepared input must not run out
+# the number of prepared input records per second, so high that the input does not run out
+MOST_RECORDS_A_SECOND = 500_000
 BEGIN_TABLE, END_TABLE = "<!-- measured by bench/eos.py -->", "<!-- end -->"
 
 
@@ -59,8 +61,8 @@ POINTS = tuple(Point(partitions, 100) for partitions in (1, 10, 100, 1000)) + tu
 QUICK_POINTS = (Point(1, 100), Point(10, 100))
 
 # Records/s of Apache Kafka 3.9 (KRaft, one node, Java 17) in the modes at-least-once and
-# exactly-once, measured once on a machine with 2 cores. Its latencies are left out, since they were
-# measured from the process's read on, not from a record's creation.
+# exactly-once, measured once on a machine with 2 cores. Its latencies are left out, since they
+# began when the process read a record, not when the record was created.
 KAFKA = {
     Point(1, 100): (124_000, 122_000),
     Point(10, 100): (119_000, 119_000),
@@ -80,10 +82,10 @@ class Effort:
     rate: int = 10_000
     consumer: tuple[
         tuple[str, str], ...
-    ] = ()  # consumer settings of the process that differ from the client's defaults
+    ] = ()  # the process's consumer settings that differ from the client's defaults
 
     def seconds_of(self, point: Point) -> float:
-        """The duration of a measurement: at least one whole interval."""
+        """The duration of a measurement, which is at least one whole interval."""
         return max(self.seconds, point.interval_ms / 1000)
 
 
@@ -107,11 +109,11 @@ class Turn:
 
 @dataclass(frozen=True)
 class Summary:
-    """The medians of one point's turns, by mode; overheads are fractions (0.06 is 6 %), and
-    negative if exactly-once was faster.
+    """The medians over the turns of one point, by mode.
 
-    overhead: the median of the turns' overheads. It compares the two modes of the same turn, which
-    run at about the same time, since the speed of the machine changes between turns.
+    Overheads are fractions (0.06 is 6 %), and negative if exactly-once was faster. overhead: the
+    median of the turns' overheads. Each compares the two modes in one turn, which run at about the
+    same time, since the speed of the machine changes between turns.
     """
 
     point: Point
@@ -142,9 +144,9 @@ class Client:
         )
 
     def answer(self) -> Any:
-        """The client's next line.
+        """The next line that the client prints.
 
-        Raises: RuntimeError if it ended without one; its standard error has the reason.
+        Raises: RuntimeError if the client ended without a line. Its standard error has the reason.
         """
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -153,7 +155,7 @@ class Client:
         return line.strip() if line.startswith("ready") else json.loads(line)
 
     def go(self) -> None:
-        """Let the client continue."""
+        """Send the line for which the client waits."""
         assert self._process.stdin is not None
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
@@ -172,7 +174,7 @@ class Client:
 
 @contextmanager
 def clients() -> Iterator[list[Client]]:
-    """A list whose clients are stopped at the end of the body."""
+    """A list of clients, which are stopped at the end of the block."""
     started: list[Client] = []
     try:
         yield started
@@ -184,7 +186,7 @@ def clients() -> Iterator[list[Client]]:
 def measure_throughput(
     broker: LocalBroker, point: Point, mode: str, effort: Effort, *, name: str
 ) -> dict[str, Any]:
-    """Let the process work as fast as possible, concurrently with a reader."""
+    """Let the process work as fast as possible while a reader reads its output."""
     servers = broker.bootstrap_servers
     create_topic(broker, name, point.partitions)
     work = {
@@ -209,7 +211,7 @@ def measure_throughput(
         started.append(process)
         for client in (process, reader):
             client.answer()
-        os.sync()  # this turn then does not have to flush the dirty pages of earlier turns
+        os.sync()  # flushes the dirty pages of earlier turns, so that they do not slow this one
         process.go()
         result: dict[str, Any] = process.answer()
         process.end(patiently=True)
@@ -217,7 +219,7 @@ def measure_throughput(
 
 
 def records_a_batch(data_dir: str, topic: str) -> float:
-    """The average number of records in a batch of the producer, without markers."""
+    """The average number of records in a batch that the producer wrote. Markers do not count."""
     batches = records = 0
     for path in Path(data_dir).glob(f"{topic}-*/*.log"):
         for _, header in batches_in(path.read_bytes()):
@@ -230,7 +232,9 @@ def records_a_batch(data_dir: str, topic: str) -> float:
 def measure_latency(
     broker: LocalBroker, point: Point, mode: str, effort: Effort, *, name: str
 ) -> dict[str, Any]:
-    """Produce records at a steady rate; for a long interval, only during the first one."""
+    """Measure the latency of records that are produced at a steady rate. If the interval is long,
+    they are produced only during the first one.
+    """
     servers = broker.bootstrap_servers
     create_topic(broker, f"{name}-in", INPUT_PARTITIONS)
     create_topic(broker, name, point.partitions)
@@ -279,7 +283,9 @@ def measure_latency(
 
 
 def measure(point: Point, effort: Effort, number: int, settings: dict[str, str]) -> list[Turn]:
-    """Measure both modes on a new broker. Which mode is first alternates between turns."""
+    """Measure both modes on a new broker. The mode that is measured first alternates between
+    turns.
+    """
     order = MODES if number % 2 == 0 else MODES[::-1]
     with LocalBroker(in_memory=False, settings=SETTINGS | settings) as broker:
         create_topic(broker, "input", INPUT_PARTITIONS)
@@ -467,7 +473,9 @@ def plot(summaries: list[Summary], axis: str, path: Path) -> None:
 
 
 def publish(turns: list[Turn], folder: Path) -> None:
-    """Write plots, raw figures, and the table between the two marks in EXACTLY_ONCE_COST.md."""
+    """Write the plots and the raw figures, and replace the table between its marks in
+    EXACTLY_ONCE_COST.md.
+    """
     summaries = summarised(turns)
     for axis, name, fixed in (
         ("partitions", "eos_partitions", "interval_ms"),
@@ -483,8 +491,9 @@ def publish(turns: list[Turn], folder: Path) -> None:
 
 
 def with_table(text: str, new: str) -> str:
-    """The document with the table between its marks replaced. Raises: ValueError if the document
-    lacks the marks.
+    """The document with a new table between the marks.
+
+    Raises: ValueError if the document does not have the marks.
     """
     before, begin, rest = text.partition(BEGIN_TABLE)
     _, end, after = rest.partition(END_TABLE)
@@ -511,7 +520,8 @@ def read_json(path: Path) -> list[Turn]:
 def run(
     points: Iterable[Point], effort: Effort, settings: dict[str, str], kept: Path | None
 ) -> list[Turn]:
-    """Measure every point once, then every point again, so that noise spreads over all points.
+    """Measure all points in each turn, one turn after the other, so that noise spreads over all
+    points.
 
     After each measurement the results so far are written to the file `kept`.
     """

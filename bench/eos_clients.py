@@ -2,12 +2,12 @@
 
 `python -m bench.eos_clients ROLE JSON`: the JSON object has the role's arguments. Each client
 prints `ready` when it has its partitions and has done its work once (so that no cold start is
-measured), then waits for a line on standard input before it continues, and prints one JSON object
-at its end.
+measured). Then it waits for a line on standard input before it continues, and prints one JSON
+object at its end.
 
-A record is 100 bytes: the nanoseconds of its creation (8 bytes, the clock that all processes of the
-machine share; 0: not to be measured), then letters. The process copies the first 8 bytes, so that
-the last reader can compute the age of a record.
+A record is 100 bytes. The first 8 bytes are its creation time in nanoseconds, by a clock that all
+processes of the machine share, or 0 if the record is not to be measured. The rest are letters. The
+process copies the first 8 bytes, so that the last reader can compute the age of a record.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from bench.common import cpu_seconds
 RECORD_BYTES = 100
 CREATED = struct.Struct(">q")
 PAYLOAD = b"abcdefghij" * (RECORD_BYTES // 10)
-# records requested at a time: about 4 ms of work, little enough for an interval of 10 ms
+# The maximum number of records in one read. They take about 4 ms of work, which is short enough for
+# an interval of 10 ms.
 BATCH = 500
 FEED_TICK_S = 0.002
 
 
 def record_created_at(nanoseconds: int) -> bytes:
-    """A record of RECORD_BYTES with that creation time."""
+    """A record of RECORD_BYTES with this creation time."""
     return CREATED.pack(nanoseconds) + PAYLOAD[CREATED.size :]
 
 
 def transformed(value: bytes) -> bytes:
-    """The output record for an input record: the same time, other letters."""
+    """The output record for an input record, with the same creation time and other letters."""
     return value[: CREATED.size] + value[CREATED.size :].upper()
 
 
@@ -52,14 +53,14 @@ def wait_for_go() -> None:
 
 
 def percentile(ordered: list[float], part: float) -> float:
-    """The smallest value that is not below `part` of all: nearest rank. `ordered` is sorted and not
-    empty.
+    """The smallest value that is at or above the fraction `part` of all values (nearest rank).
+    `ordered` is sorted and not empty.
     """
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
 
 
 def produce(producer: Any, topic: str, value: bytes, partition: int) -> None:
-    """Put a record into the client's queue; if it is full, wait for space."""
+    """Put a record into the client's queue. If the queue is full, wait for space."""
     while True:
         try:
             producer.produce(topic, value, partition=partition)
@@ -85,7 +86,9 @@ def fill(servers: str, topic: str, partitions: int, count: int) -> None:
 
 
 def feed(servers: str, topic: str, partitions: int, rate: int, count: int, first: int) -> None:
-    """Write `first` records that are not measured, wait, then `count` records at a steady rate."""
+    """Write `first` records that are not measured, and wait for a line. Then write `count` records
+    at a steady rate.
+    """
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 1})
@@ -127,7 +130,7 @@ class AtLeastOnce:
         self.parts_s: dict[str, list[float]] = {"flush": [], "offsets": []}
 
     def begin(self) -> None:
-        """Do nothing: there is no transaction."""
+        """Do nothing, since this mode has no transactions."""
 
     def commit(self) -> None:
         """Flush the produced records, then commit the offsets."""
@@ -175,8 +178,8 @@ def _must_arrive(error: Any, _message: Any) -> None:
 
 
 class Process:
-    """Reads, transforms, writes; commits when the oldest record that is not committed has waited
-    for the interval.
+    """Reads, transforms and writes records. It commits when the interval has passed since it read
+    the oldest record that is not committed.
     """
 
     def __init__(
@@ -224,7 +227,10 @@ class Process:
             parts.clear()
 
     def run(self) -> tuple[int, int]:
-        """Work until the end. Gives: the numbers of records and of commits."""
+        """Process records until the end.
+
+        Gives: the numbers of records and of commits.
+        """
         count = commits = 0
         due: float | None = None
         self.way.begin()
@@ -270,8 +276,8 @@ class Process:
         return len(messages)
 
     def close(self) -> None:
-        """Close the clients. An empty transaction need not be ended: no part of it has reached the
-        broker.
+        """Close the clients. An empty transaction need not be ended, since it has sent nothing to
+        the broker.
         """
         self._consumer.close()
 
@@ -288,7 +294,7 @@ def process(
     broker_pid: int,
     consumer: dict[str, str],
 ) -> None:
-    """Process an input that is already filled, for that time and until the next commit."""
+    """Process an input that is already filled, for the given time and until the next commit."""
     ends_at = math.inf
     work = Process(
         servers,
@@ -359,8 +365,8 @@ def process_until_line(
 
 
 def read(servers: str, topic: str, partitions: int, count: int, timeout_s: float) -> None:
-    """Read committed records until `count` of them have a creation time. Prints their ages at the
-    time of reading.
+    """Read committed records until `count` of them have a creation time. Print the age of each of
+    these when it was read.
     """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
@@ -407,7 +413,7 @@ def read(servers: str, topic: str, partitions: int, count: int, timeout_s: float
 
 
 def read_along(servers: str, topic: str, partitions: int) -> None:
-    """Read committed records and drop them, until the process is stopped."""
+    """Read committed records and discard them, until the process is stopped."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer(

@@ -2,11 +2,11 @@
 
     python -m bench.many_partitions [--partitions N] [--rounds N]
 
-No sockets are used: frames go into `Broker.on_frame` and an outbox comes out, so only the core is
-measured. The frames are those of librdkafka (each Produce has one partition, each Fetch names all
-partitions) and of Apache Kafka's own client (a Produce has many partitions, a Fetch in a session
-names only the changed ones). A batch has five records of 100 bytes. Figures are CPU seconds of the
-thread, the best of several rounds.
+No sockets are used. The benchmark passes frames to `Broker.on_frame` and takes responses from the
+outbox, so only the core is measured. The frames are those of librdkafka (each Produce has one
+partition, each Fetch names all partitions) and of Apache Kafka's own client (a Produce has many
+partitions, a Fetch in a session names only the changed ones). A batch has five records of 100
+bytes. Figures are CPU seconds of the thread, the best of several rounds.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ FETCH_IDLE = "Fetch of all, nothing is new: it waits"
 SESSION_FETCH = "Fetch in a session, each has a batch"
 SESSION_IDLE = "Fetch in a session, nothing is new: it waits"
 
-# Microseconds per partition on a machine with 2 cores, before the fast paths for answers, lengths
-# of records and positions of readers existed.
+# Microseconds per partition on a machine with 2 cores, measured before responses, record lengths
+# and reader positions had fast paths.
 BEFORE: dict[str, float] = {
     PRODUCE_ONE: 54.8,
     PRODUCE_MANY: 30.9,
@@ -118,12 +118,13 @@ class Bench:
             TOPIC, partitions, {}, now_ms=NOW_MS
         ).topic_id
         for log in self.broker.topics.logs_of(TOPIC):
-            log.files.make()  # makes the files here, since no thread does it in this benchmark
+            # makes the files here, since no other thread does it in this benchmark
+            log.files.make()
         answer = self._answer_to(InitProducerIdResponse, init_producer_id(), 0, PRODUCER)
         self._transactional_producer_id = answer.producer_id
 
     def run(self, rounds: int) -> None:
-        """Do every kind of work, repeated that many times."""
+        """Do every kind of work `rounds` times."""
         gc.collect()
         gc.freeze()
         for _ in range(rounds):
@@ -228,7 +229,9 @@ class Bench:
         return sequence
 
     def _has_grown(self, count: int) -> None:
-        """Check that every partition has that many new records, so that no batch was refused."""
+        """Check that every partition has `count` new records, which shows that no batch was
+        refused.
+        """
         self._offset += count
         ends = {
             log.log_end_offset for log in self.broker.topics.partitions_of(TOPIC) if log is not None
@@ -236,7 +239,10 @@ class Bench:
         assert ends == {self._offset}, f"logs end at {ends} instead of {self._offset}"
 
     def _time(self, work: str, frames: list[memoryview], connection: int) -> list[Any]:
-        """Measure the time of the frames, per partition. Gives: the bytes to send."""
+        """Measure the time that the broker takes for some frames, per partition.
+
+        Gives: the bytes to send.
+        """
         broker = self.broker
         began = time.thread_time()
         for frame in frames:
@@ -300,7 +306,7 @@ def produce(
 def fetch(
     topic_id: uuid.UUID, partitions: int, offset: int, session: tuple[int, int], max_wait_ms: int
 ) -> FetchRequest:
-    """A read_committed Fetch from that offset of the first `partitions` partitions."""
+    """A read_committed Fetch of the first `partitions` partitions, from `offset`."""
     rows = [
         FetchPartition(index, fetch_offset=offset, partition_max_bytes=1 << 20)
         for index in range(partitions)

@@ -1,8 +1,9 @@
 """The memory of a broker by the number of its topics, groups and so on (`python -m bench.memory`).
 
 BYTES is the formula of docs/SCALE.md. Each kind is first measured separately, as the slope between
-two sizes, each in its own process; then all kinds together in one broker, compared with the sum. No
-sockets are used: the kernel's memory of a connection does not belong to the process.
+two sizes, each in its own process. Then all kinds are measured together in one broker, and compared
+with the sum. No sockets are used, since the kernel's memory of a connection is not part of the
+process.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ TOGETHER = {  # each waiting poll has its own connection
 
 
 def filled_kb(kinds: dict[str, int]) -> int:
-    """The growth of a broker in KB when it is filled; runs in a separate process."""
+    """The growth of a broker's memory in KB when it is filled. This runs in a separate process."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:

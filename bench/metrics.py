@@ -1,4 +1,4 @@
-"""The cost of metrics: of having them enabled, and of scrapes of ten thousand partitions.
+"""The cost of enabled metrics, and of scrapes of ten thousand partitions.
 
 Brokers with and without metrics run at the same time and take turns, so that other load slows both.
 """
@@ -49,7 +49,7 @@ def _small_requests(count: int) -> Row:
                 before_us = _cpu_us(brokers[name].pid)
                 one_by_one(brokers[name], "bench", count)
                 spent[name].append((_cpu_us(brokers[name].pid) - before_us) / count)
-    # other load can only add to the cost of a turn, so the lower half is averaged
+    # Only the lower half of the turns is averaged, since other load can only add to a turn's cost.
     off, on = (statistics.mean(sorted(spent[name])[: TURNS // 2]) for name in ("off", "on"))
     return Row(
         "requests of one 100 B record, metrics on against off",
@@ -61,7 +61,9 @@ def _small_requests(count: int) -> Row:
 
 
 def _cpu_us(pid: int) -> float:
-    """CPU time of the process so far in us, more precise than the ticks of /proc/PID/stat."""
+    """The CPU time of the process so far in us. It is more precise than the ticks of
+    /proc/PID/stat.
+    """
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1000
 
@@ -104,7 +106,7 @@ def _url_of(broker: LocalBroker) -> str:
 
 
 def _longest_wait_ms(broker: LocalBroker, work: Callable[[], object]) -> float:
-    """The longest answer time of ApiVersions, which is sent repeatedly while `work` runs."""
+    """The longest response time of ApiVersions, which is sent repeatedly while `work` runs."""
     frame = encode_request(ApiVersionsRequest(), 3, 1, "bench")
     thread = threading.Thread(target=work)
     longest_s = 0.0

@@ -1,14 +1,15 @@
 """The cost of a large amount of one thing (`python -m bench.much [--scale X] [CASE …]`)
 
-No sockets are used, as in scale.py. `offsets`: a start after a kill with a million committed
-offsets in 20,000 groups. `behind`: a reader that is ten million records behind the log's end,
-compared with one that reads the same amount at the end; both get whole megabytes, which are never
-in Python's memory. `partitions`: a start after a kill with 20,000 partitions with records, or with
-as many as the limit of open files allows. `bytes`: a partition of 100 GB in 1,000 segments,
+No sockets are used, as in scale.py. `offsets` is a start after a kill with a million committed
+offsets in 20,000 groups. `behind` is a reader that is ten million records behind the log's end,
+compared with a reader of the same amount at the end; both get whole megabytes, which are never in
+Python's memory. `partitions` is a start after a kill with 20,000 partitions with records, or with
+as many as the limit of open files allows. `bytes` is a partition of 100 GB in 1,000 segments,
 compared with one of 1 GB; only the first and last bytes of each batch are stored on the disk.
-`transactions`: a start after a kill and 200,000 transactions of eight transactional ids, whose
-records are compacted early, in turns with a broker that compacts them only when their segments are
-full.
+
+`transactions` is a start after a kill and 200,000 transactions of eight transactional ids, whose
+records are compacted early. It alternates with a broker that compacts such records only when their
+segments are full.
 """
 
 from __future__ import annotations
@@ -50,23 +51,25 @@ RECORDS, BATCH, STEP = 10_000_000, 1000, 10
 ROUNDS, FETCHES = 5, 200
 PARTITIONS, OTHER_FILES = 20_000, 100
 SEGMENTS, BATCHES_A_SEGMENT = 1000, 100
-SPARSE_BATCH, ENDS = 1_000_000, 128  # bytes of a batch's record, and how many of them are written
+# the size of a batch's record, and how many bytes of the batch are written at either end
+SPARSE_BATCH, ENDS = 1_000_000, 128
 TRANSACTIONS, PRODUCERS, STARTS = 200_000, 8, 3
-# the transactions of each id in that time, if all eight together run 130 per second
+# The number of transactions of each id in a quarter of a minute, if all eight together commit 130
+# per second.
 A_QUARTER_OF_A_MINUTE = 250
 EARLY = "barnabas.internal.topics.dirty.bytes"
 SPARSE = {"log.segment.bytes": str(1 << 30), "message.max.bytes": str(2 << 20)}
 
 
 def offsets(directory: str, scale: float) -> None:
-    """Commit offsets, simulate a kill, and start."""
+    """Commit offsets, simulate a kill, and start the broker again."""
     count = int(GROUPS * scale) * OFFSETS_A_GROUP
     core = Core(directory)
     CASES["committed offsets"](core, count)
     # the next broker of this process may open the directory only without this lock
     lock = core.broker.logs._lock
     assert lock is not None
-    lock.release()  # as after a kill, no file is closed
+    lock.release()  # as after a kill: no file is closed
     gc.collect()
     gc.freeze()
     gc.disable()  # as the daemon does after its start
@@ -85,7 +88,7 @@ def offsets(directory: str, scale: float) -> None:
 
 
 def behind(directory: str, scale: float) -> None:
-    """Read the log in pieces of a megabyte: at its start, in the middle, and at its end."""
+    """Read one megabyte at a time: at the log's start, in the middle, and at its end."""
     core = Core(directory, {"log.segment.bytes": str(256 << 20)})
     batch = encode_batch([NewRecord(None, b"x" * 100, NOW_MS)] * BATCH)
     count = int(RECORDS * scale)
@@ -147,7 +150,9 @@ def partitions(directory: str, scale: float) -> None:
 
 
 def sparse_bytes(directory: str, scale: float) -> None:
-    """Do the same work at the end, in the middle and at the start of a small and a large log."""
+    """Measure the same requests at the end, in the middle and at the start of a small and a large
+    log.
+    """
     logging.disable(logging.WARNING)  # suppresses a warning about each missing index file
     cores = [
         _sparse(f"{directory}/{segments}", segments)
@@ -171,8 +176,8 @@ def sparse_bytes(directory: str, scale: float) -> None:
 
 
 def transactions(directory: str, scale: float) -> None:
-    """Commit the transactions in a child process that exits without closing files, with a
-    compaction every 15 s, then start a broker.
+    """Commit the transactions in a child process, with a compaction every 15 s. The process exits
+    without closing files. Then start a broker.
     """
     cases = {"compacted early": {}, "in full segments": {EARLY: str(1 << 60)}}
     paths = {name: f"{directory}/{number}" for number, name in enumerate(cases)}
@@ -210,7 +215,9 @@ def _commit_many(directory: str, settings: dict[str, str], count: int) -> None:
 
 
 def _do_what_it_asks(broker: Broker, now_ms: int) -> None:
-    """Do the flushes and compactions of the outbox, until it has none."""
+    """Do the flushes and compactions that the broker's outbox asks for, until it asks for no
+    more.
+    """
     outbox = broker.outbox
     while outbox.flushes or outbox.cleanings:
         for flush in (flushes := outbox.flushes[:]):
@@ -303,8 +310,9 @@ EACH: dict[str, Callable[[str, float], None]] = {
 
 
 def _in_a_process_of_its_own(work: Callable[[], None]) -> bool:
-    """Run a function in a child process, which exits without closing its files, as a kill does.
-    Gives: whether it succeeded.
+    """Run a function in a child process that exits without closing its files, as after a kill.
+
+    Gives: whether the function succeeded.
     """
     sys.stdout.flush()
     child = os.fork()

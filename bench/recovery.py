@@ -1,10 +1,10 @@
 """The time of a start after a kill: with a thousand partitions, 10 GB of segments and 200,000
 producers at full scale.
 
-A child process fills a data directory through the real broker (with logs, checkpoints and indexes
-as in ten minutes of work) and kills itself: nothing is closed, and each log has data since its last
-checkpoint. Then the daemon is started on this directory three times: after that kill, after a
-second kill, and after a clean stop.
+A child process fills a data directory through the real broker, with logs, checkpoints and indexes
+as after ten minutes of work. Then it kills itself, so that nothing is closed, and each log has data
+since its last checkpoint. The daemon is started on this directory three times: after that kill,
+after a second kill, and after a clean stop.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KEPT_MS = -1
 
 
 def fill(directory: str, scale: float) -> None:
-    """Write the directory as a killed broker leaves it, with no file closed."""
+    """Write the directory as a killed broker leaves it. No file is closed."""
     from barnabas.broker.rim.daemon.opening import open_broker
     from barnabas.broker.rim.system_ids import SystemIds
     from barnabas.broker.settings.config import BrokerConfig
@@ -74,8 +74,11 @@ def fill(directory: str, scale: float) -> None:
 
 
 def started(broker: LocalBroker) -> tuple[float, float, float, list[str]]:
-    """Start the broker. Gives: the wall and CPU seconds until the first answer, the memory in MB,
-    and the log lines about progress.
+    """Start the broker.
+
+    Gives: the wall and CPU seconds until the first response, the memory in MB, and the log lines
+    about
+           progress.
     """
     began = time.perf_counter()
     broker.start(timeout_s=600)
@@ -86,7 +89,7 @@ def started(broker: LocalBroker) -> tuple[float, float, float, list[str]]:
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Measure a start after a kill, a start after a second kill, and one after a clean stop."""
+    """Measure three starts: after a kill, after a second kill, and after a clean stop."""
     directory = tempfile.mkdtemp(prefix="barnabas-bench-", dir=os.environ.get("BENCH_DIR"))
     amount = (
         f"{int(PARTITIONS * scale)} partitions, {10 * scale:.1f} GB, "

@@ -2,10 +2,10 @@
 
     python -m bench.restarts [--partitions N] [--limit N]
 
-The real daemon runs under a limit of descriptors: its partitions are created and written to, and it
-is stopped and killed in turn. A second client repeats ApiVersions without pause: its longest wait
-shows whether the loop is blocked. Figures are the daemon's CPU time, wall time, memory, and maximum
-number of descriptors.
+The real daemon runs under a limit of descriptors. Its partitions are created and written to, and
+the daemon is stopped and killed by turns. A second client repeats ApiVersions without pause. Its
+longest wait shows whether the event loop is blocked. Figures are the daemon's CPU time, wall time,
+memory, and maximum number of descriptors.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ VALUE = b"x" * 100
 
 
 class Watcher:
-    """Watches a daemon during an operation: the number of its descriptors, and the longest wait for
-    an answer.
+    """Watches a daemon during an operation. It records the maximum number of descriptors, and the
+    longest wait for a response.
     """
 
     def __init__(self, broker: LocalBroker) -> None:
@@ -139,7 +139,7 @@ def started(what: str, broker: LocalBroker) -> None:
 
 
 def stopped(broker: LocalBroker) -> None:
-    """Stop the daemon cleanly, however long it takes, and print the cost."""
+    """Stop the daemon cleanly, and print the cost. There is no time limit."""
     process, most = broker.process, 0
     assert process is not None
     before_s, began = cpu_seconds(process.pid), time.perf_counter()
@@ -155,7 +155,7 @@ def stopped(broker: LocalBroker) -> None:
     code = process.wait()
     assert code == 0, f"the daemon ended with {code}:\n" + broker.log_tail(20)
     _print("a clean stop", cpu_s - before_s, time.perf_counter() - began, memory_mb, most)
-    broker.stop()  # the process has already ended: this only closes its pipes
+    broker.stop()  # The process has already ended, so this only closes its pipes.
 
 
 def create(broker: LocalBroker, topics: dict[str, int]) -> None:
@@ -168,7 +168,7 @@ def create(broker: LocalBroker, topics: dict[str, int]) -> None:
 
 
 def write(broker: LocalBroker, topics: dict[str, int]) -> None:
-    """Write one batch to each partition; the broker has to accept all of them."""
+    """Write one batch to each partition, and check that the broker accepts all of them."""
     client = Client(broker.port)
     batch = encode_batch([NewRecord(None, VALUE, time.time_ns() // 1_000_000)])
     for name, partitions in topics.items():

@@ -2,16 +2,16 @@
 
     python -m bench.scale [--scale X] [--publish DIRECTORY] [CASE …]
 
-No sockets are used: frames go into `Broker.on_frame` and an outbox comes out, so only the core is
-measured. Each case has brokers of several sizes. All do a fixed piece of work in turns: they
-produce and fetch records, one in each request, and run transactions of one partition. A figure is
-the CPU time of the thread, the best of several rounds, since other load can only add to it. The
-longest call is the longest time for which the loop would have been blocked.
+No sockets are used. The benchmark passes frames to `Broker.on_frame` and takes responses from the
+outbox, so only the core is measured. Each case has brokers of several sizes. All of them do the
+same work by turns: they produce and fetch records, one in each request, and run transactions of one
+partition. A figure is the CPU time of the thread, the best of several rounds, since other load can
+only add to it. The longest call is the longest time for which the loop would have been blocked.
 
 `make bench-watched` (tests/torture/scale.py) watches each call as the tests watch the event loop of
-the daemon. After the measurement it advances the clock of each broker by twenty minutes, with all
-work that becomes due: a call that uses more than 50 ms of CPU, or waits for the disk, is printed,
-and the exit code is 1.
+the daemon. After the measurement it advances the clock of each broker by twenty minutes, and does
+all work that becomes due. A call that uses more than 50 ms of CPU, or waits for the disk, is
+printed, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ WATCHED_MS = 1_200_000
 class Core:
     """A broker without sockets, with one topic. longest_ns: the longest call since its reset.
 
-    watched: a function that runs each call into the core; its arguments are the call's name and the
-    call.
+    watched: a function through which each call into the core is made. Its arguments are the call's
+    name and the call.
     """
 
     watched: Callable[[str, Callable[[], object]], object] = staticmethod(lambda _, call: call())
@@ -99,8 +99,9 @@ class Core:
         self.broker.on_connected(connection, "127.0.0.1", "127.0.0.1", 9092)
 
     def call(self, request: Message, version: int, connection: int = WORKER) -> int:
-        """Handle one request, including the work that is deferred until after its answer. Gives:
-        CPU time in ns.
+        """Handle one request, including the work that is deferred until after its response.
+
+        Gives: CPU time in ns.
         """
         frame = memoryview(encode_request(request, version, 1, "bench"))[4:]
         broker, took_ns = self.broker, 0
@@ -119,8 +120,8 @@ class Core:
         return took_ns
 
     def pass_time(self, for_ms: int) -> None:
-        """Advance the clock, and do all work that becomes due meanwhile, including that of the
-        rim's threads, but not compaction.
+        """Advance the clock, and do all work that becomes due, including the work of the rim's
+        threads but not compaction.
         """
         broker, now_ms = self.broker, NOW_MS
         while (deadline := broker.next_deadline_ms()) is not None and deadline <= NOW_MS + for_ms:
@@ -190,7 +191,9 @@ class Core:
         return took_ns
 
     def fetch(self, connection: int = WORKER, max_wait_ms: int = 0) -> int:
-        """Fetch the last record, or with a maximum wait, the record after it."""
+        """Fetch the last record. With a maximum wait, fetch the record after it, which does not
+        exist yet.
+        """
         offset = self.offset if max_wait_ms else self.offset - 1
         rows = [FetchPartition(0, -1, offset, -1, -1, 1 << 20)]
         request = FetchRequest(
@@ -200,7 +203,7 @@ class Core:
 
 
 class Work(NamedTuple):
-    """Microseconds of CPU for each part of the fixed piece of work."""
+    """Microseconds of CPU for each part of the measured work."""
 
     produce_us: float
     fetch_us: float
@@ -208,7 +211,7 @@ class Work(NamedTuple):
 
 
 def work(core: Core) -> Work:
-    """Do the fixed piece of work once."""
+    """Do the measured work once."""
     produced_ns = fetched_ns = transacted_ns = 0
     for _ in range(RECORDS):
         produced_ns += core.produce()
@@ -322,7 +325,9 @@ class Result:
 
 
 def measured(case: str, sizes: tuple[int, ...], *, watches: bool = False) -> list[Result]:
-    """Measure brokers of all sizes in turns; with `watches`, then advance their clocks."""
+    """Measure brokers of all sizes by turns. With `watches`, their clocks are advanced
+    afterwards.
+    """
     results, cores = [Result(case, size) for size in sizes], []
     with tempfile.TemporaryDirectory() as directory:
         for size in sizes:
@@ -348,7 +353,9 @@ def measured(case: str, sizes: tuple[int, ...], *, watches: bool = False) -> lis
 
 
 def table(results: list[Result]) -> str:
-    """A Markdown table; in brackets the difference from the smallest size of the case."""
+    """A Markdown table. The numbers in brackets are the differences from the smallest size of the
+    case.
+    """
     rows = [
         "| held | how many | Produce, us | Fetch, us | transaction, us | longest call, ms |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
@@ -382,16 +389,16 @@ def plot(results: list[Result], path: Path) -> None:
             axis.loglog(sizes, [result.best[part] for result in own], marker="o", label=case)
         axis.set_title(("Produce", "Fetch", "transaction")[part] + ", us of CPU")
         axis.set_xlabel("how many are held")
-        axis.set_ylim(10, 1000)  # shows growth rather than noise
+        axis.set_ylim(10, 1000)  # a fixed range, so that the plot shows growth rather than noise
     axes[0].legend(fontsize=8)
     figure.savefig(path)
     pyplot.close(figure)
 
 
 def main(faults: list[str] | None = None) -> int:
-    """Measure, print the table, and publish the plot if asked.
+    """Measure, print the table, and publish the plot if --publish is given.
 
-    Takes: faults, a list to which a watch adds faults; None if there is no watch.
+    Takes: faults, a list to which the watch adds faults; None to measure without a watch.
     Gives: 1 if the watch found faults.
     """
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)

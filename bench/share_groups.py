@@ -3,10 +3,10 @@
     python -m bench.share_groups [--records N]
 
 One member, then eight members, acquire and acknowledge a million records of 100 bytes. Then a fetch
-and its acknowledgement are measured with few and with many locked records, and in sessions of few
-and of many share partitions, of which one or all have records. No sockets are used: frames go into
-`Broker.on_frame` and an outbox comes out. Figures are CPU seconds of the thread; flushes are
-fsynced.
+and its acknowledgement are measured with few and with many locked records. They are also measured
+in sessions of few and of many share partitions, of which one or all have records. No sockets are
+used: the benchmark passes frames to `Broker.on_frame` and takes responses from the outbox. Figures
+are CPU seconds of the thread; flushes are fsynced.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ class _Ids:
 
 
 class Core:
-    """A broker with a topic and a share group that has read nothing. cpu_s: the CPU time of its
-    requests.
+    """A broker with a topic, and a share group that has read nothing yet.
+
+    cpu_s: the CPU time of the requests so far.
     """
 
     def __init__(self, directory: str, partitions: int) -> None:
@@ -100,7 +101,7 @@ class Core:
             self.ask(0, request, 9)
 
     def ask(self, connection: int, request: Message, version: int) -> Any:
-        """Handle a request. Gives: the pieces of its answer."""
+        """Handle a request. Gives: the parts of its response."""
         frame = memoryview(bytearray(encode_request(request, version, 1, "bench")))[4:]
         broker = self.broker
         begin = time.thread_time()
@@ -120,7 +121,7 @@ class Core:
 
 
 class Member:
-    """A member of the share group with a session of all partitions."""
+    """A member of the share group, whose share session has all partitions."""
 
     def __init__(self, core: Core, number: int) -> None:
         self.core, self.name, self.connection = core, f"m{number}", 10 + number
@@ -128,7 +129,7 @@ class Member:
         core.connect(self.connection)
 
     def fetch(self, most: int, mode: int = 0, partitions: int | None = None) -> list[Any]:
-        """The rows in the answer to a ShareFetch."""
+        """The partition rows in the response to a ShareFetch."""
         core, topics = self.core, []
         # only the first fetch names partitions; the session remembers them
         if self.epoch == 0:
@@ -150,7 +151,7 @@ class Member:
         return [row for topic in answer.responses for row in topic.partitions]
 
     def acknowledge(self, rows: list[Any], kind: int = ACCEPT) -> int:
-        """Acknowledge all acquired records of some rows. Gives: the number of records."""
+        """Acknowledge all acquired records in some partition rows. Gives: the number of records."""
         parts = [
             acknowledge.AcknowledgePartition(
                 row.partition_index,
@@ -185,7 +186,7 @@ def _consume(members: int, records: int) -> float:
 
 
 def _beside_locks(locked: int) -> float:
-    """CPU seconds for acquiring and acknowledging ten records, while that many other records are
+    """CPU seconds for acquiring and acknowledging ten records, while `locked` other records are
     locked in batches of ten.
     """
     partitions = max(1, locked // 5000)
@@ -203,8 +204,8 @@ def _beside_locks(locked: int) -> float:
 
 
 def _beside_partitions(partitions: int) -> float:
-    """CPU seconds for acquiring and acknowledging ten records in a session of that many share
-    partitions, one of which has records.
+    """CPU seconds for acquiring and acknowledging ten records in a session of `partitions` share
+    partitions, of which one has records.
     """
     with tempfile.TemporaryDirectory() as directory:
         core = Core(directory, partitions)
@@ -218,8 +219,8 @@ def _beside_partitions(partitions: int) -> float:
 
 
 def _among_partitions(partitions: int) -> float:
-    """CPU seconds for acquiring and acknowledging 500 records in a session of that many partitions,
-    all with the same number of records.
+    """CPU seconds for acquiring and acknowledging 500 records in a session of `partitions` share
+    partitions, which all have the same number of records.
     """
     with tempfile.TemporaryDirectory() as directory:
         core = Core(directory, partitions)
@@ -234,7 +235,7 @@ def _among_partitions(partitions: int) -> float:
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Measure all cases. A smaller scale has fewer records."""
+    """Measure all cases. A smaller scale uses fewer records."""
     records = max(10_000, int(1_000_000 * scale))
     figures = [
         (f"{records:,} x 100 B to {members} member(s) of a share group", _consume(members, records))

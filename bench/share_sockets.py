@@ -4,12 +4,13 @@
                                   [--beside HOST:PORT --pid PID]
 
 Members send bare requests: they acquire records of 100 bytes and acknowledge them with their next
-ShareFetch, as Kafka's clients do. There is one member, or eight on four partitions, each with one
-request in flight. A figure is the CPU time of the broker's process from the first fetch to the last
-acknowledgement, the median of the rounds. The daemon and the other broker work in turns, each round
-with a new topic and group; the first round is a warm-up and is not counted. The other broker
-listens on this machine without TLS and passwords, and its process is measured in the same way:
-Apache Kafka's figures in docs/SHARE_GROUPS.md were measured so.
+ShareFetch, as Kafka's clients do. There is one member, or there are eight on four partitions, each
+with one request in flight. A figure is the CPU time of the broker's process from the first fetch to
+the last acknowledgement, the median of the rounds. The daemon and the other broker work by turns,
+each round with a new topic and group. The first round is a warm-up and is not counted.
+
+The other broker listens on this machine without TLS and passwords, and its process is measured in
+the same way. Apache Kafka's figures in docs/SHARE_GROUPS.md are from such a measurement.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ PARTITIONS, RECORD_BYTES, RECORDS_IN_BATCH = 4, 100, 500
 MEMBERS = (1, 8)
 GROUP_RESOURCE, SET, ACCEPT = 32, 0, 1
 MAX_WAIT_MS, PATIENCE_S, HEARTBEAT_S = 500, 60, 3
-END_OFFSET_OF_HEADER = 5  # end of the header of a flexible response: correlation id and tags
+END_OFFSET_OF_HEADER = 5  # the size of the header of a flexible response: correlation id and tags
 
 Answer_co = TypeVar("Answer_co", bound=Message, covariant=True)
 
 
 class Response(Protocol[Answer_co]):
-    """A message class that can read an answer."""
+    """A message class that can read a response."""
 
     def read(self, data: bytes, at: int, version: int) -> tuple[Answer_co, int]: ...
 
@@ -68,14 +69,14 @@ class Cost(NamedTuple):
 
 
 class Wire(Client):
-    """A connection that decodes answers of flexible versions."""
+    """A connection that decodes responses of flexible versions."""
 
     def ask(self, request: Message, version: int, response: Response[Answer_co]) -> Answer_co:
         return response.read(self.call(request, version), END_OFFSET_OF_HEADER, version)[0]
 
 
 def until(attempt: Callable[[], bool]) -> None:
-    """Repeat an attempt until it succeeds: a new topic or coordinator takes a while."""
+    """Repeat an attempt until it succeeds, since a new topic or coordinator takes a while."""
     end_s = time.monotonic() + PATIENCE_S
     while not attempt():
         assert time.monotonic() < end_s, f"no success within {PATIENCE_S} s"
@@ -83,8 +84,8 @@ def until(attempt: Callable[[], bool]) -> None:
 
 
 class Member:
-    """A member of a share group, with one connection. left: the acknowledgements that its next
-    fetch sends.
+    """A member of a share group, with one connection. left: the acknowledgements that it sends with
+    its next fetch.
     """
 
     def __init__(self, port: int, group: str, topic: str) -> None:
@@ -114,8 +115,8 @@ class Member:
         return bool(self.assigned)
 
     def send_fetch(self) -> None:
-        """Send a fetch, which also acknowledges the records of the last one; the first begins a
-        session.
+        """Send a ShareFetch, which also acknowledges the records of the previous one. The first
+        ShareFetch begins a session.
         """
         indexes = self.assigned if self.session == 0 else list(self.left)
         rows = [fetch.FetchPartition(index, self.left.get(index, [])) for index in indexes]
@@ -128,7 +129,7 @@ class Member:
         self.session += 1
 
     def read_fetch(self) -> int:
-        """Read the answer to the fetch. Gives: the number of records that the fetch
+        """Read the response to the ShareFetch. Gives: the number of records that the ShareFetch
         acknowledged.
         """
         data = self.wire.answer()
@@ -157,7 +158,9 @@ class Member:
 
 
 class Preparation:
-    """The preparation of a run: a topic with records, and a group that begins at its start."""
+    """The preparation of a run: it creates a topic with records, and a group that starts at the
+    first.
+    """
 
     def __init__(self, port: int, topic: str, group: str) -> None:
         self.wire, self.topic, self.group = Wire(port), topic, group
@@ -205,7 +208,7 @@ class Preparation:
 
 
 def all_assigned(members: list[Member]) -> bool:
-    """Send all heartbeats. Gives: whether each member has partitions."""
+    """Send a heartbeat of each member. Gives: whether each member has partitions."""
     return False not in [member.beat() for member in members]
 
 
@@ -238,7 +241,7 @@ def consume(target: Target, members: int, records: int) -> Cost:
 
 
 def measured(targets: list[Target], records: int, rounds: int) -> Iterator[str]:
-    """The rows of the table: each target's figures for one and for eight members."""
+    """The rows of the table, with each target's figures for one member and for eight."""
     for members in MEMBERS:
         costs: dict[str, list[Cost]] = {target.name: [] for target in targets}
         # the first round warms up, and has a column of its own
@@ -267,7 +270,7 @@ def main() -> None:
     if (options.beside is None) != (options.pid is None):
         parser.error("--beside needs --pid, and --pid --beside")
     settings = dict(one.split("=", 1) for one in options.set)
-    # The directory is on a disk, since a flush into memory would cost nothing.
+    # The directory is on a disk, since a flush to memory would cost nothing.
     with LocalBroker(in_memory=False, settings=settings) as broker:
         targets = [Target("Barnabas", broker.port, broker.pid)]
         if options.beside is not None:

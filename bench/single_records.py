@@ -38,7 +38,7 @@ def run(scale: float = 1.0) -> list[Row]:
 
 
 def one_by_one(broker: LocalBroker, topic: str, count: int) -> None:
-    """Send `count` requests, at most five of them unanswered at a time."""
+    """Send `count` requests, with at most five in flight."""
     batch = encode_batch([NewRecord(None, b"x" * 100, 1_700_000_000_000)])
     data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])
     frame = encode_request(

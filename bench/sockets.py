@@ -1,12 +1,12 @@
-"""The cost of a fixed piece of work, by the number of connections.
+"""The cost of the same work, by the number of connections.
 
     python -m bench.sockets [--scale X] [CASE …]
 
 The benchmark runs whole daemons with real sockets. Each case has daemons of several sizes, which do
-the same work in turns: they produce and fetch records in batches of a hundred, and run transactions
+the same work by turns: they produce and fetch records in batches of a hundred, and run transactions
 of one record. A figure is the CPU time of the daemon's loop thread (Linux's schedstat), the lowest
-of several rounds, since other load can only add to it. RLIMIT_NOFILE bounds the connections; a
-daemon keeps an eighth of its descriptors for logs.
+of several rounds, since other load can only add to it. RLIMIT_NOFILE limits the number of
+connections; a daemon keeps an eighth of its descriptors for logs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ IDLE_MS = 3_600_000
 
 
 class Client:
-    """One connection with one request at a time. offset: its read position."""
+    """One connection with one request at a time. offset: the offset of its next fetch."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
@@ -60,7 +60,7 @@ class Client:
         return self.answer()
 
     def poll(self, topic: str, max_wait_ms: int = 0) -> None:
-        """Send a Fetch at `offset`, which waits up to `max_wait_ms` for data."""
+        """Send a Fetch at `offset`. The broker may wait up to `max_wait_ms` for data."""
         rows = [FetchPartition(0, -1, self.offset, -1, -1, 1 << 20)]
         topics = [FetchTopic(topic, None, rows)]
         request = FetchRequest(None, -1, None, max_wait_ms, 1, 1 << 20, 0, 0, -1, topics)
@@ -82,8 +82,8 @@ class Client:
 class Daemon:
     """The daemon for one size of one case, with its working and its idle clients.
 
-    rounds: the CPU time of the loop in microseconds, for one batch that is produced and read, and
-    for one transaction.
+    rounds: the CPU time of the loop in microseconds, first for a batch that is produced and read,
+    then for a transaction.
     """
 
     def __init__(self, broker: LocalBroker, size: int) -> None:
@@ -100,12 +100,12 @@ class Daemon:
         self.rounds: list[tuple[float, ...]] = []
 
     def cpu_ns(self) -> int:
-        """CPU of the loop's thread so far."""
+        """The CPU time of the loop's thread so far."""
         pid = self.broker.pid
         return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0])
 
     def connect(self, count: int) -> None:
-        """Connect idle clients; memory_mb is then the memory that they need."""
+        """Connect idle clients. memory_mb is then the memory that these connections take."""
         before = rss_mb(self.broker.pid)
         for _ in range(count):
             client = Client(self.broker.port)
@@ -115,7 +115,7 @@ class Daemon:
         self.memory_mb = rss_mb(self.broker.pid) - before
 
     def work(self) -> None:
-        """Do the fixed piece of work once."""
+        """Do the measured work once."""
         began_ns = self.cpu_ns()
         for _ in range(REQUESTS):
             self.worker.call(self.batch, 7)
@@ -135,7 +135,9 @@ class Daemon:
         )
 
     def spread(self) -> None:
-        """Produce batches for all waiting readers, until that many answers are sent."""
+        """Produce batches that end the waiting fetches of all readers, until the broker has sent
+        `DELIVERIES` responses.
+        """
         data = TopicProduceData("spread", partition_data=self.batch.topic_data[0].partition_data)
         request = ProduceRequest(None, -1, 1000, [data])
         turns = max(1, DELIVERIES // self.size)
@@ -173,7 +175,7 @@ CASES: dict[str, tuple[tuple[int, ...], Callable[[Daemon], None], Callable[[Daem
 
 
 def measured(case: str, scale: float) -> list[str]:
-    """Measure one case, with daemons of all sizes in turns. Gives: the lines of its table."""
+    """Measure one case, with daemons of all sizes by turns. Gives: the lines of its table."""
     sizes, prepare, work = CASES[case]
     lines: list[str] = []
     with ExitStack() as stack:

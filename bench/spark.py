@@ -3,9 +3,9 @@ connector (in the JVM, with Apache Kafka).
 
     python -m bench spark [--scale X]
 
-The figures for comparison are those of Spark's connector on a machine with 2 cores, with its
-default options and tuned. `bench/spark_read.py` and `bench/spark_write.py` measure the parts:
-decoding, encoding, a reader without Spark.
+The figures of Spark's connector were measured on a machine with 2 cores, with its default options
+and with tuned ones. `bench/spark_read.py` and `bench/spark_write.py` measure the parts: decoding,
+encoding, a reader without Spark.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def copying(spark: SparkSession, broker: LocalBroker, rows: int, scratch: Path) 
 
 
 def idling(spark: SparkSession, broker: LocalBroker, scratch: Path) -> Row:
-    """Measure the fixed cost of a micro-batch, with micro-batches of a few rows."""
+    """Measure the fixed cost of a micro-batch, with micro-batches that have only a few rows."""
     create_topic(broker, "few", 2)
     frame = spark.range(IDLE_BATCHES * 2).selectExpr(
         "CAST(id AS STRING) AS value", "CAST(id % 2 AS INT) AS partition"
@@ -155,7 +155,7 @@ def topic(spark: SparkSession, broker: LocalBroker, name: str) -> DataFrame:
 
 
 def run(scale: float) -> list[Row]:
-    """Measure all cases. If Spark is missing, there are no rows, and a message says so."""
+    """Measure all cases. If Spark is missing, print a message and give no rows."""
     from barnabas.spark_connector.session import MissingRequirementError, local_session
 
     try:

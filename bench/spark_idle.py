@@ -4,12 +4,12 @@ of the JVM, of Python and of the broker.
     python -m bench.spark_idle [--partitions 1 8] [--batches 60] [--rounds 4] [--warm-up 300]
                                [--variant NAME[:SETTING=VALUE,...] ...]
 
-Each micro-batch has one record of each partition. Each variant has its own Spark and broker; they
-run in turns, so that other load of the machine slows them equally. A SETTING is a setting of Spark,
-an option of the source, or `checkout`: a directory with another version of this project. Batches of
-the warm-up are not counted: for hundreds of batches the JVM spends most time on compilation. The
-CPU time of short-lived processes that the JVM starts (`chmod`, `ls`) counts as the JVM's; that of
-its compilers is a separate figure.
+Each micro-batch has one record of each partition. Each variant has its own Spark and broker. The
+variants run by turns, so that other load of the machine slows them equally. A SETTING is a setting
+of Spark, an option of the source, or `checkout`: a directory with another version of this project.
+Batches of the warm-up are not counted, since for hundreds of batches the JVM spends most time on
+compilation. The CPU time of short-lived processes that the JVM starts (`chmod`, `ls`) counts as the
+JVM's. The time of its compilers is a separate figure.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 # The parts of a micro-batch in the order in which they run, by Spark's names for their durations.
 PARTS = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitOffsets")
-# this many batches of each round are not counted: in them, the query starts its processes
+# The number of batches at the start of each round that are not counted, since the query starts its
+# processes during them.
 SKIPPED = 5
 COMPILERS = re.compile(r"(C1|C2) CompilerThre")
 
@@ -70,7 +71,7 @@ def cpu_of(jvm: int, broker: int) -> Cpu:
 
 
 def compilers_cpu_seconds(jvm: int) -> float:
-    """CPU time of the JVM's compiler threads that exist now."""
+    """The CPU time so far of the compiler threads that the JVM has now."""
     spent = 0
     for task in Path(f"/proc/{jvm}/task").iterdir():
         with suppress(OSError):  # a thread may end meanwhile
@@ -122,8 +123,11 @@ class Pipeline:
         create_topic(broker, self._sink, partitions)
 
     def run(self, batches: int) -> dict[str, list[float]]:
-        """Run that many batches. Gives: the milliseconds of each batch and of its parts, and the
-        mean CPU time of a batch by kind of process.
+        """Run `batches` batches.
+
+        Gives: the milliseconds of each batch and of its parts, and the mean CPU time of a batch by
+        kind of
+               process.
         """
         (
             self._spark.range((batches + SKIPPED + 10) * self._partitions)
@@ -166,10 +170,10 @@ class Pipeline:
 
 
 def await_batch(query: StreamingQuery, number: int) -> int:
-    """Wait for a batch. Gives: the number of the last completed batch.
+    """Wait until a batch is completed. Gives: the number of the last completed batch.
 
-    It polls rarely, and requests the report on the last batch only: reports on all batches would
-    also cost CPU time of the JVM.
+    The wait polls rarely, and requests only the report on the last batch, since reports on all
+    batches would also cost CPU time of the JVM.
     """
     while True:
         progress = query.lastProgress
@@ -187,7 +191,8 @@ class Variant:
         self.name, _, settings = text.partition(":")
         self.settings = dict(each.split("=", 1) for each in settings.split(",") if each)
         checkout = self.settings.pop("checkout", None)
-        self._temporary = tempfile.TemporaryDirectory()  # for the start scripts of a Spark session
+        # for the start scripts of its Spark session
+        self._temporary = tempfile.TemporaryDirectory()
         self._errors = Path(self._temporary.name, "stderr")
         environment = {**os.environ, "TMPDIR": self._temporary.name}
         if checkout:
@@ -222,7 +227,7 @@ class Variant:
 
 
 def serve(settings: dict[str, str], orders: TextIO) -> None:
-    """Run batches on request, and print their cost."""
+    """Run batches when the parent process requests it, and print their cost."""
     from barnabas.spark import local_session
 
     of_spark = {key: value for key, value in settings.items() if key.startswith("spark.")}
@@ -234,7 +239,7 @@ def serve(settings: dict[str, str], orders: TextIO) -> None:
             cores=2,
             settings={
                 "spark.log.level": "OFF",
-                # on a busy machine Python's workers start slowly
+                # On a busy machine the Python workers start slowly.
                 "spark.python.authenticate.socketTimeout": "120s",
                 "spark.sql.streaming.numRecentProgressUpdates": "1000",
                 **of_spark,
@@ -249,8 +254,8 @@ def serve(settings: dict[str, str], orders: TextIO) -> None:
 
 
 def report(name: str, partitions: int, rounds: list[dict[str, list[float]]]) -> None:
-    """Print the medians of all batches' times and of the rounds' CPU time, and the mean times of a
-    batch's parts.
+    """Print the medians of the times of all batches and of the rounds' CPU time, and the mean times
+    of the parts of a batch.
     """
     times = [each for one in rounds for each in one["wall"]]
     jvm, python, broker, compiled = (
@@ -274,7 +279,7 @@ def report(name: str, partitions: int, rounds: list[dict[str, list[float]]]) -> 
 
 
 def main() -> None:
-    """Measure the variants in turns, for each number of partitions; the last lines summarise all
+    """Measure the variants by turns, for each number of partitions. The last lines summarise all
     rounds.
     """
     parser = argparse.ArgumentParser(
@@ -300,7 +305,8 @@ def main() -> None:
         for _ in range(options.rounds):
             for variant, rounds in zip(variants, taken, strict=True):
                 rounds.append(variant.run(partitions, options.batches))
-                report(variant.name, partitions, rounds)  # also if the run is aborted
+                # printed after each round, so that an aborted run has a report, too
+                report(variant.name, partitions, rounds)
     for variant in variants:
         variant.close()
 

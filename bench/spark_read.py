@@ -1,12 +1,13 @@
-"""The speed of the connector's reads: decoding only, reading over a socket, and a whole Spark job
-on local[2]; with numpy and with numba.
+"""The speed of the connector's reads, with numpy and with numba: decoding only, reading over a
+socket, and a whole Spark job on local[2].
 
     python -m bench.spark_read [--rows 2000000] [--size 100] [--headers] [--no-spark]
                                [--setting NAME=VALUE ...]
 
-Decoding needs no broker: record batches are built in memory. The other two publish the rows to a
-broker first. Seconds are CPU time of the reader for work in a single thread, otherwise wall time.
-numba's loops are loaded before the measurement; the time for that is printed.
+Decoding needs no broker, since record batches are built in memory. The other two measurements first
+publish the rows to a broker. Seconds are CPU time of the reader for work in a single thread, and
+otherwise wall time. numba's loops are loaded before the measurement, and the time for that is
+printed.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def fetch_of(
     codec: Codec = Codec.NONE,
     headers: bool = False,
 ) -> bytes:
-    """The answer to a fetch, with rows of JSON-like text in batches of `per_batch`."""
+    """The response to a fetch, with rows of JSON-like text in batches of `per_batch`."""
     chance = random.Random(1)
     text = b'{"origin":"JFK","month":7,"note":"' + bytes(
         chance.choices(b"abcdefghijklmnopqrstuvwxyz ", k=2 * size)
@@ -79,7 +80,9 @@ def fetch_of(
 
 
 def decoders() -> dict[str, CompiledLoops | None]:
-    """The available decoders, by the value of the option; prints how long they take to load."""
+    """The available decoders, by the value of the option `decoder`. Prints how long they take to
+    load.
+    """
     found: dict[str, CompiledLoops | None] = {"numpy": None}
     try:
         start = time.process_time()
@@ -98,8 +101,8 @@ def decoders() -> dict[str, CompiledLoops | None]:
 
 
 def decoding(rows: int, size: int, ways: dict[str, CompiledLoops | None]) -> None:
-    """Print rows per second of one thread's CPU time, with fetches of at most 16 MB and checksums
-    verified.
+    """Print how many rows are decoded per second of one thread's CPU time. Each fetch has at most
+    16 MB, and checksums are verified.
     """
     print(
         f"decoding, {size} B, one thread, rows/s:{'':<5}", "".join(f"{name:>14}" for name in ways)
@@ -140,7 +143,7 @@ def _decode_once(buffer: bytes, rows: int, loops: CompiledLoops | None, *, heade
 
 
 def publish(broker: LocalBroker, rows: int, size: int, *, headers: bool = False) -> None:
-    """Publish with librdkafka, in batches of its default size."""
+    """Publish rows with librdkafka, in batches of its default size."""
     from confluent_kafka import Producer
 
     create_topic(broker, TOPIC, 2)
@@ -207,10 +210,10 @@ def in_spark(
     turns: int,
     headers: bool,
 ) -> None:
-    """Run jobs of two tasks in turns, so that other load slows them equally.
+    """Run jobs of two tasks by turns, so that other load slows them equally.
 
-    The jobs are compared with a source that repeats one ready-made Arrow batch: its time is Spark's
-    own time for such rows.
+    The jobs are compared with a source that repeats one ready-made Arrow batch. The time of that
+    source is what Spark itself needs for such rows.
     """
     from barnabas.spark_connector.session import local_session
 

@@ -4,10 +4,10 @@
         [--directory DIRECTORY] [--unjudged]
 
 A stream on local[2] copies a topic to another one (Trigger.AvailableNow). Each written row has the
-partition and offset from which it was read; at the end these are counted and summed. Resident
-memory of all processes is sampled each second; a line for each tenth of the time shows whether it
-grows. With --directory the query continues where the last run ended, with that many additional
-rows.
+partition and offset from which it was read. At the end the partitions and offsets are counted and
+summed. The resident memory of all processes is sampled each second. The report has a line for each
+tenth of the time, which shows whether the memory grows. With --directory the query continues where
+the last run ended, with --rows additional rows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SOURCE, SINK = "large", "copied"
 
 
 def fill(broker: LocalBroker, rows: int, partitions: int, size: int) -> None:
-    """Produce the same encoded batch repeatedly, to all partitions in turns."""
+    """Produce the same encoded batch repeatedly, to one partition after the other."""
     host, port = broker.bootstrap_servers.split(":")
     whole, rest = divmod(rows // partitions, RECORDS_A_BATCH)
     with socket.create_connection((host, int(port))) as connection:
@@ -88,7 +88,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 class Memory:
-    """Resident MB of this process's descendants by kind, sampled each second."""
+    """The resident MB of this process's descendants, by kind of process, sampled each second."""
 
     def __init__(self) -> None:
         self.looks: list[dict[str, float]] = []
@@ -124,7 +124,9 @@ class Memory:
 
 
 def look() -> dict[str, float]:
-    """Resident MB now: the largest process of each kind, and the number of processes."""
+    """For each kind of process, the resident MB of its largest process, and the number of
+    processes.
+    """
     parents: dict[int, int] = {}
     for directory in Path("/proc").glob("[0-9]*"):
         try:
@@ -184,8 +186,8 @@ def copy(spark: SparkSession, broker: LocalBroker, per_trigger: int, scratch: st
 def judge(spark: SparkSession, broker: LocalBroker) -> int:
     """Check that the sink has each offset of each partition once. Gives: the number of rows.
 
-    For each partition it compares the number of offsets, the bounds, the sum and the sum of
-    squares.
+    For each partition it compares the number of offsets, the lowest and highest offset, the sum,
+    and the sum of squares.
     """
     ends = ends_of(broker)
     found = (
@@ -218,10 +220,12 @@ def ends_of(broker: LocalBroker) -> dict[int, int]:
 
 
 def functions_of_offset(name: str) -> Column:
-    """The aggregates of the offsets, by name."""
+    """An aggregate of the offsets as a column: `squares` is the sum of squares, and another name is
+    a function of SQL.
+    """
     from pyspark.sql.functions import expr
 
-    # the sum of squares does not fit into 64 bits
+    # DECIMAL, since the sum of squares does not fit into 64 bits.
     square = "CAST(offset * offset AS DECIMAL(28, 0))"
     return expr(f"sum({square})" if name == "squares" else f"{name}(offset)").alias(name)
 

@@ -5,14 +5,14 @@ themselves), compared with a write that is discarded.
                                [--workers N] [--setting NAME=VALUE ...]
 
 Rows of 100 bytes with a key are written from local[2] to a topic of two partitions on a broker with
-two-phase commit. The modes run in turns, in one session; the first turn, in which Spark compiles,
+two-phase commit. The modes run by turns, in one session. The first turn, in which Spark compiles,
 is not counted. `discard` passes all rows to a sink in Python that ignores them, so its time is
-Spark's. With --workers the tasks run on a stand-alone cluster on this machine, with that many
-workers of one core each.
+Spark's. With --workers the tasks run on a stand-alone cluster on this machine, with N workers of
+one core each.
 
-The figures are medians of wall time and of the CPU time of the JVM (with a cluster: of all JVMs),
-of Python and of the broker; and the maximum memory of the driver's JVM, and of a single Python
-process, which runs tasks or the driver's commits.
+The figures are medians of wall time and of the CPU time of the JVM (with a cluster, of all JVMs),
+of Python and of the broker. Other figures are the maximum memory of the driver's JVM, and of a
+single Python process, which runs tasks or the driver's commits.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
 
 
 class Turn(NamedTuple):
-    """The cost of one write. most_mb: the maximum memory of one of Spark's Python processes;
-    jvm_mb: the maximum memory of the driver's JVM.
+    """The cost of one write.
+
+    most_mb: the maximum memory of one of Spark's Python processes. jvm_mb: the maximum memory of
+    the driver's JVM.
     """
 
     wall_s: float
@@ -59,8 +61,8 @@ class Turn(NamedTuple):
 
 
 class Watch:
-    """Watches the maximum memory of the driver's JVM, and of a single one of its Python processes,
-    in MB.
+    """Records the maximum memory in MB of the driver's JVM, and of any one of Spark's Python
+    processes.
     """
 
     def __init__(self, jvm: int) -> None:
@@ -91,7 +93,10 @@ class Watch:
 
 
 def write(frame: DataFrame, broker: LocalBroker, mode: str, name: str) -> None:
-    """Write the rows. Takes: mode, a sinkMode, noop or discard; name, the id of the write."""
+    """Write the rows.
+
+    Takes: mode, a sinkMode, noop or discard; name, the id of the write.
+    """
     if mode in ("noop", "discard"):
         frame.write.format(mode).mode("overwrite" if mode == "noop" else "append").save()
         return
@@ -126,7 +131,7 @@ def discarding() -> type:
 
 
 def measure(frame: DataFrame, meter: Meter, modes: list[str], turns: int) -> None:
-    """Run all modes in turns, and print the medians of each."""
+    """Run all modes by turns, and print the medians of each mode."""
     rows = frame.count()
     taken: dict[str, list[Turn]] = {mode: [] for mode in modes}
     for turn in range(turns + 1):
@@ -163,7 +168,7 @@ class Meter:
         self.broker, self._workers = broker, workers
 
     def cpu(self) -> Cpu:
-        """CPU seconds so far. An executor's JVM is a child process of a worker's JVM."""
+        """The CPU seconds so far. The descendants of a worker include the JVMs of its executors."""
         total = cpu_of(self.jvm, self.broker.pid)
         for worker in self._workers:
             for pid in descendants(worker):

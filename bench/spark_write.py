@@ -3,8 +3,8 @@ records in Python.
 
     python -m bench.spark_write [--rows 1000000]
 
-It encodes, in one thread and with checksums, rows with 8-byte keys for ten partitions, in Arrow
-batches of 10,000 rows, the size that Spark uses. No broker is needed.
+It encodes rows with 8-byte keys for ten partitions, in one thread and with checksums. The rows are
+in Arrow batches of 10,000 rows, the size that Spark uses. No broker is needed.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def best_of(
     partitions: int,
     ways: list[EncodingLoops | None],
 ) -> list[float]:
-    """The shortest of several runs of each function, in turns, in seconds of this thread's CPU
-    time.
+    """The shortest of several runs of each function, in seconds of this thread's CPU time. The
+    functions run by turns.
     """
     best = [float("inf")] * len(ways)
     for _ in range(times):
@@ -142,7 +142,9 @@ def ways_of_encoding() -> list[EncodingLoops | None]:
 
 
 def encoding(rows: int, size: int, ways: list[EncodingLoops | None]) -> None:
-    """Print rows per second by codec and shape of the rows, and those of the loop in Python."""
+    """Print the rows per second of the encoders by codec and shape of the rows, and of the Python
+    loop.
+    """
     rows = min(rows, 200_000_000 // size)
     names = ", ".join(["numpy", "numba"][: len(ways)])
     print(f"encoding, {size} B, {PARTITIONS} partitions, one thread, with {names}:")

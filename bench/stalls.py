@@ -1,8 +1,8 @@
-"""The time for which large pieces of work block the loop (`python -m bench.stalls`).
+"""How long calls with much work block the event loop (`python -m bench.stalls`).
 
 No sockets are used, as in scale.py. Each call into the core is measured, since it blocks the loop.
 Between any two calls of the work a client sends an ApiVersions and produces a record. A figure is
-CPU time of the thread; the last column, the longest call by the clock, includes the disk and other
+CPU time of the thread. The last column, the longest call by the clock, includes the disk and other
 load on the machine.
 """
 
@@ -29,14 +29,14 @@ from barnabas.protocol.messages.message import Message
 from bench.many_partitions import NOW_MS
 from bench.scale import RECORD, TOPIC, WORKER, Core, encode_batch
 
-ADMIN = 2  # the connection of the client that works between two calls
+ADMIN = 2  # the connection of the client that sends requests between two calls
 BOUNDS_MS = (1, 2, 5, 10, 20, 50, 100, 1000)
 ROLL_MS, SMALL_SEGMENT_BYTES = 600_000, 200
 DAY_MS = 86_400_000
 
 
 class Watched(Core):
-    """A core that measures each call. calls: the CPU time and the clock time of each, in ns."""
+    """A core that measures each call. calls: the CPU time and the wall time of each call, in ns."""
 
     def __init__(self, directory: str, settings: dict[str, str]) -> None:
         self.calls: list[tuple[int, int]] = []
@@ -61,7 +61,7 @@ class Watched(Core):
         return self.calls[-1][0]
 
     def settle(self, *, is_done: Callable[[], bool] = lambda: True) -> None:
-        """Make calls until no work is due; between any two calls a client produces."""
+        """Make calls until no work is due. Between any two calls a client produces a record."""
         outbox = self.broker.outbox
         while True:
             flushes, outbox.flushes = outbox.flushes, []
@@ -116,7 +116,7 @@ def _roll(core: Watched, _: int) -> None:
 
 
 def _checkpoint(core: Watched, _: int) -> None:
-    """Checkpoint a changed log: its manifest and snapshot."""
+    """Wait until a changed log is checkpointed, which writes its manifest and its snapshot."""
     core.now_ms += 61_000
     core.settle()
 
@@ -130,7 +130,7 @@ def _segments(core: Watched, count: int) -> None:
 
 
 def _retain(core: Watched, _: int) -> None:
-    """Advance the clock until all segments exceed their retention time together."""
+    """Advance the clock so far that all segments exceed their retention time at once."""
     core.now_ms += 8 * DAY_MS
     core.broker.wall.feed(core.now_ms, core.now_ms)
     core.settle()

@@ -1,10 +1,10 @@
 """The time and the memory of a start, and of a fresh LocalBroker.
 
-A start in an empty directory is measured from the beginning of the process to its first answer to
-Metadata, once with bytecode, as pip installs it, and once without, as if Python may not write any:
-then each start compiles the broker's source (the standard library has bytecode in both cases). A
-fresh LocalBroker is measured from its import in a running Python, as under pytest, to the same
-answer: the figure is the CPU time of both processes.
+A start in an empty directory is measured from the beginning of the process to its first response to
+Metadata. It is measured once with bytecode, as pip installs it, and once without, as if Python may
+not write any. Each start then compiles the broker's source (the standard library has bytecode in
+both cases). A fresh LocalBroker is measured from its import in a running Python, as under pytest,
+to the same response. Its figure is the CPU time of both processes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FRAME = struct.pack(">i", len(METADATA_V1)) + METADATA_V1
 
 
 def metadata_answer(port: int) -> bytes:
-    """Request the metadata of all topics, and wait for the answer."""
+    """Request the metadata of all topics, and wait for the response."""
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.sendall(FRAME)
         stream = sock.makefile("rb")
@@ -39,7 +39,7 @@ def metadata_answer(port: int) -> bytes:
 
 
 ROUNDS = 9
-# The program that measures a LocalBroker. It imports no other module before that.
+# The program that measures a LocalBroker. It imports only these modules before the measurement.
 FRESH = """
 import glob, socket, struct, sys, time
 wall, cpu = time.perf_counter(), time.process_time()
@@ -94,7 +94,9 @@ def one_start(path: str) -> tuple[float, float, float]:
 
 
 def one_local_broker(path: str) -> tuple[float, float]:
-    """Use a fresh LocalBroker once, in a new Python. Gives: seconds of wall time and of CPU."""
+    """Use a fresh LocalBroker once, in a new Python process. Gives: seconds of wall time and of
+    CPU.
+    """
     done = subprocess.run(
         [sys.executable, "-P", "-c", FRESH, FRAME.hex()],
         capture_output=True, text=True, check=True, env=_environment(path),
@@ -104,7 +106,9 @@ def one_local_broker(path: str) -> tuple[float, float]:
 
 
 def in_an_empty_directory() -> list[Row]:
-    """Measure starts and LocalBrokers in turns, so that other load on the machine slows both."""
+    """Alternate between measuring starts and measuring LocalBrokers, so that other load slows
+    both.
+    """
     rows = []
     for with_bytecode in (True, False):
         folder = tempfile.mkdtemp(prefix="barnabas-bench-")
@@ -144,7 +148,7 @@ def run(scale: float = 1.0) -> list[Row]:
 
 
 def with_partitions(partitions: int) -> Row:
-    """Measure starts in a directory with that many partitions, after a clean stop."""
+    """Measure starts in a directory with `partitions` partitions, after a clean stop."""
     directory = tempfile.mkdtemp(prefix="barnabas-bench-")
     try:
         broker = LocalBroker(directory)

@@ -1,4 +1,4 @@
-"""The cost of the storage engine: appends of three kinds, reads at the next position, loading
+"""The cost of the storage engine: appends of three kinds, reads at the next position, and loading
 many logs after a clean stop.
 
     python bench/storage_append.py [directory]

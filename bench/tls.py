@@ -4,9 +4,9 @@ servers.
     python -m bench tls            --scale 0.1 for a tenth
     python -m bench.tls SERVER     only a bare server: receive | send | send-file | echo
 
-Produce and fetch are compared with `echo`, which sends back each TLS record as received. The other
-servers are lower bounds for one direction: `receive` drops the bytes; `send` sends one buffer
-repeatedly, and `send-file` a file.
+Produce and fetch are compared with `echo`, which sends each TLS record back as it was received. The
+other servers are lower bounds for one direction: `receive` drops the bytes, `send` sends one buffer
+repeatedly, and `send-file` sends a file.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from bench.common import Row, threads_cpu_seconds
 
 RECORD_BYTES, CHUNK_BYTES = 10_000, 1 << 18
 CLIENTS_CHUNK_BYTES = 6_000  # the size of librdkafka's TLS records
-MOST_UNDER_WAY = 2 << 20  # bytes in flight: fewer than the buffers of the sockets hold
+# the maximum number of bytes in flight, which the sockets' buffers can hold
+MOST_UNDER_WAY = 2 << 20
 FILE_NAME = "bytes"
-# kinds of bare servers to which the client sends, and from which it receives
+# the kinds of bare servers to which the client sends, and those from which it receives
 SENT, RECEIVED = ("receive", "echo"), ("send", "send-file", "echo")
 ROUNDS = 5
 WORK = ("produce", "fetch")
@@ -79,7 +80,9 @@ def _carry(kind: str, peer: ssl.SSLSocket, size: int, file: int) -> None:
 
 
 def bare(kind: str, directory: Path, size: int) -> float:
-    """The CPU seconds of a bare server that transfers `size` bytes (an echo: in each direction)."""
+    """The CPU seconds of a bare server that transfers `size` bytes. An echo transfers them in each
+    direction.
+    """
     arguments = [kind, str(directory / "broker.pem"), str(size), str(directory / FILE_NAME)]
     with subprocess.Popen(
         [sys.executable, "-m", "bench.tls", *arguments],
@@ -172,7 +175,7 @@ def fetch(broker: LocalBroker, count: int) -> None:
 
 @contextlib.contextmanager
 def started(*, tls: bool) -> Iterator[LocalBroker]:
-    """A broker after a warm-up: topic, connections and caches exist."""
+    """A broker after a warm-up, so that the topic, connections and caches exist."""
     settings = {"fetch.max.bytes": 55 << 20}
     with LocalBroker(tls=tls, topics=["bench"], settings=settings) as broker:
         produce(broker, 100)
@@ -181,7 +184,7 @@ def started(*, tls: bool) -> Iterator[LocalBroker]:
 
 
 def measured(broker: LocalBroker, count: int) -> tuple[float, float]:
-    """The CPU seconds for producing and for fetching that many records."""
+    """The CPU seconds for producing `count` records, and for fetching as many."""
     seconds = []
     for work in (produce, fetch):
         before = threads_cpu_seconds(broker.pid)
@@ -191,8 +194,8 @@ def measured(broker: LocalBroker, count: int) -> tuple[float, float]:
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Transfer a gigabyte in each direction, with bare servers and with brokers with and without
-    TLS in turns.
+    """Transfer a gigabyte in each direction. Bare servers, and brokers with and without TLS, do it
+    by turns.
     """
     count = int(100_000 * scale) // ROUNDS
     size = count * RECORD_BYTES

@@ -50,7 +50,7 @@ class Client:
 
 
 class Pinger(threading.Thread):
-    """A second client, which repeats ApiVersions. longest_s: its longest wait."""
+    """A second client, which repeats ApiVersions. longest_s: the longest wait for a response."""
 
     def __init__(self, port: int) -> None:
         super().__init__(daemon=True)

@@ -61,9 +61,9 @@ def transact(
 
 class PlainProducer:
     """A transactional producer that sends bare requests, one after the other, in either version of
-    the protocol.
+    the transaction protocol.
 
-    librdkafka waits a millisecond before it registers a transaction's first partition; this
+    librdkafka waits a millisecond before it registers a transaction's first partition. This
     producer does not, so it shows the broker's limit. requests: the number of sent requests.
     """
 
@@ -76,7 +76,7 @@ class PlainProducer:
         is_version_2: bool,
         user: tuple[str, str] | None = None,
     ) -> None:
-        """Takes: user, a name and a password, if the listener needs them (SASL/PLAIN)."""
+        """Takes: user, a name and a password, if the listener requires them (SASL/PLAIN)."""
         self.name, self.partitions, self.is_version_2 = name, partitions, is_version_2
         self.requests = self.sequence = 0
         self._socket = socket.create_connection(("127.0.0.1", port))
@@ -97,7 +97,7 @@ class PlainProducer:
         return self.exchange(encode_request(request, version, 1, "bench"))
 
     def exchange(self, frame: bytes) -> bytes:
-        """Send a request. Gives: its answer, without the size field."""
+        """Send a request. Gives: the response, without the size field."""
         self._send(frame)
         return self._receive()
 
@@ -110,7 +110,7 @@ class PlainProducer:
         return self._stream.read(size)
 
     def transact(self) -> None:
-        """Run a transaction with a record in each partition; one Produce has all records."""
+        """Run a transaction with a record in each partition. One Produce contains all records."""
         self.open()
         self.send_end()
         self.receive_end()
@@ -143,7 +143,7 @@ class PlainProducer:
         self._send(encode_request(end, 5 if self.is_version_2 else 1, 1, "bench"))
 
     def receive_end(self) -> None:
-        """Receive the answer to the commit."""
+        """Receive the response to the EndTxn."""
         answer = self._receive()
         if not self.is_version_2:
             assert answer[-2:] == b"\0\0", f"the commit was answered with {answer!r}"
@@ -155,7 +155,9 @@ class PlainProducer:
 
 
 def compare_versions(partitions: int, count: int) -> list[Row]:
-    """Measure both versions on one broker, in turns of a tenth each."""
+    """Measure both versions of the transaction protocol on one broker, a tenth of the transactions
+    at a time, by turns.
+    """
     taken: dict[bool, list[float]] = {False: [], True: []}
     cpu_s = dict.fromkeys(taken, 0.0)
     with LocalBroker(in_memory=False) as broker:
@@ -194,7 +196,7 @@ def compare_versions(partitions: int, count: int) -> list[Row]:
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Measure confluent-kafka, with each producer in a separate process that flushes and then
+    """Measure confluent-kafka. Each producer is in a separate process that flushes and then
     commits. Then measure bare requests, in both versions of the protocol.
     """
     rows = []

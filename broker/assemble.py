@@ -1,8 +1,8 @@
-"""The wiring of a broker: its parts, the parts that each one takes, and the order in which they are
-made.
+"""The wiring of a broker: its parts, the other parts that each one needs, and the order in which
+they are made.
 
-A part is made after all the parts that it takes, so no part gets a half-made broker. Some parts are
-rarely needed: these are `Lazy`, and their modules are loaded at their first use.
+A part is made after all the parts that it takes, so no part gets a half-made broker. Parts that are
+rarely needed are `Lazy`: their modules are loaded at their first use.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def assemble(
         persist=metadata.set_next_producer_id,
         next_id=metadata.next_producer_id,
     )
-    # without any of these there is nothing to replay, and the coordinators are made at their first
-    # use
+    # Without any of these there is nothing to replay, so the coordinators are made only at their
+    # first use.
     has_state = bool(
         metadata.topics or metadata.deletions or logs.logs or logs.offline or logs.decisions
         or logs.may_lack_acknowledged
@@ -119,7 +119,7 @@ def assemble(
     syncs = Syncs(outbox)
     compaction = Compaction(config, logs, flushes, syncs, outbox, now_ms)
 
-    # authentication, authorization and addresses of brokers
+    # authentication, authorization, and the addresses of brokers
     access = ClientAccess(_authorizer(config, metadata, outbox, cluster), connections)
     logins = Lazy(partial(_logins, config, outbox))
     sasl = _sasl_gate(config, metadata, logs, ids, connections, outbox, requests, logins)
@@ -207,12 +207,12 @@ def _flush_queue(
 def _authorizer(
     config: BrokerConfig, metadata: ClusterMetadata, outbox: Outbox, cluster: Cluster
 ) -> Authorizer | None:
-    """The authorizer that the settings name; with an audit log but no such setting, an authorizer
-    that allows every request; otherwise None.
+    """The authorizer that the settings name. If they name none but enable the audit log, it is one
+    that allows every request. Otherwise None.
     """
     if not config.authorizer_class_name and not config.barnabas_audit_log:
         return None
-    # loaded now: otherwise the first request would delay the others while the modules load
+    # Loaded now, since otherwise the first request would delay the others while the modules load.
     import barnabas.broker.security.authorization  # noqa: F401
     from barnabas.broker.security.authorizer import Authorizer
 
@@ -283,7 +283,7 @@ def _coordinators(
     """Make the coordinators, and the parts that carry out their decisions.
 
     This is one long function, like `assemble`. Its parameters are the parts that the coordinators
-    use; is_loaded: whether there is nothing to replay.
+    use. is_loaded: whether there is nothing to replay.
     """
     from barnabas.broker.group_runtime import GroupRuntime
     from barnabas.broker.group_topics import GroupTopics, short_text
@@ -372,7 +372,7 @@ def _shares(
     now_ms: int,
     clock_ns: Callable[[], int],
 ) -> Shares:
-    """Make the part for share groups; its parameters are the parts that it uses."""
+    """Make the part for share groups. Its parameters are the parts that it uses."""
     from barnabas.broker.share.shares import make_shares
 
     return make_shares(
@@ -455,7 +455,8 @@ def _apply_features(
     """
     if shares.made is not None and not features.speaks_share_groups:
         shares.made.session_ends.end_all()
-    if coordinators.made is not None:  # coordinators that are made later get the new levels
+    # coordinators that are made later use the new feature levels anyway
+    if coordinators.made is not None:
         from barnabas.broker.settings.coordinator_settings import transaction_settings
 
         settings = transaction_settings(config, features.finalized)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class CoordinatorWait(NamedTuple):
     """A parked request to a coordinator, in a process with several brokers.
 
-    partitions: the partitions of the internal topic that the request depends on. If one of them
-    gets another leader before the request is done, the answer is `refusal`.
+    partitions: the partitions of the internal topic that the request depends on. refusal: makes the
+    response if one of these partitions gets another leader before the request is done.
     """
 
     ticket: int
@@ -30,12 +30,13 @@ class CoordinatorWait(NamedTuple):
 class ConnectionState:
     """The state of a connection in the core.
 
-    in_flight: a request is being answered, and the next one waits (answers keep their order).
-    authentication: the state of the SASL login; None on a listener without SASL. principal: the
-    client's principal in Kafka's form (`User:NAME`); ANONYMOUS until the client is authenticated.
-    access: the principal's permissions, cached after the first check. listener: the listener that
-    accepted the connection. node_id: the id of the broker that the client connected to, if the
-    process runs several. waits_for_coordinator: set while a request to a coordinator is parked.
+    in_flight: a request is being handled, and the next one waits, so that responses keep their
+    order. authentication: the state of the SASL login; None on a listener without SASL. principal:
+    the client's principal in Kafka's form (`User:NAME`); ANONYMOUS until the client is
+    authenticated. access: the principal's permissions, cached after the first check. listener: the
+    listener that accepted the connection. node_id: the id of the broker that the client connected
+    to, if the process runs several. waits_for_coordinator: set while a request to a coordinator is
+    parked.
     """
 
     __slots__ = (

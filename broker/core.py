@@ -1,10 +1,10 @@
-"""The broker as a value: frames, ticks, flush completions and disconnections go in; an Outbox comes
-out.
+"""The broker without I/O: frames, ticks, flush completions and disconnections go in; an Outbox
+comes out.
 
-It uses no sockets, threads or clocks. The rim (rim/server.py) calls one method at a
-time, then carries out the outbox. Each connection has one request under way at a time, as with
-Apache Kafka: the rim holds back a connection's next frame until the answer to the last is in the
-outbox, so that answers keep their order and the work of a slow reader does not pile up.
+It uses no sockets, threads or clocks. The rim (rim/server.py) calls one method at a time, then
+carries out the outbox. Each connection has one request under way at a time, as with Apache Kafka.
+The rim holds back a connection's next frame until the response to the last request is in the
+outbox. So responses keep their order, and the work for a slow reader does not pile up.
 
 The path of a request: `on_frame` -> table look-up and decode -> handler -> response, encoded here;
 or PARKED, and `Requests.reply` later. assemble.py makes the parts.
@@ -60,13 +60,14 @@ if TYPE_CHECKING:
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
     from barnabas.storage.cleaning.clean_job import CleanJob, CleanResult
 
-# size up to which the loop decodes a request; this takes 20 ms if all its elements are small
+# The maximum size of a request that the loop decodes. This takes 20 ms if all elements of the
+# request are small.
 DECODED_AT_ONCE_BYTES = 128 * 1024
-NARROW_BYTES = 1024  # a request up to this size is too small to count its elements
-# requests that are handled in parts are decoded by the worker if they are larger
+NARROW_BYTES = 1024  # a request up to this size is too small for its elements to be counted
+# Requests that are handled in parts are decoded by the worker if they are larger than this.
 WIDE_BYTES = 32 * 1024
 MOST_BYTES_OF_BOUNDS = 2 << 20
-_SASL_KEYS = (17, 36)  # the last bytes of the API keys of SaslHandshake and SaslAuthenticate
+_SASL_KEYS = (17, 36)  # the low bytes of the API keys of SaslHandshake and SaslAuthenticate
 _API_KEY_BYTES = 2
 PRODUCE = 0
 # the errors that `Route.read` raises for an unreadable body
@@ -74,9 +75,9 @@ UNREADABLE = (TooManyElementsError, struct.error, IndexError, MalformedMessageEr
 
 
 class Broker:
-    """One broker: connections and frames come in, the outbox goes out, and time passes.
+    """One broker. Connections and frames go in, an outbox comes out, and time passes by ticks.
 
-    Its parameters are the parts that an input or a tick reaches; the rim reads them as well.
+    Its parameters are the parts that an input or a tick uses. The rim also reads them.
 
     Time: every `now_ms` is a time of the steady clock. The rim sets `wall` to the wall clock's time
           before each event.
@@ -146,9 +147,7 @@ class Broker:
     # --- connections -----------------------------------------------------------------------------
 
     def on_listening(self, node_id: int, listener: ListenerConfig, port: int) -> None:
-        """Record the port of a listener, at which the broker with that node id accepts
-        connections.
-        """
+        """Record the port at which the broker `node_id` accepts connections for a listener."""
         self.cluster.node(node_id).ports[listener.name] = port
 
     def on_connected(
@@ -160,7 +159,7 @@ class Broker:
         node_id: int | None = None,
         listener: ListenerConfig | None = None,
     ) -> None:
-        """A client connected. Its address is stored with the slash that Kafka's tools expect.
+        """A client has connected. Its address is stored with the slash that Kafka's tools expect.
 
         Takes: node_id, the id of the broker that the client connected to, None for the first
                broker; listener, the listener that accepted the connection, None for the first
@@ -178,8 +177,8 @@ class Broker:
             self.sasl.on_connected(connection)
 
     def on_identified(self, connection_id: int, principal: str) -> None:
-        """A client has completed the TLS handshake. principal: from its certificate, if it has
-        one.
+        """A client has completed the TLS handshake. principal: taken from the client's certificate,
+        if it has one.
         """
         self.logins.on_certificate(self.connections[connection_id], principal)
 
@@ -188,7 +187,7 @@ class Broker:
         self.logins.on_no_certificate(self.connections[connection_id])
 
     def on_closed(self, connection_id: int) -> None:
-        """The connection is closed; its request under way is finished without an answer."""
+        """A connection has closed. Its request under way is finished without a response."""
         if self.wide.made is not None:
             self.wide.made.on_closed(connection_id)
         connection = self.connections.pop(connection_id, None)
@@ -202,15 +201,15 @@ class Broker:
     # --- frames ----------------------------------------------------------------------------------
 
     def on_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> None:
-        """Process one whole request; frame: its bytes without the size field.
+        """Process one whole request. frame: the bytes of the request without the size field.
 
         This is one long function because each further call would make every request slower.
 
         The core may write to the frame's memory. It does not use the memory after the call, unless
         the frame has more than `GIVEN_AWAY_BYTES`: such memory belongs to the core from then on.
 
-        The connection's next frame may come once the answer to this one has been put into the
-        outbox, or the request to close the connection.
+        The connection's next frame may come once the outbox has the response to this one, or the
+        request to close the connection.
         """
         if self.outbox.deferred:
             self.on_sent(now_ms)
@@ -228,8 +227,8 @@ class Broker:
                 and (
                     now_ms >= authentication.passes_until_ms
                     or len(frame) < _API_KEY_BYTES
-                    # only the low byte of the API key, which is cheap to read; `is_served` reads
-                    # the whole key
+                    # This compares only the low byte of the API key, which is cheap to read;
+                    # `is_served` reads the whole key.
                     or frame[1] in _SASL_KEYS
                 )
             ):
@@ -256,7 +255,7 @@ class Broker:
                 if bounded is None:
                     return
                 body = bounded
-            try:  # only the records of a Produce are views of the frame; everything else is copied
+            try:  # Only the records of a Produce are views of the frame. Everything else is copied.
                 request = row.read(body, header.body_start, header.api_version)[0]
             except UNREADABLE as error:
                 raise _unreadable(row, frame, error) from error
@@ -265,7 +264,7 @@ class Broker:
             except NotWrittenError as error:
                 self._refuse_unwritten(context, row, request, error)
                 return
-            # `_answer`, inlined: every Produce and Fetch comes here
+            # This is `_answer`, inlined, since every Produce and Fetch comes here.
             if isinstance(response, Encoded):
                 requests.answer(connection_id, response.pieces)
             elif not isinstance(response, Parked):
@@ -275,7 +274,7 @@ class Broker:
 
     def _try_load(self, connection: ConnectionState, api: Api, frame: memoryview) -> Route | None:
         """Load the route of an API at its first request. Gives: None if the worker has to import
-        the API's modules first; the request is processed again afterwards.
+        the API's modules first; the request is then processed again after the import.
         """
         if not self.routes.waits_for_modules(api):
             return self.routes.load(api)
@@ -283,8 +282,8 @@ class Broker:
         return None
 
     def _import_elsewhere(self, connection: ConnectionState, api: Api, frame: memoryview) -> None:
-        """Let the worker import the modules of an API, then process its first request again. In the
-        loop, imports may take longer than one request is allowed to.
+        """Let the worker import the modules of an API, then process the API's first request again.
+        In the loop, the imports might take longer than a request may block it.
         """
         size_bytes = len(frame)
         kept = frame if size_bytes > GIVEN_AWAY_BYTES else memoryview(bytearray(frame))
@@ -302,7 +301,7 @@ class Broker:
             except (OSError, AssertionError):
                 raise
             except Exception as error:
-                # closes the connection, as the rim does after an error in any other request
+                # This closes the connection, as the rim does after an error in any other request.
                 self.requests.give_up(connection_id, error)
             finally:
                 self._resumed = None
@@ -320,7 +319,7 @@ class Broker:
         frame: memoryview,
         header: RequestHeader,
     ) -> BoundedBytes | None:
-        """The frame of a larger request, with a bound on the elements in its arrays. Gives: None if
+        """The frame of a larger request, with a limit on the elements in its arrays. Gives: None if
         the worker decodes the request, which is then handled afterwards.
         """
         api = header.api
@@ -362,7 +361,8 @@ class Broker:
         header: RequestHeader,
     ) -> None:
         """Let the worker decode a request that may have a hundred thousand elements, then handle
-        the request. Takes: frame; for a Produce, the received memory, which belongs to the core.
+        the request. Takes: frame, which for a Produce is the received memory and belongs to the
+        core.
         """
         connection_id = context.connection_id
         is_wide, requests = row.is_wide, self.requests
@@ -392,7 +392,7 @@ class Broker:
             except (OSError, AssertionError):
                 raise
             except Exception as error:
-                # closes the connection, as the rim does after an error in any other request
+                # This closes the connection, as the rim does after an error in any other request.
                 requests.fail(context.ticket, connection_id, error)
             if is_wide and not self.wide.get().has(connection_id):
                 self.wide.get().on_answered(connection_id)
@@ -406,8 +406,8 @@ class Broker:
     def _refuse(
         self, connection: ConnectionState, header: RequestHeader, frame: memoryview
     ) -> None:
-        """Refuse a request of an unsupported API or version: ApiVersions is answered in the form
-        that every client can read (KIP-511), other requests end the connection.
+        """Refuse a request of an unsupported API or version. ApiVersions gets a response that every
+        client can read (KIP-511); any other request ends the connection.
         """
         if header.api_key == API_VERSIONS:
             api_versions = self._apis[API_VERSIONS]
@@ -434,15 +434,15 @@ class Broker:
     # --- completions from the rim ----------------------------------------------------------------
 
     def on_sent(self, now_ms: int) -> None:
-        """The answers in the outbox are sent: run the deferred calls, which may add to the
-        outbox.
+        """The rim has sent the responses in the outbox. Run the deferred calls, which may add to
+        the outbox.
         """
         deferred, self.outbox.deferred = self.outbox.deferred, []
         for call in deferred:
             call(now_ms)
 
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
-        """The files of a flush job are on the disk."""
+        """The rim has flushed the files of a job to the disk."""
         if self.outbox.deferred:  # deferred calls run before any other input (see Outbox)
             self.on_sent(now_ms)
         if job.then is not None:
@@ -459,8 +459,8 @@ class Broker:
         self.compaction.on_cleaned(job, result, error, now_ms)
 
     def on_worked(self, work: Work, result: Any, error: Exception | None, now_ms: int) -> None:
-        """The worker has finished a piece of work. Takes: error, None if the work succeeded; an
-        error closes the connection, as an error in a handler does.
+        """The worker has finished some work. Takes: error, None if the work succeeded. An error
+        closes the connection, as an error in a handler does.
         """
         self.on_sent(now_ms)
         if error is None:
@@ -471,7 +471,7 @@ class Broker:
     # --- time ------------------------------------------------------------------------------------
 
     def on_tick(self, now_ms: int) -> None:
-        """Time passed. Cheap when nothing is due."""
+        """Time has passed. The call is cheap if nothing is due."""
         self.on_sent(now_ms)
         self.unwritten.on_tick(now_ms)
         self.progress.on_tick(now_ms)
@@ -489,8 +489,8 @@ class Broker:
             self.wide.made.on_tick(now_ms)
         if self.sasl is not None:
             self.sasl.on_tick(now_ms)
-        # fetches are last: their answers contain slices of files, which no step above may delete
-        # before the slices are sent
+        # Fetches are last. Their responses contain slices of files, which no step above may delete
+        # before the slices are sent.
         if self.topics.more_readable:
             logs, self.topics.more_readable = self.topics.more_readable, []
             self.progress.try_fetches(logs, now_ms)
@@ -517,9 +517,10 @@ class Broker:
             ends.on_tick(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """The time at which `on_tick` has work next; None if no timer is needed."""
+        """The time at which `on_tick` next has work to do; None if no timer is needed."""
         requests, wide, made = self.requests, self.wide.made, self.coordinators.made
-        # This runs after each request: an empty queue, as nearly all are, costs no call.
+        # This runs after each request. Nearly all queues are empty, and an empty queue costs no
+        # call.
         if requests.reading.queue or (requests.work.queue and requests.work.is_ready):
             return 0
         if self.topics.configuring is not None or self.topics.more_readable:
@@ -547,8 +548,8 @@ class Broker:
         return earliest
 
     def abort_transactions(self, now_ms: int) -> int:
-        """Abort all open transactions, before the data directory is handed over. Gives: their
-        number.
+        """Abort all open transactions, before the data directory is handed over. Gives: the number
+        of transactions.
         """
         made = self.coordinators.get()
         result = made.transactions.on_abort_requested(now_ms)
@@ -560,14 +561,16 @@ class Broker:
 
         Takes: sync, a function that fsyncs several files.
         """
-        # first the deferred calls and unfinished work, which append to logs and change the journal
+        # The deferred calls and unfinished work are first, since they append to logs and change the
+        # journal.
         self.on_sent(now_ms)
         self.requests.work.finish(now_ms)
         self.topics.make_internal_files()
         try:
             self.logs.close(now_ms, sync)
         except OSError as error:
-            if may_have_lost_pages(error):  # the next start has to treat this stop as a power loss
+            # recorded, so that the next start treats this stop as a power loss
+            if may_have_lost_pages(error):
                 self.logs.note_failure()
             raise
         self.metadata.close()

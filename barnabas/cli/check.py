@@ -26,7 +26,7 @@ from barnabas.texts import count_text, duration_text
 
 ABORTED = b"aborted"
 COMMITTED = b"committed"
-NAMED_MOST = 10  # the maximum number of partitions that a message names
+NAMED_MOST = 10  # the maximum number of partitions that one message lists
 
 
 class CheckError(Exception):
@@ -105,8 +105,9 @@ def _print(output: Output, run: _Run, *, apis: bool) -> None:
 
 
 class _Run:
-    """A run of the check's steps. steps: the results so far; apis: the versions of each API that
-    the broker supports.
+    """A run of the check's steps.
+
+    steps: the results so far. apis: the versions of each API that the broker supports.
     """
 
     def __init__(self, connection: Connection, *, read_only: bool, stuck_after_s: float) -> None:

@@ -2,8 +2,8 @@
 
 They work with any Kafka broker, also over TLS and SASL, and negotiate versions. Administrative
 commands use the small client of `barnabas.cli.client`; commands that read and write records use
-kafka-python's consumer and producer. Importing these takes a fifth of a second, so they are
-imported only when one is created.
+kafka-python's consumer and producer. Importing kafka-python takes a fifth of a second, so it is
+imported only when such a client is created.
 """
 
 from __future__ import annotations
@@ -61,14 +61,16 @@ SETTING_NAMES = frozenset(
 )  # fmt: skip
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 TOKEN_FILE = "sasl.oauthbearer.token.endpoint.url"
-_PASSED_OVER = ("ssl.truststore.type", "ssl.keystore.type")  # only PEM is supported
+_PASSED_OVER = ("ssl.truststore.type", "ssl.keystore.type")  # ignored, since only PEM is supported
 # prefixes of the settings of a schema registry
 OF_REGISTRY = ("schema.registry.", "basic.auth.", "bearer.auth.")
 _JAAS = re.compile(r'(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'([^\']*)\'|([^\s;]+))')
 
 
 def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Kafka's client settings by kafka-python's names. Raises CommandError for an unknown one."""
+    """Kafka's client settings by kafka-python's names. Raises: CommandError for an unknown
+    setting.
+    """
     settings: dict[str, Any] = {}
     for name, value in properties.items():
         if name in _DIRECT:
@@ -106,7 +108,7 @@ def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _check_files(properties: Mapping[str, str]) -> None:
-    """Raise CommandError for a file of TLS that does not exist."""
+    """Raise CommandError if a key, certificate or CA file of TLS does not exist."""
     for name, key in _DIRECT.items():
         path = (
             properties.get(name) if key in ("ssl_cafile", "ssl_certfile", "ssl_keyfile") else None
@@ -153,7 +155,7 @@ def token_provider(url: str) -> Any:
 
 
 class Connection:
-    """The addresses, settings and timeout for connections to a cluster; makes its clients."""
+    """The addresses, settings and timeout for a cluster. It creates the clients of the cluster."""
 
     def __init__(
         self,
@@ -172,12 +174,12 @@ class Connection:
 
     @property
     def waiting(self) -> Waiting:
-        """How commands wait for this cluster."""
+        """The `Waiting` with which commands wait for this cluster."""
         return Waiting(self.bootstrap_servers, self.timeout_s)
 
     @property
     def timeout_ms(self) -> int:
-        """The timeout of an answer in ms."""
+        """The time limit for a response, in ms."""
         return round(self.timeout_s * 1000)
 
     def addresses(self) -> list[tuple[str, int]]:
@@ -195,7 +197,7 @@ class Connection:
         return addresses
 
     def properties(self) -> dict[str, str]:
-        """The client's settings, by Kafka's names, from all sources."""
+        """The client's settings from all sources, by Kafka's names."""
         below, above = self._more_settings
         return {**below, **self._of_file(), **above}
 
@@ -209,14 +211,16 @@ class Connection:
         return {name: properties[name] for name in properties if name.startswith(OF_REGISTRY)}
 
     def principal(self) -> str:
-        """The principal as which the client logs in, if its settings show it."""
+        """The principal that the client authenticates as. A client certificate's name is not read,
+        so it is shown as CN=NAME.
+        """
         settings = client_settings(self.properties())
         if settings.get("security_protocol", "PLAINTEXT") == "SSL" and "ssl_certfile" in settings:
             return "User:CN=NAME"
         return f"User:{settings.get('sasl_plain_username', 'ANONYMOUS')}"
 
     def has_login(self) -> bool:
-        """Whether the client's settings have a user."""
+        """Whether the client's settings have a SASL login."""
         return "sasl_mechanism" in client_settings(self.properties())
 
     def settings(self) -> dict[str, Any]:
@@ -237,8 +241,9 @@ class Connection:
     def check(self) -> None:
         """Connect and log in, and close the connection.
 
-        Raises: CommandError at once if nothing listens or a setting is wrong: kafka-python's
-                clients would retry for a long time.
+        kafka-python's clients would retry for a long time where this check fails at once.
+
+        Raises: CommandError at once if nothing listens or a setting is wrong.
         """
         client = self._client()
         client.connect()
@@ -250,14 +255,15 @@ class Connection:
         If it cannot connect, its sockets are closed here: kafka-python would leave them open.
         """
         made = []
-        given_up = threading.Event()  # the call continues in its thread after the timeout
+        # set after the timeout, when the constructor still runs in its thread
+        given_up = threading.Event()
 
         def new_net_client(**own: Any) -> Any:
             client = kind.DEFAULT_CONFIG["kafka_client"](**own)
             made.append(client)
             if given_up.is_set():
                 client.close()
-                # the caller has timed out: closing the client ends its constructor
+                # The caller has timed out. Closing the client here ends its constructor.
                 raise TimeoutError
             return client
 
@@ -272,7 +278,7 @@ class Connection:
 
     def _mistake(self, settings: Mapping[str, Any]) -> str:
         """The error in the security settings, found by a probe of the first address that
-        answers.
+        responds.
         """
         from barnabas.cli.probe import mistake, probe
 
@@ -310,11 +316,11 @@ class Connection:
 
     @contextmanager
     def consumer(self, **settings: Any) -> Iterator[Any]:
-        """A consumer. By default it commits nothing and creates no topic."""
+        """A consumer that by default commits no offsets and creates no topics."""
         own = self._prepare()
         from kafka import KafkaConsumer
 
-        own["request_timeout_ms"] = max(self.timeout_ms, 30_000)  # longer than its group's timeouts
+        own["request_timeout_ms"] = max(self.timeout_ms, 30_000)  # longer than the group's timeouts
         defaults = {"enable_auto_commit": False, "allow_auto_create_topics": False}
         consumer = self._make(
             KafkaConsumer, **{**own, **defaults, "exclude_internal_topics": False, **settings}
@@ -326,7 +332,7 @@ class Connection:
             yield patient
 
     def two_phase_producer(self, transactional_id: str) -> TwoPhaseProducer:
-        """A producer for two-phase commit. It takes settings by Kafka's names only."""
+        """A producer for two-phase commit. It accepts settings only by Kafka's names."""
         self.check()
         from barnabas import TwoPhaseProducer
 
@@ -361,7 +367,7 @@ class Connection:
 
 
 def _last_read(consumer: Any) -> float:
-    """When a broker last sent something to a consumer, by the monotonic clock."""
+    """The time of the last data that a broker sent to a consumer, by the monotonic clock."""
     connections = list(consumer._manager._conns.values())
     return max((row.transport.last_read for row in connections if row.transport), default=0.0)
 

@@ -54,7 +54,7 @@ INDENT = 2
 def broker_commands(
     parser: argparse.ArgumentParser,
 ) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
-    """The commands of the broker's parser: name, own parser, purpose."""
+    """The commands of the broker's parser, each with its name, its own parser and its purpose."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             summaries = {choice.dest: choice.help or "" for choice in action._choices_actions}

@@ -1,8 +1,9 @@
 """Names that a shell completes: profiles; topics, groups, transactional ids and users, which are
 requested from the cluster.
 
-The cluster is the one that the command would use: options before the word, the environment, the
-profile. It has a second to answer; otherwise, or if it refuses, no names are completed.
+The cluster is the one that the command would use, according to the options before the word, the
+environment and the profile. If the cluster refuses the request, or does not respond within a
+second, no names are completed.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def complete_transactional_id(
 def _asked(
     ctx: click.Context, incomplete: str, names: Callable[[ClusterClient], Iterable[str]]
 ) -> list[str]:
-    """The names that the cluster returns; empty if it does not answer."""
+    """The names that the cluster returns; empty if the request fails."""
     from barnabas.cli.options import DEFAULT_ADDRESS, make_connection
 
     try:

@@ -1,4 +1,4 @@
-"""`barnabas completion`: the script that makes a shell complete commands and options."""
+"""`barnabas completion`: prints the script by which a shell completes commands and options."""
 
 from __future__ import annotations
 

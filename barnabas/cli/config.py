@@ -41,7 +41,7 @@ def alter_configs(
     *,
     dry_run: bool = False,
 ) -> None:
-    """Set some of a resource's settings, and give others their defaults.
+    """Set some of a resource's settings, and reset others to their defaults.
 
     Raises: CommandError with the reason that the broker gives.
     """

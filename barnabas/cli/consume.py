@@ -53,7 +53,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.schemas.errors import SchemaError
 from barnabas.texts import count_text
 
-NAMED_MOST = 10  # the maximum number of partitions that a message names
+NAMED_MOST = 10  # the maximum number of partitions that one message lists
 COMMIT_SOON_S = 0.5  # after Ctrl-C
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 
@@ -256,8 +256,8 @@ class _Printer:
     def print_last(
         self, tails: dict[TopicPartition, list[Any]], count: int, per_partition: bool
     ) -> None:
-        """Print the last records of partitions in order of time: `count` records of all partitions
-        together, or of each.
+        """Print the last records of partitions in order of time. `count` applies to each partition
+        if `per_partition` is true, and otherwise to all partitions together.
         """
         records = in_order_of_time(tails)
         for record in records if per_partition else records[-count:]:
@@ -277,13 +277,16 @@ class _Printer:
     def _print(self, record: Any) -> None:
         """Print one record."""
         data = self._write(record)
-        self.count += 1  # counted before it is printed: a user who sees it may press Ctrl-C at once
+        # Counted before the output, since a user who sees the record may press Ctrl-C at once.
+        self.count += 1
         sys.stdout.buffer.write(data)
 
 
 class _Span(NamedTuple):
-    """The part of the partitions to read. start, end: --from and --to; follow: whether to continue
-    at the end; is_tail: whether --last is given.
+    """The part of the partitions to read.
+
+    start, end: the values of --from and --to. follow: whether to continue at the end. is_tail:
+    whether --last is given.
     """
 
     start: Place | None
@@ -314,7 +317,9 @@ def _bounds(
 
 
 def _refuse_beyond(wanted: int, starts: dict[TopicPartition, int]) -> None:
-    """Report partitions that end before an offset. Raises: CommandError if all of them do."""
+    """Report partitions that end before the offset `wanted`. Raises: CommandError if all of them
+    do.
+    """
     ends = [
         f"{row} ends at offset {start}" for row, start in sorted(starts.items()) if start < wanted
     ]
@@ -334,8 +339,8 @@ def _end_early(
     name: str,
     group: str | None,
 ) -> None:
-    """Commit offsets and report how many records were printed, after Ctrl-C or if the broker does
-    not answer.
+    """Commit offsets and report how many records were printed. Called after Ctrl-C, or if the
+    broker does not respond.
     """
     sys.stdout.buffer.flush()
     text = f"{name}: ended early: {count_text(printer.count, 'record')} printed"
@@ -347,7 +352,7 @@ def _end_early(
         _commit(
             functools.partial(waiting.call, "the commit", consumer.client.commit), reader.moved()
         )
-    except Exception:  # the printed records stay printed; the group will read them again
+    except Exception:  # printed, but not committed: the group will read them again
         note(f"{text}, and not committed for the group {group}", "warning")
     else:
         note(f"{text} and committed for the group {group}", "warning")

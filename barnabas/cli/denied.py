@@ -1,7 +1,7 @@
 """Refusals by ACLs: the missing operation on a resource, and the command that allows it.
 
-Kafka's answer names the kind of the resource by its code, and no operation. The operation follows
-from the request that was refused, the principal from the client's settings.
+The error code of Kafka's response shows the kind of the resource, but not the operation. The
+operation follows from the request that was refused, and the principal from the client's settings.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import click
 
 from barnabas.cli.errors import RefusedError
 
-PRINCIPAL = "barnabas.cli.principal"  # key in the context of a command
+# the key in click's context under which a command stores the principal
+PRINCIPAL = "barnabas.cli.principal"
 CODES = {29: "Topic", 30: "Group", 31: "Cluster", 53: "TransactionalId"}
 _NAME = re.compile(r"(Topic|Group|Cluster|TransactionalId)AuthorizationFailed")
 _CODE = re.compile(r"\[Error (29|30|31|53)\]")
@@ -30,7 +31,7 @@ NEEDS: dict[str, dict[str, str]] = {
     "consume": {"topic": "read", "group": "read"},
     "produce": {"topic": "write", "transactional-id": "write", "cluster": "idempotent-write"},
 }
-# The operation that a request needs, by the kind of the resource in the refusal.
+# The operation that each request needs, by the kind of the resource in the refusal.
 _CONFIGS = ("topic", "cluster", "group")
 OF_REQUEST: dict[str, dict[str, str]] = {
     "AddPartitionsToTxn": {"transactional-id": "write", "topic": "write"},
@@ -73,7 +74,8 @@ OF_REQUEST: dict[str, dict[str, str]] = {
     "StreamsGroupDescribe": {"group": "describe", "topic": "describe"},
     "WriteTxnMarkers": {"cluster": "alter"},
 }
-# prefix of the topics and ids of `barnabas check`, which have random suffixes
+# The prefix of the topics and transactional ids of `barnabas check`, whose names end in random
+# characters.
 CHECK_PREFIX = "barnabas-check-"
 
 
@@ -92,7 +94,8 @@ def denied_kind(error: Exception) -> str:
 def denied_by(error: Exception, subject: str = "", operation: str = "") -> str:
     """The missing permission, and the command that allows it; empty if no ACL is the reason.
 
-    Takes: subject, the name of the resource; operation, the missing right; empty if unknown.
+    Takes: subject, the name of the resource; operation, the missing operation. Both are empty if
+           unknown.
     """
     kind = denied_kind(error)
     context = click.get_current_context(silent=True)
@@ -119,7 +122,7 @@ def denied_by(error: Exception, subject: str = "", operation: str = "") -> str:
 
 
 def _name_of(kind: str, params: dict[str, Any]) -> str:
-    """The name of the resource among a command's arguments."""
+    """The name of the refused resource, taken from the command's arguments."""
     keys = {
         "topic": ("topic", "names", "name", "partition"),
         "group": ("group", "names", "name"),

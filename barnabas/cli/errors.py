@@ -1,11 +1,11 @@
 """Exit codes, and errors as one line that says what is wrong and what to do.
 
-0    done, or a positive answer
-1    an error, which the line on standard error names
+0    success, or a positive result
+1    an error, which the line on standard error describes
 2    wrong usage: an option or an argument
-3    a negative answer: stuck, faults found, not healthy
+3    a negative result: stuck, faults found, not healthy
 130  ended by Ctrl-C
-141  standard output was closed, as `| head` does
+141  standard output was closed, as by `| head`
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ OK, ERROR, USAGE, NOT_GOOD, INTERRUPTED, CLOSED_OUTPUT = 0, 1, 2, 3, 130, 141
 
 
 class CommandError(Exception):
-    """A command failed: one line on standard error, exit code 1."""
+    """A command failed. It prints one line on standard error, and exits with code 1."""
 
 
 def code_name(code: int) -> str:
@@ -28,10 +28,10 @@ def code_name(code: int) -> str:
 
 
 class RefusedError(Exception):
-    """A broker answered with an error code.
+    """A broker responded with an error code.
 
     code: Kafka's error code. name: the code's name. resource: the resource of the error, if known.
-    request: the request that was refused, which is the last one that the command has sent.
+    request: the name of the refused request, which is the last request that the command sent.
     """
 
     last_request = ""
@@ -123,7 +123,7 @@ def explain(error: Exception, subject: str = "") -> str:
 
 
 def _of_another_client(error: Exception) -> tuple[str, str]:
-    """The name and the text of an error of kafka-python."""
+    """The name and the text of an error that kafka-python raised."""
     kind = type(error).__name__
     said = " ".join(str(error).split())
     if said.startswith("[Error "):

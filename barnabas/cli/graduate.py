@@ -135,7 +135,8 @@ def graduate(
         topic_configs = _checked(dict(topic_settings))
         if (recover or abort_transactions) and not dry_run:
             _prepare(config, data_dir, aborts=abort_transactions)
-            # a start applies the dynamic settings to this config
+            # When the broker starts, it applies the dynamic settings to its config, so read the
+            # settings again.
             given, config = _settings(data_dir, config_file, broker_settings)
         with _locked(data_dir):
             survey = _survey(data_dir)
@@ -157,7 +158,7 @@ def graduate(
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Turn errors of the graduation into a CommandError of one line."""
+    """Turn errors of the graduation into a CommandError with a text of one line."""
     from barnabas.broker.graduation.survey import GraduationError, UncleanError
     from barnabas.broker.settings.setting import ConfigError
 
@@ -190,7 +191,7 @@ def _locked(data_dir: str) -> Iterator[None]:
 
 @contextmanager
 def _private_files() -> Iterator[None]:
-    """Make files that are created in the block readable for their owner only: they contain
+    """Make files that are created in the block readable only for their owner, since they contain
     passwords.
     """
     before = os.umask(0o077)
@@ -248,8 +249,8 @@ def _checked(topic_settings: dict[str, str]) -> dict[str, str]:
 
 
 def _prepare(config: BrokerConfig, data_dir: str, *, aborts: bool) -> None:
-    """Start the broker, which recovers the directory, and stop it; with `aborts`, open transactions
-    are aborted in between.
+    """Start the broker, which recovers the directory, and stop it. With `aborts`, open transactions
+    are aborted before the stop.
     """
     from barnabas.broker.graduation.preparation import start_and_stop
     from barnabas.broker.rim.system_ids import SystemIds
@@ -361,7 +362,7 @@ def _hand_over(plan: HandOver, data_dir: str, target: str | None) -> None:
 
 
 class _Entry(NamedTuple):
-    """The address of the first listener as a client on this machine reaches it, HOST:PORT, and the
+    """The address (HOST:PORT) by which a client on this machine reaches the first listener, and the
     options that the client needs.
     """
 

@@ -123,8 +123,8 @@ def reset_offsets(
 
 
 def _start_offsets(admin: ClusterClient, group: str) -> dict[TopicPartition, int]:
-    """The start offsets of a share group, by partition, without partitions that the group has not
-    yet read.
+    """The start offsets of a share group, by partition. Partitions that the group has not yet read
+    are left out.
     """
     return {
         partition: start
@@ -226,7 +226,9 @@ def parse_offsets(lines: Iterable[str], group: str) -> dict[TopicPartition, int]
 def _in_range(
     admin: ClusterClient, wanted: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The offsets from a file for existing partitions, each limited to its partition's range."""
+    """The offsets from a file, each limited to its partition's range. Raises: CommandError if a
+    partition does not exist.
+    """
     topics = describe_topics(admin, sorted({partition.topic for partition in wanted}))
     missing = sorted(set(wanted) - set(partitions_of(topics)))
     if missing:

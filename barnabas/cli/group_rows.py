@@ -1,9 +1,9 @@
 """Groups as rows: state, members, and lag; and a phrase that describes a group's lag.
 
 The lag of a partition is the number of offsets between the committed offset and the partition's
-end. The lag of a member that has no committed offset and waits for an open transaction is the
-number of records that the transaction holds back. A Spark sink commits the number of its
-micro-batch as an offset, for which there is no lag.
+end. If a member has no committed offset and waits for an open transaction, its lag is the number of
+records that the transaction holds back. A Spark sink commits the number of its micro-batch as an
+offset, for which there is no lag.
 """
 
 from __future__ import annotations
@@ -116,9 +116,9 @@ def _group_row(
 
 
 def status(row: Mapping[str, Any], trend_s: float = 0.0) -> str:
-    """The description of a group's lag, as one phrase.
+    """A phrase that describes a group's lag.
 
-    Takes: row, a row of `describe_groups`; trend_s, the time over which its `lag_change` was
+    Takes: row, a row of `describe_groups`; trend_s, the time over which the row's `lag_change` was
     measured.
     """
     partitions, lag = row["partitions"], row["lag"]

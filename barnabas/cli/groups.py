@@ -34,7 +34,7 @@ _PARTITION_COLUMNS = (Column("topic", "TOPIC", "name"), Column("partition", "PAR
 
 
 def trend_option(command: Command) -> Command:
-    """Add `--trend`, which measures the lag twice, to a command."""
+    """Add `--trend` to a command. With this option the command measures the lag twice."""
     return click.option(
         "--trend",
         "trend_s",
@@ -143,8 +143,8 @@ def describe(connection: Connection, output: Output, names: Sequence[str], trend
 
 
 def _add_owners(admin: ClusterClient, rows: Sequence[dict[str, Any]]) -> None:
-    """Add the owners of the transactions that hold back partitions, if the user may list
-    transactions.
+    """Add the owners of the transactions that hold back partitions. Nothing is added if the cluster
+    refuses to list transactions.
     """
     held = [
         (TopicPartition(part["topic"], part["partition"]), part)
@@ -204,7 +204,7 @@ def _print_members(output: Output, row: dict[str, Any]) -> None:
 
 
 def _note_on(name: str, row: dict[str, Any]) -> None:
-    """Add a note to the numbers of a partition."""
+    """Print a note that explains the numbers of a partition, if they need one."""
     if row["micro_batch"]:
         number = row["committed_offset"]
         note(f"{name}: {number} is the number of a micro-batch of a Spark sink, not an offset")

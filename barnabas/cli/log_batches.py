@@ -1,7 +1,7 @@
 """The batches of a segment's file, read one after the other; nothing is written.
 
 `read_batches` stops at the first position without a complete batch, and gives the reason. If a
-broker appends to the file meanwhile, only the size that it had at first is read.
+broker appends to the file during the read, only the part that existed at the start is read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class StoredBatch(NamedTuple):
 class BadPlace(NamedTuple):
     """The position where the batches end before the file does.
 
-    unfinished: whether an append in progress can be the reason.
+    unfinished: whether the cause may be an append that is in progress.
     """
 
     position: int
@@ -41,7 +41,9 @@ class BadPlace(NamedTuple):
 
 
 def read_batches(path: str, position: int = 0) -> Iterator[StoredBatch | BadPlace]:
-    """The batches from a position on, then a BadPlace if bytes remain. Raises: OSError."""
+    """The batches from a position on, followed by a BadPlace if the rest of the file has no
+    complete batch. Raises: OSError.
+    """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(position)
@@ -61,12 +63,14 @@ def read_batches(path: str, position: int = 0) -> Iterator[StoredBatch | BadPlac
 
 
 def _rest(data: bytes) -> bytes:
-    """The data without zeros at either end; empty if all bytes are zero."""
+    """The data without the zeros at its start and end; empty if all bytes are zero."""
     return data.strip(b"\0")
 
 
 def _what_is_wrong(head: bytes, position: int, size: int) -> BadPlace | None:
-    """The reason why these bytes cannot begin a complete batch; None if they can."""
+    """The problem with these bytes as the start of a complete batch; None if there is no
+    problem.
+    """
     if len(head) < HEADER_SIZE:
         return BadPlace(position, f"{len(head)} bytes are left, too few for a batch", True)
     header = read_header(head)

@@ -2,8 +2,8 @@
 
 The name of a file identifies its kind, as with Kafka: `.log` (and `.checkpoint`, a snapshot of
 Kafka's metadata), `.index`, `.timeindex`, `.txnindex`, `.snapshot`, `barnabas-flush-*.journal`,
-`barnabas-metadata.journal`, `segments.manifest`, and the small text files. Records of the internal
-topics, known by the directory's name, are shown in words and fields.
+`barnabas-metadata.journal`, `segments.manifest`, and the small text files. Internal topics are
+recognized by the directory's name, and their records are shown decoded.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ def topic_of(path: str) -> str:
 
 
 def rows_of(path: str, *, records: bool) -> Iterator[Row]:
-    """The rows of a file. Takes: records, whether to decode a segment's records.
+    """The rows of a file.
 
-    Raises: CommandError for an unknown file, or one that cannot be read.
+    Takes:  records, whether to decode a segment's records.
+    Raises: CommandError for an unknown file, or a file that cannot be read.
     """
     name = os.path.basename(path)
     try:
@@ -107,7 +108,7 @@ def _batch_row(batch: StoredBatch) -> Row:
         try:
             kind = "commit" if decode_marker(batch.data).commit else "abort"
         except (KafkaError, DecompressionError, IndexError):
-            pass  # another kind of control record, or one that compaction has emptied
+            pass  # another kind of control record, or a control batch that compaction has emptied
     elif header.is_transactional:
         kind = "transactional"
     return {
@@ -235,7 +236,9 @@ def _offset_index_rows(name: str, data: bytes) -> Iterator[Row]:
     whole = len(data) - len(data) % offset_index.ENTRY_SIZE
     for relative, position in _OFFSET_ENTRY.iter_unpack(data[:whole]):
         if (relative, position) == (0, 0):
-            return  # zeros allocated in advance: a segment's first batch has no entry
+            # Only preallocated zeros follow: no entry is (0, 0), since a segment's first batch has
+            # no entry.
+            return
         yield {"offset": base + relative, "position": position}
 
 
@@ -244,7 +247,7 @@ def _time_index_rows(name: str, data: bytes) -> Iterator[Row]:
     base = _base_of(name)
     whole = len(data) - len(data) % time_index.ENTRY_SIZE
     if whole > time_index.ENTRY_SIZE and not any(data):
-        return  # empty, allocated in advance
+        return  # preallocated, without entries
     for number, (timestamp, relative) in enumerate(_TIME_ENTRY.iter_unpack(data[:whole])):
         if number and (timestamp, relative) == (0, 0):
             return  # allocated ahead

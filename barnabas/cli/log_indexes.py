@@ -1,8 +1,8 @@
 """Checks of a segment's indexes against its batches. Each check yields pairs of a position in the
 index and the text of a fault.
 
-An index that a broker has open may be filled with zeros after its last entry (Apache Kafka
-allocates it ahead), and may be shorter than the log.
+While a broker has an index open, zeros may follow the last entry (Apache Kafka preallocates the
+file), and the last batches of the log may have no entries yet.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Findings = Iterator[tuple[int, str]]
 
 
 class SegmentFacts:
-    """The facts from a walk through a segment's batches, as lists with an item for each batch in
-    order.
+    """The facts about a segment's batches that the checks of its indexes need. Each list has one
+    item per batch, in order.
 
     highest_times: the highest time of all batches up to and including this batch. markers: offset
-    -> (producer id, whether it is a commit). is_sound: whether all batches have a correct CRC;
-    is_whole: whether they fill the file.
+    -> (producer id, whether it is a commit). is_sound: whether all batches have a correct CRC.
+    is_whole: whether the batches fill the file.
     """
 
     def __init__(self, base_offset: int) -> None:
@@ -107,7 +107,8 @@ def check_time_index(data: bytes, facts: SegmentFacts, *, in_use: bool) -> Findi
 def check_aborted(
     data: bytes | None, facts: SegmentFacts, *, knows_all: bool, in_use: bool
 ) -> Findings:
-    """Check that the entries are the aborted transactions that markers of the segment ended.
+    """Check that the index lists exactly the aborted transactions whose markers are in this
+    segment.
 
     Takes: knows_all, whether all batches before the segment were read. If not, a transaction may
            have begun in a batch that was not read.
@@ -152,10 +153,12 @@ def check_aborted(
 
 
 def _entries(data: bytes, form: struct.Struct, size: int) -> tuple[list[tuple[int, int]], int]:
-    """The entries of an index without zeros at the end, and the number of remaining bytes."""
+    """The entries of an index without the zeros at its end, and the number of bytes after the last
+    whole entry.
+    """
     rest = len(data) % size
     whole = data[: len(data) - rest]
-    used = len(whole.rstrip(b"\0"))  # Kafka allocates 10 MB in advance
+    used = len(whole.rstrip(b"\0"))  # Kafka preallocates 10 MB
     used += -used % size
     entries: list[tuple[int, int]] = list(form.iter_unpack(whole[:used]))
     return entries, 0 if not any(data[len(whole) :]) else rest

@@ -1,23 +1,23 @@
 """`barnabas log verify`: finds faults in a data directory without changing a byte.
 
-The log is authoritative; everything else is checked against it or against a checksum.
+The log is authoritative. All other files are checked against the log or against a checksum.
 
     file                     what is checked
     .log                     each batch: CRC, length, consecutive offsets, leader epochs
-                             that do not fall, records as many and as long as it says, times,
+                             that do not decrease, number and length of records, times,
                              producers' epochs and sequences, transactions and their markers
     .index, .timeindex       each entry against the batches; order; nothing beyond the end
     .txnindex                against the aborted transactions of the batches
     .snapshot                checksum; the producers, against the batches before it
     leader-epoch-checkpoint  has each epoch of the batches
-    segments.manifest        checksum; the files that it has checksums of (ours)
+    segments.manifest        checksum; the files whose checksums it contains (Barnabas only)
     partition.metadata       can be read; all partitions of a topic have one topic id
     *-checkpoint, meta.properties     can be read
     barnabas-*.journal       each frame's checksum
 
-A missing offset is a gap, except in a log that was compacted (the cleaner's checkpoint names it).
-In a directory that a broker uses, its unfinished writes are no fault: a fault counts only if a
-second check finds it, too.
+A missing offset is a fault, except in a compacted log, which the cleaner's checkpoint names. The
+unfinished writes of a running broker are not faults. In a directory that is in use, a fault
+therefore counts only if a second check finds it, too.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Decoded = TypeVar("Decoded")
 
 
 class Fault(NamedTuple):
-    """A fault: its file, its byte position (-1: all of the file), and a text."""
+    """A fault: its file, its byte position (-1 for the whole file), and a text."""
 
     path: str
     position: int
@@ -67,7 +67,7 @@ class Fault(NamedTuple):
 class PartitionReport(NamedTuple):
     """The content of a partition's directory, and its faults.
 
-    open_transactions: (producer id, first offset) of transactions without a marker.
+    open_transactions: (producer id, first offset) of each transaction without a marker.
     """
 
     directory: str
@@ -105,14 +105,17 @@ def verify_partition(
 ) -> PartitionReport:
     """Check one partition's directory.
 
-    Takes:  in_use, whether a broker may be writing there; compacted, whether offsets may be
+    Takes:  in_use, whether a broker may be writing to the directory; compacted, whether offsets may
+    be
             missing; opens, whether to decode the records of batches.
     """
     return _Verifier(directory, in_use=in_use, compacted=compacted, opens=opens).run(advance)
 
 
 class _Verifier:
-    """The check of one partition, segment after segment, and the state that it collects."""
+    """The check of one partition, one segment after the other, and the state that the check
+    collects.
+    """
 
     def __init__(self, directory: str, *, in_use: bool, compacted: bool, opens: bool) -> None:
         self.directory = directory
@@ -166,8 +169,8 @@ class _Verifier:
         )
 
     def _begin(self) -> None:
-        """Load the snapshot at the log's start, if there is one: it replaces the batches that were
-        deleted.
+        """Load the snapshot at the log's start, if there is one. It has the producer state from the
+        batches that were deleted.
         """
         if not self.bases:
             self.fault("", -1, "there is no segment")
@@ -187,7 +190,7 @@ class _Verifier:
         try:
             with open(f"{self.directory}/{name}", "rb") as file:
                 return ProducerStateManager.decode_snapshot(file.read(), offset, 0)
-        except FileNotFoundError:  # the broker that runs here has removed it
+        except FileNotFoundError:  # removed by the running broker
             return None
         except CorruptSnapshot as error:
             self.fault(name, -1, f"the snapshot cannot be read: {error}")
@@ -226,8 +229,8 @@ class _Verifier:
         )
 
     def _note_end(self, name: str, bad: BadPlace, *, is_active: bool) -> None:
-        """Report a place where the batches end before the file does, unless a broker may be
-        appending there.
+        """Report a place where the batches end before the file does. An unfinished batch at the end
+        of the active segment is not reported if a broker may be appending it.
         """
         if bad.unfinished and is_active and self.in_use:
             return
@@ -334,7 +337,7 @@ class _Verifier:
             if header.is_transactional:
                 self.fault(name, batch.position, "a transactional batch without a producer")
             return
-        # The coordinator writes the batches of this topic, all with sequence 0.
+        # The group coordinator writes the batches of this topic, always with sequence 0.
         if self.topic != OFFSETS_TOPIC:
             self._check_sequence(name, batch)
         self.state.on_batch(
@@ -378,7 +381,7 @@ class _Verifier:
         """Check a marker, and note the aborted transaction that it ends."""
         header = batch.header
         if self.topic == CLUSTER_METADATA or header.record_count == 0:
-            return  # other control records, and markers that a compaction has emptied
+            return  # other control records, and control batches that compaction has emptied
         try:
             marker = decode_marker(batch.data)
         except (KafkaError, DecompressionError, IndexError) as error:
@@ -457,7 +460,7 @@ class _Verifier:
         its producers is not reliable.
         """
         if not facts.is_sound:
-            return  # there is nothing reliable to check them against
+            return  # no reliable batches to check the indexes against
         for suffix, check in ((".index", check_offset_index), (".timeindex", check_time_index)):
             name = f"{facts.base_offset:020}{suffix}"
             data = self._read(name)
@@ -473,7 +476,7 @@ class _Verifier:
                 self.fault(name, position, text)
 
     def _check_snapshots_beyond(self, is_whole: bool) -> None:
-        """Check snapshots at the log's end, and after it."""
+        """Check snapshots at the log's end, and report snapshots beyond it."""
         for offset, name in sorted(self.snapshots.items()):
             if offset == self.next_offset:
                 self._compare_snapshot(offset)
@@ -490,7 +493,9 @@ class _Verifier:
         if epochs is not None:
             starts = dict(epochs)
             log_start_offset = self._log_start_offset(manifest)
-            if self.in_use and starts:  # the broker records the new start a little later
+            # A running broker removes epochs first, and records the new log start offset a little
+            # later.
+            if self.in_use and starts:
                 log_start_offset = max(log_start_offset, min(starts.values()))
             self._check_epochs(starts, log_start_offset)
         topic_id = self._decoded(
@@ -519,20 +524,21 @@ class _Verifier:
                     self.fault(f"{base:020}.log", -1, text)
 
     def _log_start_offset(self, manifest: Manifest | None) -> int:
-        """The recorded start of the log; its first segment may begin earlier."""
+        """The log start offset that was recorded. The first segment may begin earlier."""
         data = _read_or_none(f"{os.path.dirname(self.directory)}/{checkpoints.LOG_START_NAME}")
         noted = 0
         if data:
-            with contextlib.suppress(CorruptCheckpoint):  # reported with the data directory
+            # reported by the check of the data directory
+            with contextlib.suppress(CorruptCheckpoint):
                 index = int(self.name.rpartition("-")[2])
                 noted = checkpoints.decode_offsets(data).get((self.topic, index), 0)
         return noted if manifest is None else max(noted, manifest.log_start_offset)
 
     def _check_epochs(self, starts: dict[int, int], log_start_offset: int) -> None:
-        """Check that each leader epoch of the batches is recorded, and begins at or before its
-        first batch.
+        """Check that each leader epoch of the batches is recorded, with a start offset at or before
+        its first batch.
 
-        Batches before the log start offset, which DeleteRecords has raised, may still exist; their
+        Batches before the log start offset may still exist after DeleteRecords has raised it; their
         epochs are not recorded.
         """
         before = -1
@@ -616,7 +622,7 @@ def verify_topic_ids(directories: list[str]) -> Iterator[Fault]:
         try:
             topic_id = checkpoints.decode_partition_metadata(data)
         except CorruptCheckpoint:
-            continue  # reported with its partition
+            continue  # reported by the check of its partition
         data_dir = os.path.dirname(os.path.abspath(directory))
         other, noted = first.setdefault((data_dir, match[1]), (path, topic_id))
         if noted != topic_id:
@@ -662,7 +668,7 @@ def _check_metadata_journal(path: str, *, in_use: bool) -> Iterator[Fault]:
 
 
 def compacted_partitions(data_dir: str) -> set[str]:
-    """The partitions that were compacted, by the names of their directories."""
+    """The names of the directories of partitions that were compacted."""
     data = _read_or_none(f"{data_dir}/{checkpoints.CLEANER_NAME}")
     try:
         offsets = checkpoints.decode_offsets(data) if data else {}
@@ -672,7 +678,7 @@ def compacted_partitions(data_dir: str) -> set[str]:
 
 
 def is_in_use(data_dir: str) -> bool:
-    """Whether a process holds the lock of the directory, by the system's table of locks."""
+    """Whether a process holds the directory's lock, according to /proc/locks."""
     try:
         inode = os.stat(f"{data_dir}/{checkpoints.LOCK_NAME}").st_ino
         with open("/proc/locks", encoding="ascii") as table:

@@ -18,7 +18,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 def describe_topics(
     admin: ClusterClient, names: Sequence[str] | None = None
 ) -> list[MetadataResponseTopic]:
-    """The topics of these names, in order; None for all topics.
+    """The topics with these names, in order; all topics if `names` is None.
 
     Raises: CommandError if a topic does not exist; RefusedError.
     """
@@ -46,8 +46,8 @@ def partitions_of(
 
 
 def topic_or_partition(admin: ClusterClient, name: str) -> list[TopicPartition]:
-    """All partitions of the topic of that name; if there is no such topic, the partition TOPIC-N of
-    that name.
+    """All partitions of the topic `name`. If there is no such topic, `name` is read as TOPIC-N,
+    which names one partition.
     """
     topic, dash, number = name.rpartition("-")
     names = [name, topic] if dash and topic and number.isdigit() else [name]
@@ -74,7 +74,7 @@ _NOT_A_TOPIC = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
 
 
 def client_partitions(partitions: Iterable[TopicPartition]) -> list[Any]:
-    """Partitions as the type of kafka-python's consumer."""
+    """The partitions as instances of kafka-python's TopicPartition."""
     from kafka import TopicPartition as ClientTopicPartition
 
     return [ClientTopicPartition(*partition) for partition in partitions]
@@ -103,7 +103,8 @@ def offsets_at(
 ) -> dict[TopicPartition, int]:
     """The offset of a place in each partition, limited to the partition's range.
 
-    A time gives the offset of the first record at or after it, or the end if all records are older.
+    For a time it is the offset of the first record at or after it, or the partition's end if all
+    records are older.
     """
     found = {}
     bounds = list_offsets(admin, partitions)

@@ -1,4 +1,6 @@
-"""Options that commands share: for the connection, and values such as TOPIC-PARTITION."""
+"""Options that commands share: those for the connection, and value types such as
+TOPIC-PARTITION.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ def examples(*lines: str) -> str:
 def exit_codes(**meanings: str) -> str:
     """The exit codes in a command's help.
 
-    Takes: meanings, the command's own meanings, keyed by the names in errors.py in lower case.
+    Takes: meanings, the command's own meanings of exit codes, keyed by the names in errors.py in
+           lower case.
     """
     texts = {
         "ok": "success",
@@ -64,13 +67,13 @@ def help_end(*parts: str) -> str:
 def ending(*lines: str, **meanings: str) -> str:
     """The end of a command's help: examples, one per line, and the exit codes.
 
-    Takes: meanings, as `exit_codes` does.
+    Takes: meanings, as for `exit_codes`.
     """
     return help_end(examples(*lines), exit_codes(**meanings))
 
 
 def json_option(command: Command) -> Command:
-    """Add `--json` to a command, which gets an Output."""
+    """Add `--json` to a command. The command gets an Output."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
     @functools.wraps(command)
@@ -125,8 +128,8 @@ _CONNECTION_OPTIONS = (
 
 
 def connection_options(command: Command) -> Command:
-    """Add `--bootstrap-server`, `--client-config`, `--profile` and `--timeout` to a command, which
-    gets a Connection.
+    """Add `--bootstrap-server`, `--client-config`, `--profile` and `--timeout` to a command. The
+    command gets a Connection.
     """
 
     @functools.wraps(command)
@@ -182,7 +185,7 @@ def make_connection(
 
 
 def yes_option(command: Command) -> Command:
-    """Add `--yes`, which skips the confirmation, to a command."""
+    """Add `--yes` to a command. With this option the command does not ask for confirmation."""
     return click.option("-y", "--yes", is_flag=True, help="Do it without confirmation.")(command)
 
 
@@ -193,9 +196,9 @@ def dry_run_option(command: Command) -> Command:
 
 
 def confirm(question: str, *, yes: bool, type_in: str = "") -> None:
-    """Ask for confirmation on a terminal; elsewhere `--yes` is needed. Raises: click.Abort.
+    """Ask for confirmation on a terminal; elsewhere `--yes` is required. Raises: click.Abort.
 
-    Takes: type_in, the text to be typed instead of `y`.
+    Takes: type_in, the text that the user has to type instead of `y`.
     """
     if yes:
         return

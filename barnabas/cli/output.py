@@ -1,7 +1,7 @@
 """The output of commands: tables for people, with colours on a terminal only; JSON for programs.
 
-A command prints one JSON document (`consume` prints one per line), with Kafka's words as names;
-times are milliseconds since 1970 and end in `_ms`.
+A command prints one JSON document (`consume` prints one per line). Fields have Kafka's names. Times
+are milliseconds since 1970, and their names end in `_ms`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from barnabas.texts import time_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-PIPE_WIDTH = 100_000  # lines in a pipe are never wrapped
+PIPE_WIDTH = 100_000  # so large that lines in a pipe are never wrapped
 STYLES = {"good": "green", "bad": "bold red", "warning": "yellow", "name": "cyan", "dim": "dim"}
 
 
@@ -32,7 +32,7 @@ class Column(NamedTuple):
 
 
 class Output:
-    """The output of a command. as_json: whether it is for a program."""
+    """The output of a command. as_json: whether to print JSON for a program."""
 
     def __init__(self, as_json: bool = False) -> None:
         self.as_json = as_json
@@ -106,7 +106,7 @@ class Output:
 
 
 def _is_plain(stream: TextIO) -> bool:
-    """Whether a stream gets plain text, which avoids the slow import of rich."""
+    """Whether to print plain text to a stream, which avoids the slow import of rich."""
     return not stream.isatty() and "FORCE_COLOR" not in os.environ
 
 
@@ -133,7 +133,7 @@ def plain_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) ->
 
 
 def _width(text: str) -> int:
-    """The width of a text in columns of a terminal."""
+    """The number of terminal columns that a text takes."""
     if text.isascii():
         return len(text)
     return sum(
@@ -158,7 +158,7 @@ def _console(stream: TextIO) -> Console:
 
 
 def note(text: str, style: str = "dim") -> None:
-    """Print a line on standard error, apart from the command's result."""
+    """Print a line on standard error, so that it is separate from the command's result."""
     if not sys.stderr.isatty():
         print(text, file=sys.stderr, flush=True)
         return
@@ -181,7 +181,7 @@ def cell(value: Any, key: str = "") -> str:
 
 
 class Progress:
-    """A progress bar on standard error, if that is a terminal."""
+    """A progress bar on standard error. It is shown only if standard error is a terminal."""
 
     def __init__(self, advance: Any = None) -> None:
         self._advance = advance
@@ -196,7 +196,8 @@ class Progress:
 def progress(label: str, total: int | None, *, hidden: bool = False) -> Iterator[Progress]:
     """A progress bar while the block runs; it is removed at the end.
 
-    Takes: total, None if it is unknown; hidden, whether standard output is the same terminal.
+    Takes: total, None if it is unknown; hidden, whether not to show the bar, as when the output
+           goes to the same terminal.
     """
     if hidden or not sys.stderr.isatty():
         yield Progress()

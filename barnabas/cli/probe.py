@@ -4,9 +4,9 @@ A Kafka broker does not report which security protocol it expects, and only clos
 connection. The probe connects without the client's settings and sends two requests that need no
 login.
 
-    ApiVersions over TCP      an answer: no TLS          no answer: TLS is tried
-    ApiVersions over TLS      an answer: TLS             (no certificate is verified)
-    SaslHandshake             UNSUPPORTED_SASL_MECHANISM, with the list of them: SASL is needed
+    ApiVersions over TCP      a response: no TLS         no response: TLS is tried
+    ApiVersions over TLS      a response: TLS            (no certificate is verified)
+    SaslHandshake             UNSUPPORTED_SASL_MECHANISM, with the supported ones: SASL is needed
                               ILLEGAL_SASL_STATE: no login is expected
 
 Source: KIP-43, KIP-152; Apache Kafka's SaslServerAuthenticator and KafkaApis.
@@ -43,7 +43,7 @@ class Spoken(NamedTuple):
 
 
 def probe(host: str, port: int) -> Spoken | None:
-    """The protocol of the port; None if it does not answer."""
+    """The protocol of the port; None if the port does not respond."""
     for has_tls in (False, True):
         try:
             with _connect(host, port, has_tls=has_tls) as sock:
@@ -58,8 +58,8 @@ def probe(host: str, port: int) -> Spoken | None:
 
 
 def _speaks_http(host: str, port: int) -> bool:
-    """Whether the port is an HTTP server, which does not answer until it has received a line's
-    end.
+    """Whether an HTTP server listens on the port. It responds only after it has received a whole
+    line.
     """
     try:
         with _connect(host, port, has_tls=False) as sock:
@@ -85,7 +85,9 @@ def _connect(host: str, port: int, *, has_tls: bool) -> socket.socket:
 
 
 def _ask(sock: socket.socket, api_key: int, version: int, body: bytes) -> bytes:
-    """The answer to a request, from its correlation id on; empty if it is invalid."""
+    """The response to a request, beginning with its correlation id; empty if the response is
+    invalid.
+    """
     client_id = b"barnabas-probe"
     header = struct.pack(">hhih", api_key, version, CORRELATION_ID, len(client_id)) + client_id
     sock.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
@@ -126,7 +128,7 @@ def _mechanisms(sock: socket.socket) -> tuple[str, ...]:
 
 
 def mistake(spoken: Spoken, address: str, protocol: str, mechanism: str | None) -> str:
-    """The error in a client's settings for a port; empty if they are right.
+    """The error in a client's settings for a port; empty if the settings are right.
 
     Takes: protocol, mechanism, the client's security.protocol and sasl.mechanism.
     """

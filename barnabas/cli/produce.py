@@ -39,7 +39,8 @@ from barnabas.protocol.errors import Code
 from barnabas.texts import count_text
 
 BATCH_BYTES = 256 * 1024
-REQUEST_BYTES = 100 * 1024 * 1024  # the default limit of a broker; the topic's setting may differ
+# The broker's default limit of a request; the topic's setting for a batch may differ.
+REQUEST_BYTES = 100 * 1024 * 1024
 
 
 @click.command(
@@ -176,11 +177,11 @@ def produce(
 
 @contextmanager
 def _explained_creation(connection: Connection, topic: str) -> Iterator[None]:
-    """Report that the right to create the topic is missing, if that is the reason of a refusal.
+    """Report that the permission to create the topic is missing, if a refusal has that reason.
 
-    A broker gives the same refusal for a topic that the user may not write and for one that the
-    user may not create. A user who may write a topic may also describe it, and so learns if it does
-    not exist.
+    A broker refuses a topic that the user may not write in the same way as a topic that the user
+    may not create. A user who may write a topic may also describe it. So a request that describes
+    the topic shows whether it is missing.
 
     Raises: CommandError.
     """
@@ -198,7 +199,7 @@ def _explained_creation(connection: Connection, topic: str) -> Iterator[None]:
 
 
 def _settings(transactional_id: str | None, compression: str, acks: str) -> dict[str, Any]:
-    """kafka-python's settings for the producer."""
+    """The settings for the producer, by kafka-python's names."""
     settings: dict[str, Any] = {
         "compression_type": None if compression == "none" else compression,
         "acks": -1 if acks == "all" else int(acks),

@@ -21,7 +21,8 @@ A setting is taken from the first of these sources that has it:
     profile                   --profile, else BARNABAS_PROFILE, else the current one
     default                   127.0.0.1:9092, 15 s, no settings
 
-If a file of settings is named, the settings of the profile are ignored: the two are not merged.
+If --client-config or BARNABAS_CLIENT_CONFIG names a file, the profile's settings are ignored. The
+two are not merged.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from barnabas.cli.errors import CommandError
 
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
 PREFIX = "BARNABAS_"
-NO_PROFILE = ""  # a value of --profile that means no profile, not even the current one
+NO_PROFILE = ""  # the value of --profile for no profile, not even the current one
 SECRETS = ("sasl.jaas.config",)
 _OF_SECRETS = ("password", "secret", "token", "user.info", "keystore.key")
 
@@ -52,13 +53,13 @@ class Profile(NamedTuple):
 
 
 class Profiles(NamedTuple):
-    """All profiles by name. current: the name of the current one, or None."""
+    """All profiles, by name. current: the name of the current profile, or None."""
 
     current: str | None
     by_name: Mapping[str, Profile]
 
     def find(self, name: str) -> Profile:
-        """The profile of that name. Raises: CommandError."""
+        """The profile with this name. Raises: CommandError."""
         if name not in self.by_name:
             raise CommandError(
                 f"there is no profile {name!r} in {profiles_file()}: `barnabas profile list` "
@@ -161,7 +162,7 @@ def _text(profiles: Profiles) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A basic string of TOML."""
+    """The text as a basic string of TOML."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(_escaped(letter) for letter in escaped) + '"'
 
@@ -172,7 +173,7 @@ def _escaped(letter: str) -> str:
 
 
 def exposure() -> str:
-    """What is wrong with the permissions of the profiles' file; empty if they are right."""
+    """A text that describes wrong permissions of the profiles' file; empty if they are right."""
     path = profiles_file()
     try:
         mode = stat.S_IMODE(path.stat().st_mode)

@@ -30,7 +30,9 @@ DEFAULT_SHOWN = "(default)"
 
 
 class Entity(NamedTuple):
-    """The entity of a quota. names: by entity type, the name, or None for the type's default."""
+    """The entity of a quota. names: the name for each entity type, or None for the type's default
+    entity.
+    """
 
     names: Mapping[str, str | None]
 
@@ -41,7 +43,7 @@ class Entity(NamedTuple):
 
 
 def entity_options(command: Command) -> Command:
-    """Add `--user`, `--client-id`, `--ip` and `--...-defaults` to a command, which gets an
+    """Add `--user`, `--client-id`, `--ip` and `--...-defaults` to a command. The command gets an
     Entity.
     """
 
@@ -186,7 +188,7 @@ def remove(
 
 
 def _shown(names: Mapping[str, str | None], kind: str) -> str | None:
-    """The name that an entity has for a type, as it is printed; None if the entity lacks the
+    """The printed form of an entity's name for one entity type; None if the entity has no such
     type.
     """
     name = names.get(kind)
@@ -196,7 +198,7 @@ def _shown(names: Mapping[str, str | None], kind: str) -> str | None:
 def _described(
     connection: Connection, entity: Entity
 ) -> list[tuple[dict[str, str | None], dict[str, float]]]:
-    """Names and quotas of the entities that contain all of an entity's names."""
+    """The names and the quotas of each entity that has all names of `entity`."""
     from barnabas.protocol.messages.describe_client_quotas import (
         ComponentData,
         DescribeClientQuotasRequest,
@@ -228,7 +230,7 @@ def _alter(
     *,
     dry_run: bool,
 ) -> None:
-    """Set some of an entity's quotas, and remove those that are None.
+    """Set some of an entity's quotas, and remove those whose value is None.
 
     Raises: CommandError with the reason that the broker gives.
     """

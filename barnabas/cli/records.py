@@ -4,9 +4,9 @@ One record as JSON:
 
     {"topic", "partition", "offset", "timestamp_ms", "key", "value", "headers": [[name, value], …]}
 
-Bytes that are UTF-8 are a string, other bytes {"base64": "…"}, and a missing key or value is null.
-Data that a schema decodes are a JSON value. `produce` reads the same form, in which every field may
-be left out; it sends any other JSON value as JSON.
+Bytes are a string if they are UTF-8, and otherwise {"base64": "…"}. A missing key or value is null.
+Data that a schema decodes are a JSON value. `produce` reads the same form, in which every field is
+optional. It sends a JSON value that is none of these forms as JSON text.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class InputRecord(NamedTuple):
 class InputValue(NamedTuple):
     """A record of the input, before it is encoded.
 
-    place: its place in the input, such as "orders.csv line 3". key, value: the bytes to send, or a
-    JSON value.
+    place: where the record is in the input, such as "orders.csv line 3". key, value: the bytes to
+    send, or a JSON value.
     """
 
     place: str
@@ -101,7 +101,7 @@ def parse_json(text: bytes | str, place: str) -> Any:
 
 
 def parse_json_line(line: bytes, place: str) -> InputValue:
-    """The record of a line of JSON. Raises CommandError, which names the place."""
+    """The record in a line of JSON. Raises: CommandError, which names the place."""
     parsed = parse_json(line, place)
     if not isinstance(parsed, dict):
         raise CommandError(f'{place} is not a JSON object: write {{"value": …}}')

@@ -1,7 +1,7 @@
 """`barnabas share consume`: records of a share group as lines on standard output (KIP-932).
 
-The command is a member of the group: it sends heartbeats, fetches from the leaders of the
-partitions that it is assigned, and acknowledges what it has printed.
+The command is a member of the group. It sends heartbeats, fetches from the leaders of its assigned
+partitions, and acknowledges the records that it has printed.
 """
 
 from __future__ import annotations
@@ -156,7 +156,9 @@ def _line(record: Shared, *, as_json: bool) -> bytes:
 
 
 class _Member:
-    """A member of a share group, with a share session at each leader of its partitions."""
+    """A member of a share group, with a share session on each broker that leads some of its
+    partitions.
+    """
 
     def __init__(self, admin: ClusterClient, group: str, topics: list[str], kind: int) -> None:
         self._admin, self._group, self._topics, self._kind = admin, group, topics, kind
@@ -181,7 +183,7 @@ class _Member:
         return bool(self._assigned)
 
     def _beat(self) -> None:
-        """Send a heartbeat if it is due, and apply the assignment in its answer."""
+        """Send a heartbeat if it is due, and apply the assignment in the response."""
         if time.monotonic() < self._next_beat:
             return
         answer = self._heartbeat(self._epoch)
@@ -222,7 +224,9 @@ class _Member:
                 self._close(node_id)
 
     def leave(self) -> None:
-        """Close the sessions, which releases unacknowledged records, and leave the group."""
+        """Close the share sessions, which releases records that are not acknowledged, and leave the
+        group.
+        """
         for node_id in list(self._sessions):
             self._close(node_id)
         if self._epoch:
@@ -231,7 +235,7 @@ class _Member:
     # --- records ---------------------------------------------------------------------------------
 
     def fetch(self, most: int) -> Iterator[Shared]:
-        """Acquire records, at most `most` of them."""
+        """Acquire at most `most` records."""
         self._beat()
         if not self._assigned:
             time.sleep(WAIT_MS / 5000)
@@ -341,6 +345,6 @@ class _Member:
 
 
 def _check(answer: Any, group: str) -> None:
-    """Raise the error of an answer."""
+    """Raise RefusedError if a response has an error code."""
     if answer.error_code:
         raise RefusedError(answer.error_code, answer.error_message, group)

@@ -1,10 +1,11 @@
 """`barnabas support-bundle`: information for support, in a zip without secrets.
 
-State of the cluster is requested by Kafka's protocol, and the named files are read. A part that is
-not available becomes a line in errors.txt, so that a bundle can also be made of a broken cluster.
-Secrets are removed in three ways: settings that Kafka calls sensitive have no value, settings of
-the client with a secret's name are replaced, and all texts are searched for the client's own
-secrets and for similar ones (passwords in lines of settings, tokens, keys in PEM form).
+The state of the cluster is requested by Kafka's protocol, and the named files are read. A part that
+is not available becomes a line in errors.txt, so that a bundle can also be made of a broken
+cluster. Secrets are removed in three ways. Settings that Kafka marks as sensitive have no value.
+Settings of the client are replaced if their name shows that they are secret. All texts are searched
+for the client's own secrets and for similar ones (passwords in lines of settings, tokens, keys in
+PEM form).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ REMOVED = "(removed)"
 FILE_MODE = 0o600
 MOST_METRICS_BYTES = 8 << 20
 MOST_FILES = 10_000
-SHORTEST_SECRET = 4  # a shorter text would match everywhere
+SHORTEST_SECRET = 4  # a shorter secret is not searched for, since it would match everywhere
 _NAME = (
     r"[\w.\-]*(?:password|passwd|secret|token|credential|jaas|private[_.\-]?key|keystore\.key)"
     r"[\w.\-]*"
@@ -52,7 +53,10 @@ _IN_URL = re.compile(r"(\w+://)[^/\s:@]+:[^/\s@]+@")
 
 
 class Cleaner:
-    """Removes secrets from texts. Takes: secrets, the client's own secrets."""
+    """Removes secrets from texts.
+
+    Takes: secrets, the client's own secrets.
+    """
 
     def __init__(self, secrets: Iterable[str]) -> None:
         known = sorted({text for text in secrets if len(text) >= SHORTEST_SECRET}, key=len)
@@ -68,7 +72,7 @@ class Cleaner:
         return text if self._known is None else self._known.sub(REMOVED, text)
 
     def data(self, value: Any) -> Any:
-        """A JSON document with all its texts cleaned, except the names of its fields."""
+        """A JSON document with all texts cleaned except the names of fields."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -167,7 +171,7 @@ def support_bundle(
 
 
 class _Bundle:
-    """The parts of a bundle, cleaned of secrets. errors: why parts are missing."""
+    """The parts of a bundle, cleaned of secrets. errors: for each missing part, the reason."""
 
     def __init__(self, cleaner: Cleaner) -> None:
         self._cleaner = cleaner
@@ -180,7 +184,7 @@ class _Bundle:
         return list(self._parts)
 
     def add(self, name: str, make: Callable[[], Any]) -> None:
-        """Make a part and add it; if that fails, add its error."""
+        """Make a part and add it. If that fails, record the error instead."""
         try:
             made = make()
         except (CommandError, RefusedError, OSError, ValueError) as error:
@@ -258,7 +262,7 @@ def _versions() -> dict[str, Any]:
 
 
 def _add_cluster(bundle: _Bundle, connection: Connection) -> None:
-    """Add what the cluster reports about itself, until it no longer answers."""
+    """Add what the cluster reports about itself. Stop at the first part that times out."""
     parts: tuple[tuple[str, Callable[[ClusterClient], Any]], ...] = (
         ("cluster.json", _cluster),
         ("settings.json", _settings),

@@ -1,6 +1,6 @@
-"""Topics by name, by a pattern of the shell (`orders-*`) or, with --regex, by a regular expression.
+"""Topics by name, by a shell pattern (`orders-*`) or, with --regex, by a regular expression.
 
-A topic's name has none of `*`, `?` and `[`, so a name with one of these is a pattern.
+No topic's name contains `*`, `?` or `[`, so a name with one of these characters is a pattern.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 def regex_option(command: Command) -> Command:
-    """Add `--regex`, which makes names regular expressions, to a command."""
+    """Add `--regex` to a command. With this option, the command takes names as regular
+    expressions.
+    """
     return click.option(
         "-e", "--regex", is_flag=True, help="Each TOPIC is a regular expression for whole names."
     )(command)
@@ -79,7 +81,7 @@ def _matcher(name: str, *, regex: bool) -> re.Pattern[str]:
 def confirm_topics(topics: Sequence[str], question: str, *, yes: bool, by_pattern: bool) -> None:
     """Ask for confirmation before an operation on topics. Raises: click.Abort.
 
-    If a pattern matched several topics, their number has to be typed, since a `y` is typed too
+    If a pattern matched several topics, the user has to type their number, since a `y` is typed too
     easily.
     """
     if not by_pattern or len(topics) == 1:

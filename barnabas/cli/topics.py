@@ -152,8 +152,10 @@ def _print_results(
     done: str,
     good: Sequence[Code] = (),
 ) -> int:
-    """Print the result for each topic; gives the exit code. good: codes that do not count as
-    errors.
+    """Print the result for each topic.
+
+    Takes: good, the error codes that do not count as errors.
+    Gives: the exit code.
     """
     rows = []
     for name, error in answers.items():

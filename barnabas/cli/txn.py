@@ -305,7 +305,9 @@ def _abort_on(
     force: bool,
     yes: bool,
 ) -> OpenTransaction:
-    """Write the missing marker of a hanging transaction. Gives: the transaction."""
+    """Write the missing marker of a hanging transaction. Gives: the transaction that was
+    aborted.
+    """
     with connection.admin() as admin:
         transaction = _choose(find_open_transactions(admin, partition), partition, start_offset)
         if not transaction.is_hanging and not force:
@@ -373,7 +375,9 @@ def _wait_until_closed(
 
 
 def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> None:
-    """Send InitProducerId: the coordinator aborts the open transaction, and raises the epoch."""
+    """Send InitProducerId. The coordinator then aborts the open transaction, and raises the
+    epoch.
+    """
     with connection.admin() as admin:
         description = requests.describe_transactions(admin, [name])[name]
     partitions = count_text(len(description.partitions), "partition")
@@ -383,7 +387,8 @@ def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> N
         yes=yes,
     )
     timeout_ms = description.timeout_ms
-    if timeout_ms == NO_TIMEOUT_MS:  # a session made by an operator has no two-phase commit
+    # The open transaction is in two-phase commit; the command's new session is not.
+    if timeout_ms == NO_TIMEOUT_MS:
         timeout_ms = SESSION_TIMEOUT_MS
     with connection.admin() as admin:
         requests.init_producer(admin, name, timeout_ms)
@@ -436,7 +441,7 @@ def commit(connection: Connection, output: Output, name: str, state: str, yes: b
             )
     except CommandError:
         raise
-    except ValueError as error:  # raised for a setting
+    except ValueError as error:  # a setting is wrong
         raise CommandError(str(error)) from error
     except Exception as error:
         raise CommandError(f"{name!r}: {error}") from error

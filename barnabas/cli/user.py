@@ -82,8 +82,9 @@ def list_users(connection: Connection, output: Output, names: Sequence[str]) -> 
 def _describe(
     admin: ClusterClient, names: Sequence[str]
 ) -> list[DescribeUserScramCredentialsResult]:
-    """The users of these names, or all users, each with its error. Raises: RefusedError if the
-    whole request is refused.
+    """The users of these names, or all users, each with its error.
+
+    Raises: RefusedError if the whole request is refused.
     """
     from barnabas.protocol.messages.describe_user_scram_credentials import (
         DescribeUserScramCredentialsRequest,
@@ -122,7 +123,7 @@ def _said(row: Any) -> str:
 
 
 def mechanism_option(**more: Any) -> Callable[[Command], Command]:
-    """The option `--mechanism`, which may be given twice."""
+    """The option `--mechanism`, which may be given several times."""
     return click.option(
         "--mechanism", "mechanisms", multiple=True,
         type=click.Choice(list(MECHANISMS), case_sensitive=False), **more,
@@ -173,7 +174,8 @@ def add(
     """
     password = _password(name, password_file)
     with connection.admin() as admin:
-        # one request for each mechanism: several for one user are refused
+        # One request for each mechanism, since a broker refuses several changes of one user in a
+        # request.
         errors = [
             _alter(admin, upsertions=[_upsertion(name, one, password, iterations)])
             for one in dict.fromkeys(mechanisms)
@@ -197,7 +199,10 @@ def _upsertion(
 
 
 def _password(name: str, file: TextIO | None) -> str:
-    """The password, from a prompt or a line of input. Raises: CommandError if it is empty."""
+    """The password, from a prompt on a terminal or from a line of input.
+
+    Raises: CommandError if the password is empty.
+    """
     if file is None and sys.stdin.isatty():
         prompt = f"Password of {name}"
         typed: str = click.prompt(prompt, hide_input=True, confirmation_prompt=True, err=True)
@@ -244,7 +249,7 @@ def _deletion(name: str, mechanism: str) -> ScramCredentialDeletion:
 def _print_results(
     output: Output, name: str, mechanisms: Sequence[str], errors: Sequence[str | None], what: str
 ) -> int:
-    """Print the result for each mechanism; gives the exit code."""
+    """Print the result for each mechanism. Gives: the exit code."""
     rows = [
         {"user": name, "mechanism": mechanism, "error": error}
         for mechanism, error in zip(dict.fromkeys(mechanisms), errors, strict=True)

@@ -8,9 +8,9 @@ process.
 
     what happens                        what the command does
     ----------------------------------  -----------------------------------------------
-    no answer for NOTE_AFTER_S          writes a line that says what it waits for
-    no answer for --timeout             raises TimeoutOver: exit code 1
-    a reason why no answer can come     raises CommandError with that reason at once
+    no response for NOTE_AFTER_S        writes a line that says what it waits for
+    no response for --timeout           raises TimeoutOver: exit code 1
+    a response has become impossible    raises CommandError with the reason at once
     Ctrl-C                              KeyboardInterrupt: exit code 130
 """
 
@@ -28,15 +28,17 @@ from barnabas.cli.output import note
 
 NOTE_AFTER_S = 1.0
 LOOK_EVERY_S = 0.05
-CLOSE_S = 0.3  # how long a client may take to close after a failure or Ctrl-C
+CLOSE_S = 0.3  # the maximum time to close a client after a failure or Ctrl-C
 
 
 class TimeoutOver(CommandError):
-    """There was no answer within --timeout."""
+    """No response arrived within --timeout."""
 
 
 class Silence:
-    """Measures how long a wait has lasted; writes the line about it, and raises TimeoutOver."""
+    """Measures how long a wait has lasted. It prints the line about the wait, and raises
+    TimeoutOver.
+    """
 
     def __init__(self, address: str, timeout_s: float) -> None:
         self.address = address
@@ -45,12 +47,12 @@ class Silence:
         self._since = time.monotonic()
 
     def end(self) -> None:
-        """End the wait, since an answer has arrived: a later wait starts from zero."""
+        """End the wait, since a response has arrived. A later wait starts from zero."""
         self._since = time.monotonic()
         self._is_noted = False
 
     def look(self, what: str) -> None:
-        """Write the line or raise the error if the wait has lasted long enough.
+        """Write the line about the wait, or raise the error, if the wait has lasted long enough.
 
         Takes:  what, the awaited thing, as in "waiting for 127.0.0.1:9092: WHAT".
         Raises: TimeoutOver.
@@ -66,8 +68,10 @@ class Silence:
             note(f"waiting for {self.address}: {what} (--timeout {self.timeout_s:g} s)")
 
     def over(self, what: str) -> TimeoutOver:
-        """The error for a wait that took too long. If this thread did not run between the two
-        bounds, it writes the line about the wait first, so that the output is the same on a busy
+        """The error for a wait that took too long.
+
+        The line about the wait is written first if it is still missing. That happens if this thread
+        did not run between NOTE_AFTER_S and the timeout, and keeps the output the same on a busy
         machine.
         """
         self._maybe_note(what)
@@ -78,9 +82,10 @@ class Silence:
 
 
 class Waiting:
-    """Calls that wait for the cluster.
+    """Makes calls that wait for the cluster.
 
-    Takes: hopeless, a function that returns the reason why no answer can come, or an empty text.
+    Takes: hopeless, a function that returns the reason why no response can arrive, or an empty
+    text.
     """
 
     def __init__(
@@ -97,7 +102,7 @@ class Waiting:
     def call(self, what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The result of a call that may block.
 
-        Raises: TimeoutOver; CommandError if no answer can come; the errors of the call.
+        Raises: TimeoutOver; CommandError if no response can arrive; the errors of the call.
         """
         call = _Call(function, args, kwargs)
         silence = self.silence()
@@ -108,21 +113,22 @@ class Waiting:
         try:
             return call.result()
         except Exception as error:
-            # a timeout of kafka-python ended at the same time
+            # kafka-python's own timeout ended at the same time as --timeout.
             if type(error).__name__ == "KafkaTimeoutError":
                 raise silence.over(what) from error
             raise
 
     def close(self, function: Callable[[], Any], *, soon: bool) -> None:
-        """Close a client, and ignore its errors. soon: whether to close it quickly, after a failure
-        or Ctrl-C.
+        """Close a client by calling `function`, and ignore its errors.
+
+        Takes: soon, whether to wait only for CLOSE_S, as after a failure or Ctrl-C.
         """
         call = _Call(function, (), {})
         call.done.wait(CLOSE_S if soon else self.timeout_s)
 
 
 class _Call:
-    """A call in a separate thread. done: set when the call has ended."""
+    """A call in a separate thread. done: an event that is set when the call has ended."""
 
     def __init__(self, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
         self.done = threading.Event()
@@ -154,9 +160,9 @@ _MEANING = {
 
 
 class Patient:
-    """A client of kafka-python whose calls wait as `Waiting` does.
+    """A wrapper of a kafka-python client that makes its calls through `Waiting`.
 
-    Takes: at_once, the names of calls that return at once.
+    Takes: at_once, the names of methods that never block, which are called directly.
     """
 
     def __init__(
@@ -180,7 +186,7 @@ class Patient:
 
 @contextlib.contextmanager
 def closing(client: Patient, close: Callable[..., Any], abandon: Callable[..., Any]) -> Any:
-    """The client; it is closed at the end of the block, or abandoned if the block fails."""
+    """Yield the client. It is closed at the end of the block, or abandoned if the block fails."""
     try:
         yield client
     except BaseException:

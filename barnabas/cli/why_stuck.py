@@ -7,7 +7,7 @@ The result types, and the sentence made from them, are in `barnabas.why_stuck`. 
     DescribeTransactions   its state, when it began, its timeout, its partitions
     OffsetFetch            the groups whose offsets are at the last stable offset
 
-None of Apache Kafka's answers has the client's address; Barnabas adds it to DescribeTransactions
+No response of Apache Kafka has the client's address. Barnabas adds it to DescribeTransactions
 (`barnabas.protocol.client_hosts`). Source: KIP-664.
 """
 
@@ -76,8 +76,9 @@ def open_transactions(
 
 
 class StuckPartition(NamedTuple):
-    """A partition that open transactions block. holder: the first of them; None if it has since
-    ended.
+    """A partition that open transactions block.
+
+    holder: the first of these transactions; None if it has ended since.
     """
 
     partition: TopicPartition
@@ -127,7 +128,7 @@ def owner_text(transaction: OpenTransaction | None) -> str:
 
 
 def state_text(transaction: OpenTransaction | None) -> str:
-    """The state as text, including whether the transaction hangs."""
+    """The transaction's state as text; "hangs" for a hanging transaction."""
     if transaction is None:
         return ""
     return "hangs" if transaction.is_hanging else str(transaction.state)
@@ -136,10 +137,10 @@ def state_text(transaction: OpenTransaction | None) -> str:
 def join(
     producer: ActiveProducer, described: Transaction | None, partition: TopicPartition
 ) -> OpenTransaction:
-    """Join what the partition and the coordinator report about a transaction.
+    """Combine what the partition and the coordinator report about a transaction.
 
-    The transaction hangs if the coordinator has no open transaction of that producer on the
-    partition: then no marker will ever be written.
+    The transaction hangs if the coordinator has no open transaction of this producer on the
+    partition. No marker will then be written for it.
     """
     transaction = OpenTransaction(
         producer.producer_id,
@@ -151,8 +152,8 @@ def join(
     if described is None:
         return transaction
     is_open = described.state in (ONGOING, PREPARE_COMMIT, PREPARE_ABORT)
-    # After a timeout the coordinator raises the epoch in the state PrepareAbort, before the markers
-    # are written.
+    # After a timeout the coordinator raises the epoch in the state PrepareAbort, before it writes
+    # the markers. So its epoch may be higher than the partition's.
     is_same = described.producer_epoch >= producer.producer_epoch
     return transaction._replace(
         transactional_id=described.transactional_id,
@@ -165,7 +166,7 @@ def join(
 
 
 def gather(admin: ClusterClient, name: str, now_ms: int) -> Answer:
-    """Gather the answer for the partition of that name. Raises: CommandError for an unknown
+    """Gather the facts about the partition of that name. Raises: CommandError for an unknown
     partition.
     """
     (partition, *others) = topic_or_partition(admin, name)
@@ -212,8 +213,8 @@ def _has_committed_records(
 ) -> bool:
     """Whether a read_committed reader gets a record between two offsets.
 
-    Such a reader skips markers and aborted data, so a group may be behind them and have nothing to
-    read.
+    Such a reader skips markers and aborted records. If the range has no other records, a group with
+    the lower offset has nothing left to read.
     """
     found = read_records(admin, partition, start, end, read_committed=True)
     return next(found, None) is not None

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class Addresses:
-    """The addresses of the brokers for the client of a request: those of the listener at which the
-    request arrived.
+    """The addresses of the brokers, as the client of a request sees them: those of the listener at
+    which the request arrived.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Addresses:
         at which the request arrived.
 
         With several brokers, advertised.listeners has the port of the first broker. The advertised
-        port of another broker differs from that port by as much as the ports at which the two
+        port of another broker is higher by the difference between the ports at which the two
         brokers listen.
         """
         listener, cluster = self._listener_of(context), self._cluster
@@ -44,8 +44,8 @@ class Addresses:
         return Endpoint(node_id, host, port, self._config.broker_rack)
 
     def endpoints(self, context: RequestContext) -> list[Endpoint]:
-        """The addresses of the running brokers and, in a pair, of the other node even if it is
-        down: clients that know both nodes reconnect by themselves after a failover.
+        """The addresses of the running brokers. In a pair, the other node is included even if it is
+        down, since clients that know both nodes reconnect by themselves after a failover.
         """
         there = [self.endpoint(node.node_id, context) for node in self._cluster.nodes_there()]
         standby = self._cluster.standby
@@ -63,6 +63,6 @@ class Addresses:
         return [self.endpoint(node_id, context) for node_id in node_ids]
 
     def _listener_of(self, context: RequestContext) -> ListenerConfig:
-        # None if the client has disconnected meanwhile
+        # None if the client has disconnected since
         connection = self._connections.get(context.connection_id)
         return self._config.listeners[0] if connection is None else connection.listener

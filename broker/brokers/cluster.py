@@ -1,12 +1,13 @@
 """The brokers of this process, which share one log directory: which of them run, and which
 partitions each leads.
 
-This is a value: the inputs in `broker/brokers/failover.py` change it, and requests read it.
-`Cluster.leads` is the one place that decides whether a broker leads a partition. A coordinator is
-the leader of the partition of the internal topic that stores its group or transactional id.
+`Cluster` only holds state. The inputs in `broker/brokers/failover.py` change it, and requests read
+it. Only `Cluster.leads` decides whether a broker leads a partition. A
+coordinator is the leader of the partition of the internal topic that stores its group or
+transactional id.
 
-All brokers have the same log, so each replica is in sync as soon as its broker runs. The rules of
-lists and leaders are those of Apache Kafka's controller:
+All brokers have the same log, so each replica is in sync as soon as its broker runs. In-sync lists
+and leaders follow the rules of Apache Kafka's controller:
 
 | event | in-sync list of a partition | leader of the partition |
 |---|---|---|
@@ -16,8 +17,8 @@ lists and leaders are those of Apache Kafka's controller:
 | ... unclean elections | only it, if there is no leader | it, if there is no leader |
 | a leader is moved | unchanged | a running broker of the list |
 
-With one broker (`is_one`) none of this is used. A broker that shares a lease with another node
-also lists that node (`standby`): both nodes have all partitions, and this one leads them.
+With one broker (`is_one`) none of this is used. If a broker shares a lease with another node, the
+cluster also lists that node (`standby`): both nodes have all partitions, and this one leads them.
 """
 
 from __future__ import annotations
@@ -93,9 +94,9 @@ class ClusterNode:
 class Cluster:
     """All brokers of the process, and the leaders of all partitions.
 
-    generation: rises with each change of a leader or of ACLs and with each deletion of a topic,
-    which makes waiting fetches check again. node_id: the id of the first broker. controller_id: the
-    controller in Metadata. standby: the other node of a pair, set by the rim.
+    generation: a number that rises when a leader or an ACL changes or a topic is deleted; waiting
+    fetches then check again. node_id: the id of the first broker. controller_id: the controller in
+    Metadata. standby: the other node of a pair, set by the rim.
     """
 
     def __init__(self, config: BrokerConfig, topics: TopicRegistry, ids: Ids) -> None:
@@ -131,7 +132,7 @@ class Cluster:
         return sorted(self.nodes) if standby is None else sorted((*self.nodes, standby.node_id))
 
     def node(self, node_id: int) -> ClusterNode:
-        """The broker with an id. Raises: ValueError if there is none."""
+        """The broker with an id. Raises: ValueError if there is no such broker."""
         node = self.nodes.get(node_id)
         if node is None:
             named = ", ".join(map(str, self.nodes))
@@ -139,16 +140,18 @@ class Cluster:
         return node
 
     def topics_of(self, node_id: int, *, acks_all: bool = False) -> NodeTopics:
-        """The topics as one of several brokers serves them. acks_all: for a Produce with acks=all,
-        which needs min.insync.replicas.
+        """The topics as one of several brokers serves them.
+
+        Takes: acks_all, whether they are for a Produce with acks=all, which needs
+        min.insync.replicas.
         """
         return self._views[node_id, acks_all]
 
     # --- the view of the broker that received a request ------------------------------------------
 
     def topics_here(self, context: RequestContext) -> TopicRegistry | NodeTopics:
-        """The topics as the broker that received the request serves them: only with the logs that
-        it leads.
+        """The topics as the broker that received the request serves them, with only the logs that
+        this broker leads.
         """
         return self._topics if self.is_one else self._views[context.node_id, False]
 
@@ -163,8 +166,8 @@ class Cluster:
     # --- leaders ---------------------------------------------------------------------------------
 
     def hint(self, topic: str, index: int, code: int) -> CurrentLeader | None:
-        """The current leader of a partition, for the answer to a client that sent its request to
-        another broker (KIP-951).
+        """The current leader of a partition, for the response to a client that sent its request to
+        another broker (KIP-951). None for other error codes.
         """
         if self.is_one or code not in (Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH):
             return None
@@ -210,8 +213,8 @@ class Cluster:
         return len(leadership.in_sync) >= self._topics.min_in_sync_replicas(topic)
 
     def may_coordinate(self, topic: str, key: str) -> bool:
-        """Whether decisions about a group or transactional id can be written: it has a coordinator,
-        and enough replicas are in sync.
+        """Whether decisions about a group or transactional id can be written. They can if it has a
+        coordinator and enough replicas are in sync.
         """
         if self.is_one:
             return True
@@ -232,11 +235,11 @@ class Cluster:
     # --- replicas --------------------------------------------------------------------------------
 
     def place(self, name: str, first: int, count: int, factor: int) -> list[tuple[int, ...]]:
-        """Replicas for partitions of a topic, round robin over all brokers.
+        """Choose replicas for partitions of a topic, round robin over all brokers.
 
         Takes: first, the index of the first of these partitions. The topic's name decides the first
-               broker: topics of one partition are spread, and each start computes the same
-               replicas.
+               broker, so topics of one partition are spread over the brokers, and each start
+               computes the same replicas.
         """
         nodes = list(self.nodes)
         start = sum(name.encode())
@@ -286,8 +289,8 @@ class Cluster:
             raise KafkaError(Code.INVALID_REPLICA_ASSIGNMENT, f"Partition {index} {refusal}.")
 
     def _replicas(self, topic: Topic, index: int) -> tuple[int, ...]:
-        """The replicas of a partition in the journal, without brokers that do not exist in this
-        run. If none is left, replicas are assigned again.
+        """The replicas of a partition that the journal records, without brokers that do not exist
+        in this run. If none is left, replicas are assigned again.
         """
         if index < len(topic.replicas):
             known = tuple(one for one in topic.replicas[index] if one in self.nodes)
@@ -335,9 +338,9 @@ class Cluster:
         return self._change(with_node)
 
     def move(self, partition: TopicPartition, node_id: int) -> list[TopicPartition]:
-        """Make a broker the leader of a partition. Gives: the partition, unless the broker led it
-        already.
+        """Make a broker the leader of a partition.
 
+        Gives:  the partition, unless the broker led it already.
         Raises: ValueError if the partition does not exist, or the broker is stopped or not in sync.
         """
         name, index = partition
@@ -363,8 +366,9 @@ class Cluster:
         return self._set(partition, Leadership(leader, replicas, there or replicas[:1]))
 
     def elect_any(self, partition: TopicPartition) -> list[TopicPartition]:
-        """Hold an unclean election: the first running replica becomes the leader. Gives: the
-        partition, if it had no leader and has one now.
+        """Hold an unclean election, in which the first running replica becomes the leader.
+
+        Gives: the partition, if it had no leader and has one now.
         """
         before = self.leadership(*partition)
         assert before is not None, f"{partition} is not there"
@@ -374,8 +378,8 @@ class Cluster:
         return self._set(partition, Leadership(there[0], before.replicas, tuple(there)))
 
     def _decide_leaders(self) -> None:
-        """Before a broker stops or returns, compute the leaders that no request has needed
-        so far.
+        """Compute the leaders that no request has needed so far. Called before a broker stops or
+        returns, since the result depends on the running brokers.
         """
         for name in self._topics.metadata.topics:
             self.leaderships(name)
@@ -416,8 +420,8 @@ class Cluster:
     def _in_sync(
         self, leader: int, replicas: tuple[int, ...], in_sync: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """The in-sync replicas of a partition: all running replicas if it has a leader; otherwise
-        the list is unchanged.
+        """The in-sync replicas of a partition. If it has a leader, these are all running replicas;
+        otherwise the list is unchanged.
         """
         if leader == NO_LEADER:
             return in_sync
@@ -428,21 +432,23 @@ class Cluster:
 
 
 class NodeTopics:
-    """The topics as one of several brokers serves them: only with the logs that it leads.
+    """The topics as one of several brokers serves them, with only the logs that the broker leads.
 
-    It has the methods of `TopicRegistry` that requests about one partition's log use.
+    It has those methods of `TopicRegistry` that requests about one partition's log use.
     """
 
     def __init__(self, topics: TopicRegistry, cluster: Cluster, node_id: int) -> None:
         self._topics, self._cluster, self._node_id = topics, cluster, node_id
 
     def partition(self, topic: str, index: int) -> Log | None:
-        """The log of a partition that this broker leads; None if the log is offline."""
+        """The log of a partition; None if this broker does not lead the partition, or if the log is
+        offline.
+        """
         log = self._topics.partition(topic, index)
         return log if log is not None and self._leads(topic, index) else None
 
     def is_later(self, topic: str, context: RequestContext) -> bool:
-        """Whether the topic was made after a request arrived, see `TopicRegistry.is_later`."""
+        """Whether the topic was created after a request arrived; see `TopicRegistry.is_later`."""
         return self._topics.is_later(topic, context)
 
     def partitions_of(self, topic: str) -> list[Log | None]:
@@ -462,8 +468,9 @@ class NodeTopics:
         return log
 
     def fenced_partition(self, topic: str, index: int, current_leader_epoch: int) -> Log:
-        """The log of a partition; see `TopicRegistry.fenced_partition`. Also raises KafkaError
-        NOT_LEADER_OR_FOLLOWER.
+        """The log of a partition; see `TopicRegistry.fenced_partition`.
+
+        Raises: KafkaError, also NOT_LEADER_OR_FOLLOWER.
         """
         log = self.require_partition(topic, index)
         check_leader_epoch(log, current_leader_epoch)
@@ -482,19 +489,21 @@ class NodeTopics:
 
 
 class NodeTopicsInSync(NodeTopics):
-    """The topics for a Produce with acks=all: only the logs with enough in-sync replicas
+    """The topics for a Produce with acks=all, with only the logs that have enough in-sync replicas
     (`min.insync.replicas`).
     """
 
     def partition(self, topic: str, index: int) -> Log | None:
-        """The log of a partition that this broker leads and that has enough in-sync replicas."""
+        """The log of a partition; None if this broker does not lead the partition, or if too few of
+        its replicas are in sync.
+        """
         log = super().partition(topic, index)
         has_enough = log is not None and self._cluster.has_enough_in_sync(topic, index)
         return log if has_enough else None
 
     def missing_code(self, topic: str, index: int) -> Code:
-        """The error code for a partition whose log `partition` did not return; it may be
-        NOT_ENOUGH_REPLICAS.
+        """The error code for a partition whose log `partition` did not return. It is
+        NOT_ENOUGH_REPLICAS if the broker could serve the log but too few replicas are in sync.
         """
         if super().partition(topic, index) is not None:
             return Code.NOT_ENOUGH_REPLICAS
@@ -504,8 +513,8 @@ class NodeTopicsInSync(NodeTopics):
 class NodeProducerIds:
     """Allocates producer ids from the block of the broker that received the request (KIP-730).
 
-    A session that begins without a request, after the end of the producer's transaction, gets an id
-    from the block that was used last.
+    A producer may get a new id without a request, when its transaction ends. That id is from the
+    block that was used last.
     """
 
     def __init__(self, cluster: Cluster, blocks: ProducerIdAllocator) -> None:
@@ -513,7 +522,7 @@ class NodeProducerIds:
         self._node = cluster.nodes[cluster.controller_id]
 
     def serve(self, context: RequestContext) -> None:
-        """Allocate ids, from now on, from the block of the broker that received this request."""
+        """Allocate the next ids from the block of the broker that received this request."""
         self._node = self._cluster.nodes[context.node_id]
 
     def allocate(self) -> int:

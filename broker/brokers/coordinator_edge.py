@@ -1,17 +1,18 @@
 """Checks around requests for coordinators, in a process with several brokers.
 
 The coordinator of a group or transaction is the broker that leads the partition of the internal
-topic in which it is stored. A request that another broker received is refused here, before its
-handler, with NOT_COORDINATOR; in a request about several groups or ids, those of other brokers are
-refused. Lists omit the groups and transactions of other brokers. Requests that write are refused
-with COORDINATOR_NOT_AVAILABLE while too few replicas of that partition are in sync, as Apache Kafka
-answers when its coordinator's append is refused. The coordinators themselves are not involved.
+topic in which it is stored. If another broker receives the request, it is refused here with
+NOT_COORDINATOR before its handler is called. In a request about several groups or ids, only those
+of other brokers are refused. Lists omit the groups and transactions of other brokers. Requests that
+write are refused with COORDINATOR_NOT_AVAILABLE while too few replicas of that partition are in
+sync. Apache Kafka responds in the same way when its coordinator's append is refused. The
+coordinators themselves are not involved.
 
 | requests | result |
 |---|---|
 | `SINGLE`: about one group or transactional id | refused as a whole |
 | `SEVERAL`: about a list of these | those of other brokers are refused, the rest is answered |
-| `LISTS`: all that the broker coordinates | the answer lists only this broker's |
+| `LISTS`: all that the broker coordinates | the response lists only this broker's |
 | `STATE_REQUESTS`: about share partitions | those of other brokers are refused |
 
 | while too few replicas are in sync | refused |
@@ -59,16 +60,18 @@ if TYPE_CHECKING:
 
 
 class One(NamedTuple):
-    """The field of a request that has its group or transactional id."""
+    """The name of the request's field for its group or transactional id."""
 
     topic: str
     field: str
 
 
 class Several(NamedTuple):
-    """A list in a request: of groups or ids, or of rows that have a group or id in the field `key`.
-    rows: the list in the answer, in the same order. since: the first version of the request with
-    that list.
+    """The names for a list in a request. The list has groups or ids, or rows that have a group or
+    id in the field `key`.
+
+    rows: the list in the response, in the same order. since: the first version of the request that
+    has the list.
     """
 
     topic: str
@@ -173,8 +176,8 @@ class CoordinatorEdge:
         self.groups, self.group_runtime, self.features = groups, group_runtime, features
 
     def around(self, api: Api, row: Route) -> Route:
-        """The dispatch row with these checks around its handler; the unchanged row if the API is
-        not for a coordinator.
+        """The dispatch row with these checks around its handler. If the API is not for a
+        coordinator, the row is unchanged.
         """
         if api.name in STATE_REQUESTS:
             return row._replace(handle=ShareStateEdge(self, api.name, row).handle)
@@ -192,7 +195,7 @@ class _Edge:
         self._list = LISTS.get(api.name)
 
     def handle(self, request: Message, context: RequestContext) -> Answer:
-        """Answer a request, and refuse the parts of it that other brokers coordinate."""
+        """Handle a request, and refuse the parts of it that other brokers coordinate."""
         if self._api.name == "InitProducerId":
             self._edge.node_producer_ids.serve(context)
         if self._list is not None:
@@ -206,7 +209,7 @@ class _Edge:
         assert self._one is not None
         key = getattr(request, self._one.field)
         if not key:
-            return self._handle(request, context)  # no group or id: the handler decides
+            return self._handle(request, context)  # without a group or id, the handler decides
         if self._lacks_replicas(self._one.topic, key, context):
             if self._api.name in WRITING:
                 return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
@@ -266,9 +269,10 @@ class _Edge:
     def _handle_heartbeat(
         self, decided: Heartbeats, request: Heartbeat, context: RequestContext
     ) -> Answer:
-        """Handle a heartbeat of a group whose records cannot be written: the heartbeat renews the
-        session. A change is refused and its records are dropped; the member repeats it with its
-        next heartbeat.
+        """Handle a heartbeat of a group whose records cannot be written.
+
+        The heartbeat renews the session. A change is refused and its records are dropped; the
+        member repeats the change with its next heartbeat.
         """
         edge = self._edge
         if not decided.are_spoken(edge.features):
@@ -285,7 +289,7 @@ class _Edge:
     def _handle_keys(
         self, topic: str, keys: list[str], request: Message, context: RequestContext
     ) -> Answer:
-        """Pass a request to its handler if this broker coordinates all these keys; otherwise refuse
+        """Pass a request to its handler if this broker coordinates all of `keys`; otherwise refuse
         it. It is also refused if one of the keys gets another coordinator while the request waits.
         """
         if not all(self._is_own(topic, key, context) for key in keys):

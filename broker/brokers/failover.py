@@ -5,8 +5,8 @@ The effects of a change of leaders, in this order:
 1. the moved partitions begin a leader epoch, durably (KIP-101); it is also the coordinator epoch
    in markers of transactions;
 2. requests that wait for a coordinator that has moved are refused with NOT_COORDINATOR, as in
-   Apache Kafka; their work continues, as after a lost answer;
-3. waiting fetches are tried again: a broker that no longer leads refuses them;
+   Apache Kafka; their work continues, as if only the response had been lost;
+3. waiting fetches are tried again, since a broker that no longer leads refuses them;
 4. the connections of a stopped broker are closed.
 
 All brokers share the coordinators' state, so nothing is loaded, and open transactions and groups
@@ -50,8 +50,8 @@ class Failover:
         self._connections, self._requests, self._progress = connections, requests, progress
 
     def take_away(self, node_id: int, now_ms: int) -> None:
-        """Stop a broker: its partitions get other in-sync replicas as leaders, and its connections
-        are closed.
+        """Stop a broker. Other in-sync replicas become the leaders of its partitions, and its
+        connections are closed.
         """
         self._check_several()
         if not self._cluster.node(node_id).is_there:
@@ -62,15 +62,15 @@ class Failover:
                 self._requests.close(connection.connection_id, f"broker {node_id} is taken away")
 
     def give_back(self, node_id: int, now_ms: int) -> None:
-        """Start a stopped broker again. Of the partitions without a leader, it becomes the leader
-        of those of which it has an eligible replica; no other leader changes.
+        """Start a stopped broker again. It becomes the leader of the partitions that have no leader
+        and for which it has an eligible replica. No other leader changes.
         """
         self._check_several()
         if not self._cluster.node(node_id).is_there:
             self._follow(self._cluster.give_back(node_id), now_ms)
 
     def move_leader(self, topic: str, index: int, node_id: int, now_ms: int) -> None:
-        """Make a broker the leader of a partition; it has to be an in-sync replica."""
+        """Make a broker the leader of a partition. The broker has to be an in-sync replica."""
         self._check_several()
         self._follow(self._cluster.move(TopicPartition(topic, index), node_id), now_ms)
 
@@ -90,7 +90,7 @@ class Failover:
         )
 
     def set_controller(self, node_id: int) -> None:
-        """Make a broker the controller in Metadata.
+        """Make a broker the controller that Metadata responses name.
 
         Each broker accepts requests for the controller, as in Apache Kafka (KIP-590).
         """
@@ -102,8 +102,8 @@ class Failover:
     def elect(
         self, partition: TopicPartition, *, is_unclean: bool, now_ms: int
     ) -> tuple[Code, str | None]:
-        """Hold the election that an ElectLeaders requests for a partition. Gives: the error code
-        and message.
+        """Hold the election that an ElectLeaders request asks for. Gives: the error code and
+        message.
         """
         name, index = partition
         leadership = self._cluster.leadership(name, index)
@@ -136,7 +136,7 @@ class Failover:
         return Code.NONE, None
 
     def reassign(self, partition: TopicPartition, replicas: tuple[int, ...], now_ms: int) -> None:
-        """Set the replicas of a partition, given as broker ids."""
+        """Set the replicas of a partition, which are given as broker ids."""
         leaderships = self._cluster.leaderships(partition.topic)
         lists = [one.replicas for one in leaderships]
         lists[partition.partition] = replicas

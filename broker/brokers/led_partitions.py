@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def led_partitions(
     cluster: Cluster, topic: str, logs: Sequence[Log | None]
 ) -> tuple[LedPartition, ...]:
-    """The rows of a topic's partitions for Metadata; a partition with a damaged log has no
+    """The rows of a topic's partitions for Metadata. A partition whose log is damaged has no
     leader.
     """
     if cluster.is_one:
@@ -27,8 +27,8 @@ def led_partitions(
 
 
 def led_partition(cluster: Cluster, log: Log | None, leadership: Leadership) -> LedPartition:
-    """The row of one partition for Metadata, with several brokers. log: None if the log is
-    offline.
+    """The row of one partition for Metadata, in a process with several brokers. log: None if the
+    log is offline.
     """
     leader, replicas, in_sync = leadership
     if log is None:

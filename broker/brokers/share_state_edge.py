@@ -1,9 +1,9 @@
 """Checks around the requests for share coordinators (KIP-932), in a process with several brokers.
 
 The coordinator of a share partition is the broker that leads the partition of __share_group_state
-in which its state is stored. Each row of a request is about one share partition. Rows that another
-broker coordinates are refused with NOT_COORDINATOR. While too few replicas are in sync, rows of
-requests that write are refused with COORDINATOR_NOT_AVAILABLE. The other rows are answered. The
+in which its state is stored. Each row of a request is about one share partition. A row is refused
+with NOT_COORDINATOR if another broker is its coordinator. While too few replicas are in sync, rows
+of requests that write are refused with COORDINATOR_NOT_AVAILABLE. The other rows are handled. The
 broker's own share groups use the coordinator without requests.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.request_context import RequestContext
 
-# the requests, and whether each writes; a read writes if its leader epoch is a higher one
+# The requests, and whether each of them writes. A read with a higher leader epoch also writes.
 STATE_REQUESTS = {
     "InitializeShareGroupState": True,
     "ReadShareGroupState": True,
@@ -43,7 +43,7 @@ class ShareStateEdge:
         self._edge, self._handle, self._writes = edge, row.handle, STATE_REQUESTS[name]
 
     def handle(self, request: StateRequest, context: RequestContext) -> Answer:
-        """Answer a request, and refuse the rows that other brokers coordinate."""
+        """Handle a request, and refuse the rows that other brokers coordinate."""
         cluster = self._edge.cluster
         refused: dict[Code, list[Any]] = {}
         served: list[Any] = []
@@ -95,7 +95,7 @@ class ShareStateEdge:
     def _refusal(
         self, request: StateRequest, topics: Sequence[Any], code: Code, context: RequestContext
     ) -> Any:
-        """The answer that refuses the given rows of a request."""
+        """The response that refuses the given rows of a request."""
         part: Any = copy.copy(request)
         part.topics = list(topics)
         return part.error_response(context.api_version, code)
@@ -107,7 +107,7 @@ def _key(group_id: str, topic_id: Any, partition: int) -> str:
 
 
 def _with_results(answer: Any, results: Sequence[Any]) -> Any:
-    """Add rows to an answer, each under the row of its topic if the answer has that row."""
+    """Add rows to a response. A row is added to its topic if the response already has the topic."""
     of_topics = {one.topic_id: one for one in answer.results}
     for result in results:
         if result.topic_id in of_topics:

@@ -1,1 +1,3 @@
-"""The console: a page that shows the broker live, with `--console-port` only."""
+"""The console: a web page that shows the live state of the broker. It exists only with
+`--console-port`.
+"""

@@ -1,7 +1,8 @@
 """Decoded keys and values of records, for the views and the search.
 
-A key or value that begins with the byte 0 and four bytes of an id may be in the wire format of
-schema registries. Another process decodes it (`rim/decoder.py`); this module has the results. Pure.
+A key or value may be in the wire format of schema registries if it begins with the byte 0 and four
+bytes of an id. Another process decodes it (`rim/decoder.py`). This module defines the results, and
+does no I/O.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ MOST_AT_ONCE, MOST_BYTES_AT_ONCE = 100, 4 << 20
 class Decoded(NamedTuple):
     """A key or value in the wire format. text: its JSON; empty if it was not decoded.
 
-    kind: AVRO, PROTOBUF or JSON; empty if the schema is not known. error: why it was not
-    decoded.
+    kind: AVRO, PROTOBUF or JSON; empty if the schema is unknown. error: the reason why the key or
+    value was not decoded.
     """
 
     schema_id: int
@@ -32,7 +33,7 @@ class Decoded(NamedTuple):
 
 
 class Values(NamedTuple):
-    """The decoded key and value of a record; None for one that is not in the wire format."""
+    """The decoded key and value of a record; None for a part that is not in the wire format."""
 
     key: Decoded | None = None
     value: Decoded | None = None
@@ -55,7 +56,9 @@ def schema_id_of(data: bytes) -> int:
 
 
 def first_part(records: Sequence[Record]) -> Sequence[Record]:
-    """The leading records that are decoded in one request, at least one."""
+    """The first records of a list, as many as one request to the decoder may have, but at least
+    one.
+    """
     size = 0
     for place, record in enumerate(records[:MOST_AT_ONCE]):
         size += len(record.key or b"") + len(record.value or b"")

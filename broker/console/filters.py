@@ -61,7 +61,9 @@ Condition = Callable[["Facts"], bool]
 
 
 class FilterError(ValueError):
-    """The text of a filter is invalid. at: the position of the error in the text, from 0 on."""
+    """The text of a filter is invalid. at: the position of the error in the text, counted from
+    0.
+    """
 
     def __init__(self, text: str, at: int) -> None:
         super().__init__(text)
@@ -101,11 +103,15 @@ class Facts:
         return self._value_json
 
     def key_text(self) -> bytes | str | None:
-        """The key as the JSON that its schema decodes; without a schema, as bytes."""
+        """The key as the JSON text to which its schema decodes it, or as bytes if it has no
+        schema.
+        """
         return self._text(self.record.key, 0)
 
     def value_text(self) -> bytes | str | None:
-        """The value as the JSON that its schema decodes; without a schema, as bytes."""
+        """The value as the JSON text to which its schema decodes it, or as bytes if it has no
+        schema.
+        """
         return self._text(self.record.value, 1)
 
     def _text(self, data: bytes | None, place: int) -> bytes | str | None:
@@ -120,11 +126,11 @@ class Facts:
         return data if decoded is None or decoded.error else decoded.text
 
     def key(self) -> Any:
-        """The key as a decoded value; without a schema, as bytes."""
+        """The decoded key, or its bytes if it has no schema."""
         return self.key_json() if isinstance(self.key_text(), str) else self.record.key
 
     def value(self) -> Any:
-        """The value as a decoded value; without a schema, as bytes."""
+        """The decoded value, or its bytes if it has no schema."""
         return self.value_json() if isinstance(self.value_text(), str) else self.record.value
 
 
@@ -146,7 +152,7 @@ def parse_filter(text: str) -> Condition:
 
 
 def contains_text(text: str) -> Condition:
-    """The condition that key, value or a header contains a text, without regard to case."""
+    """A condition that is true if the key, the value or a header contains a text, ignoring case."""
     needle = text.casefold()
 
     def holds(facts: Facts) -> bool:
@@ -184,7 +190,7 @@ class _Token(NamedTuple):
 
 
 class _Parser:
-    """A parser by recursive descent. Each method reads one rule of the grammar."""
+    """A recursive descent parser. Each method reads one rule of the grammar."""
 
     def __init__(self, text: str) -> None:
         self._tokens = _tokens(text)
@@ -423,7 +429,7 @@ def _size(facts: Facts) -> int:
 
 
 def _all_headers(facts: Facts) -> str | None:
-    """All names and values of headers, one per line, for `contains`."""
+    """The names and values of all headers, one per line, for the operator `contains`."""
     parts = [
         f"{name}\n{(data or b'').decode(errors='replace')}" for name, data in facts.record.headers
     ]

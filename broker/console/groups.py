@@ -28,11 +28,12 @@ Progress = Literal["bookkeeping", "up to date", "grows", "no members", "moves", 
 
 
 def progress_of(group: GroupState, trend: Trend) -> Progress:
-    """A group's progress as one word: the first of these that applies.
+    """A group's progress as one word, the first of these that applies.
 
-    bookkeeping: its offsets are numbers of the Spark sink's micro-batches. grows: its lag grows.
-    unknown: there is no earlier sample. moves: it has members and has committed offsets since the
-    last sample. rests: it has members and has committed no offsets since then.
+    bookkeeping: its offsets are numbers of the Spark sink's micro-batches. up to date: it has no
+    lag. grows: its lag grows. no members: it has lag but no members. unknown: there is no earlier
+    sample. moves: it has committed offsets since the last sample. rests: it has committed none
+    since then.
     """
     if group.is_bookkeeping:
         return "bookkeeping"
@@ -63,7 +64,7 @@ def partition_progress(
 def describe_in_flight(
     shares: Shares, topics: TopicRegistry, group_id: str, now_ms: int
 ) -> Look[list[dict[str, Any]]]:
-    """A share group's records in flight, as runs of records in the same state; at most MOST_RUNS.
+    """A share group's in-flight records, as at most MOST_RUNS ranges of records in the same state.
 
     Gives: rows. state: held (by a member), waiting (for another delivery), done or given up.
            left_ms: the time until a held record is released.

@@ -1,17 +1,19 @@
 """The last hour in samples: records and bytes of each topic, the lag of each group.
 
 A sample is taken from an observation of the broker every INTERVAL_MS, and kept in rings of LENGTH
-numbers. A topic has two rings of four-byte numbers, a group has one: 1.2 KB and 0.7 KB with their
-objects, so 10,000 topics with as many groups take 20 MB. Further ones are not sampled (MOST_TOPICS,
-MOST_GROUPS). Deleted topics and groups are dropped with the next sample.
+numbers. A topic has two rings of four-byte numbers, which take 1.2 KB with their objects; a group
+has one, which takes 0.7 KB. So 10,000 topics with as many groups take 20 MB. Topics and groups
+beyond MOST_TOPICS and MOST_GROUPS are not sampled. Deleted topics and groups are dropped with the
+next sample.
 
     records of a topic   how far its partitions' high watermarks rose, markers included
-    bytes of a topic     how much its logs grew; if retention or compaction removed something
-                         meanwhile, the records times the mean size of the partition's records
+    bytes of a topic     how much its logs grew; if retention or compaction has removed something
+                         since, the records times the mean size of the partition's records
     lag of a group       over all partitions, at the time of the sample
 
 NaN is a missing sample. A group's lag counts as growing if, in the last TREND_SAMPLES samples, it
-never fell back to its first value, and is higher now than in their middle. Pure; fed by the rim.
+never fell back to its first value, and is higher now than in their middle. The module does no I/O;
+the rim passes the observations to it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ NAN = math.nan
 
 
 class Rates(NamedTuple):
-    """Records and bytes of a topic per second; NaN if unknown."""
+    """Records and bytes of a topic per second; NaN for unknown rates."""
 
     records: float
     bytes: float
@@ -42,9 +44,9 @@ class Rates(NamedTuple):
 class Trend(NamedTuple):
     """How a group's lag has changed over the last minutes.
 
-    change: the difference to the first of the compared samples. over_ms: the time between the two.
-    grows: see the module. moves: whether a committed offset has changed since the last sample; None
-    if that is not known yet.
+    change: the difference to the first of the compared samples. over_ms: the time since that
+    sample. grows: see the module docstring. moves: whether a committed offset has changed since the
+    last sample; None if that is not known yet.
     """
 
     change: int
@@ -61,8 +63,8 @@ def _ring() -> array[float]:
 
 
 class History:
-    """The samples of topics and groups. times: when each was taken (steady clock), the oldest
-    first.
+    """The samples of topics and groups. times: when each sample was taken (steady clock), the
+    oldest first.
     """
 
     def __init__(self) -> None:
@@ -80,8 +82,8 @@ class History:
     def add(
         self, partitions: Iterable[PartitionState], groups: Iterable[GroupState], now_ms: int
     ) -> Look[None]:
-        """Take a sample, in slices. Between two slices the history has the new sample of some
-        topics and groups only.
+        """Take a sample, in slices. Between two slices, only some topics and groups already have
+        the new sample.
         """
         at = (self._at + 1) % LENGTH
         before, now = self._partitions_before, {}
@@ -143,8 +145,8 @@ class History:
         return Rates(rings[0][self._at], rings[1][self._at])
 
     def rates_now(self, partitions: Iterable[PartitionState], now_ms: int) -> Rates:
-        """The rates of a topic since the last sample; if that sample was taken only recently, its
-        own rates.
+        """The rates of a topic since the last sample. If that sample is very recent, its own rates
+        are returned.
         """
         rows = list(partitions)
         if not self.times or not rows:

@@ -1,8 +1,8 @@
 """The lists of groups, open transactions and their partitions: sorted rows, of which the page shows
-a part. Pure.
+a part. The module does no I/O.
 
 A list has columns: names by which it is sorted, each with a function from a row to its value. The
-first one is `attention`, the list's own order: rows that need attention come first.
+first column is `attention`, the list's own order, in which rows that need attention come first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class Part(NamedTuple):
 
 
 def part_of(rows: Sequence[Any], first: int, count: int) -> Part:
-    """The part of a list that begins at an index, or at the last row if the list is shorter."""
+    """A part of a list, which begins at index `first`. If the list is shorter, the part has only
+    its last row.
+    """
     first = min(max(first, 0), max(0, len(rows) - 1))
     return Part(rows[first : first + min(count, MOST_ROWS)], first, len(rows))
 
@@ -54,8 +56,8 @@ def in_order(rows: Iterable[Row], key: Callable[[Row], Any], *, descending: bool
 
 
 class GroupRow(NamedTuple):
-    """A group. attention: its rank among groups, of which those that wait or are behind
-    come first.
+    """A group. attention: its rank in the list, in which groups that wait or are behind come
+    first.
     """
 
     attention: int
@@ -113,7 +115,9 @@ IN_FLIGHT_COLUMNS: Columns[Mapping[str, Any]] = {
 
 
 class TransactionRow(NamedTuple):
-    """An open transaction. attention: its rank, the oldest first. ends_in_ms: infinite if no
+    """An open transaction.
+
+    attention: its rank in the list, in which the oldest come first. ends_in_ms: infinite if no
     timeout ends it. held: the number of offsets by which it holds back readers of committed
     records.
     """
@@ -151,8 +155,8 @@ def transaction_rows(broker: Broker) -> list[TransactionRow]:
 
 
 def holding_first(rows: Sequence[TransactionRow]) -> list[TransactionRow]:
-    """The transactions that hold readers back, then the others; both in the order of their age, the
-    oldest first.
+    """The transactions that hold back readers, followed by the others. Within both, the oldest come
+    first.
     """
     return sorted(rows, key=lambda row: not row.held)
 
@@ -174,8 +178,8 @@ def held_by(broker: Broker, partition: PartitionState, transaction: OpenTransact
 
 
 class PlaceRow(NamedTuple):
-    """A partition of a transaction. first_offset: None if the transaction has no records
-    in it yet.
+    """A partition of a transaction. first_offset: None if the transaction has no records in the
+    partition yet.
     """
 
     topic: str

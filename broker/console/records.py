@@ -1,7 +1,8 @@
-"""The records of a log from an offset on, as the page shows them: bounded in number and in bytes.
+"""The records of a log from an offset on, as the page shows them. Their number and bytes are
+limited.
 
-There are two steps, as in `spans`: `take_records` runs in the loop's thread, and gives slices of
-files; `read_records` runs in another thread, reads the slices and decompresses the batches.
+There are two steps, as in `spans`. `take_records` runs in the loop's thread, and returns slices of
+files. `read_records` runs in another thread, reads the slices and decompresses the batches.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _READ_AT_FIRST_BYTES = 64 * 1024
 
 
 class Place(NamedTuple):
-    """The place where a read begins, and its end offset (exclusive); slice is None at the end of
+    """The place where a read begins, and its end offset (exclusive). slice is None at the end of
     the log.
     """
 
@@ -61,10 +62,10 @@ def take_records(log: Log, offset: int) -> Place:
 def read_records(place: Place, count: int, decode: Decode | None = None) -> dict[str, Any]:
     """Read the records from a place on, as plain values for JSON.
 
-    Takes:  decode, which adds the keys and values that a schema decodes.
+    Takes:  decode, a function that decodes the keys and values that have a schema.
     Gives:  a dict. records: at most `count` rows; next_offset: where the next call continues, None
             at the end, or at a batch too large to read here; problem: why a batch was not read,
-            empty if all were.
+            empty if all batches were read.
     Raises: OSError.
     """
     rows: list[dict[str, Any]] = []
@@ -113,8 +114,10 @@ def read_records(place: Place, count: int, decode: Decode | None = None) -> dict
 def _rows(
     batch: memoryview, header: BatchHeader, offset: int
 ) -> Iterator[tuple[dict[str, Any], Record | None]]:
-    """The rows of one batch's records from an offset on; a control batch has none. Raises:
-    KafkaError.
+    """The rows of one batch's records from an offset on. A control batch gives one row, for its
+    marker.
+
+    Raises: KafkaError.
     """
     if not has_right_crc(batch, header):
         raise KafkaError(Code.CORRUPT_MESSAGE, "its CRC is wrong")

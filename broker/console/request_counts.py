@@ -10,9 +10,9 @@ OnFrame = Callable[[int, memoryview, int], None]
 
 
 class RequestCounts:
-    """How many requests of each API were received since the counting began.
+    """Counts how many requests of each API have been received since it was made.
 
-    Only the second byte of the API key is read: all keys are below 256.
+    Only the second byte of the API key is read, since all keys are below 256.
     """
 
     def __init__(self) -> None:

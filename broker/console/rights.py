@@ -1,4 +1,4 @@
-"""Removes from an observation of the broker all that its viewer may not describe.
+"""Removes from an observation of the broker everything that its viewer may not describe.
 
 | shown | needs |
 |---|---|
@@ -6,8 +6,8 @@
 | a group | DESCRIBE on the group |
 | the transactional id of a transaction, and its client | DESCRIBE on the transactional id |
 
-The open transactions of a partition are shown with the partition, like its last stable offset; a
-viewer without the right on the transactional id sees only the producer id. Pure.
+The open transactions of a partition are shown with the partition, like its last stable offset. A
+viewer without DESCRIBE on the transactional id sees only the producer id. The module does no I/O.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Sees = Callable[[int, int, str], bool]
 
 
 def restricted(observed: Observed, sees: Sees) -> Look[Observed]:
-    """The part of an observation that the viewer's rights allow, computed in slices."""
+    """The part of an observation that the viewer may describe, computed in slices."""
     describe, topic, group = Operation.DESCRIBE, ResourceType.TOPIC, ResourceType.GROUP
     topics: dict[str, bool] = {}
 
@@ -44,7 +44,7 @@ def restricted(observed: Observed, sees: Sees) -> Look[Observed]:
         places = tuple(place for place in state.partitions if sees_topic(place[0]))
         if sees(describe, ResourceType.TRANSACTIONAL_ID, state.transactional_id):
             ids.append(state._replace(partitions=places))
-        elif places:  # without its state it would be shown as a hanging transaction
+        elif places:  # Without its state, the transaction would be shown as hanging.
             ids.append(state._replace(transactional_id=UNNAMED, partitions=places))
         if number % ROWS_AT_ONCE == 0:
             yield

@@ -1,10 +1,12 @@
-"""The records of a whole topic that fulfil a condition, the newest first, a bounded part at a time.
+"""The records of a whole topic that satisfy a condition, the newest first, a limited part at a
+time.
 
-The partitions are merged by timestamp: each is read backwards, window by window (`take_window`, in
-the loop's thread), and batch by batch. The answer to one request has the records found so far and a
-cursor; the next request continues there. So a request's work does not grow with the topic: at most
-MOST_SCANNED records are examined, and none after `is_over` returns true. A batch that ends before
-the wanted time, or below the wanted offsets, is skipped by its header.
+The partitions are merged by timestamp. Each partition is read backwards, window by window
+(`take_window`, in the loop's thread), and batch by batch. The response to one request has the
+records found so far and a cursor, at which the next request continues. So a request's work does not
+grow with the topic: at most MOST_SCANNED records are examined, and none after `is_over` returns
+true. A batch that ends before the wanted time, or below the wanted offsets, is skipped by its
+header.
 """
 
 from __future__ import annotations
@@ -34,21 +36,23 @@ MOST_PARTITIONS = 1000
 MOST_SCANNED = 50_000
 MOST_RECORDS_OF_BATCH = 50_000
 """A larger batch is not opened: all its records would be in memory at the same time."""
-# entries of the offset index in a window; each covers 4 KiB, or one batch
+# the number of offset index entries in a window; each entry covers 4 KiB, or one batch
 FIRST_ENTRIES, MOST_ENTRIES = 1, 64
 MOST_PROBLEMS = 20
 _PLACE = re.compile(r"(\d{1,10}):(\d{1,19})")
 
 
 class Bounds(NamedTuple):
-    """The offsets of one partition that are searched; `before` is exclusive."""
+    """The range of offsets to search in one partition. `before` is its exclusive end."""
 
     from_offset: int
     before: int
 
 
 class Found(NamedTuple):
-    """A record that fulfils the condition. state: the kind of its batch, see `spans`."""
+    """A record that satisfies the condition. state: the kind of its batch; see the module
+    `spans`.
+    """
 
     partition: int
     record: Record
@@ -57,8 +61,10 @@ class Found(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A part of a search. cursor: the offset where the next part continues in each partition; empty
-    if the search is complete.
+    """The result of a part of a search.
+
+    cursor: for each partition, the offset where the next part continues; empty if the search is
+    complete.
     """
 
     found: Sequence[Found]
@@ -93,7 +99,7 @@ class _Reader:
     """A reader of one partition, from the end backwards. before: all records from this offset on
     are processed.
 
-    `records` has the unprocessed records of the current batch, of which the last is the next one;
+    `records` has the unprocessed records of the current batch. The last of them is processed next.
     `_batches` has the unprocessed batches of the current window.
     """
 
@@ -146,8 +152,8 @@ class _Reader:
         except UnreadableBatch as error:
             problems.append(f"Partition {self.partition}: {error}")
         if not self._batches:
-            # the window had only markers or offsets below the bounds: continue before it, or end
-            # the search here if it had no batch
+            # The window had no batch to process. If it had other batches, such as markers, the
+            # search continues before them; otherwise it ends.
             self.before = lowest if lowest < self.before else self._from_offset
 
     def open_batch(self, problems: list[str]) -> None:
@@ -168,8 +174,10 @@ class _Reader:
             self.before = min(before, max(header.base_offset, bound))
 
     def decoded(self, record: Record) -> Values:
-        """The decoded key and value of the record that was popped last. The records before it in
-        the batch are decoded in the same request, since the search examines them next.
+        """The decoded key and value of the record that was popped last.
+
+        The records before it in the batch are decoded in the same request, since the search
+        examines them next.
         """
         if self._decode is None:
             return NOT_DECODED
@@ -193,7 +201,7 @@ class _Reader:
 
 
 def _opened(file: File, position: int, header: BatchHeader) -> list[Record]:
-    """The records of a batch. Raises: KafkaError if it is damaged or too large; OSError."""
+    """The records of a batch. Raises: KafkaError if the batch is damaged or too large; OSError."""
     size = header.size_bytes
     if size > MOST_READ_BYTES or header.record_count > MOST_RECORDS_OF_BATCH:
         raise KafkaError(
@@ -208,11 +216,12 @@ def _opened(file: File, position: int, header: BatchHeader) -> list[Record]:
 
 
 class Search:
-    """One request's part of a search.
+    """The part of a search that one request runs.
 
     Takes: bounds, the offsets to be searched, by partition; condition, None for every record;
            from_ms, a time: batches whose records are all older are skipped by their headers;
-           decode, which decodes keys and values by their schemas if the condition compares them.
+           decode, a function that decodes keys and values by their schemas if the condition
+           compares them.
     """
 
     def __init__(
@@ -257,8 +266,8 @@ class Search:
     def _heads(
         self, readers: Iterable[_Reader], is_over: Callable[[], bool]
     ) -> list[tuple[int, int, _Reader]] | None:
-        """The sort key of each reader's next record in the merge; None if `is_over` returned true
-        meanwhile.
+        """The sort key of each reader's next record in the merge; None if `is_over` has returned
+        true in the meantime.
         """
         waiting = list(readers)
         heads = []
@@ -288,7 +297,7 @@ class Search:
 def found_value(found: Found, values: Values | None = None) -> dict[str, Any]:
     """One record for JSON, with its partition, its state and its producer.
 
-    Takes: values, the decoded key and value; None if the answer has no decoded values.
+    Takes: values, the decoded key and value; None to leave them out.
     """
     header = found.header
     return {

@@ -1,14 +1,14 @@
-"""The sessions of the page's users, and the attempts to log in. Pure: times and tokens are
-arguments.
+"""The sessions of the page's users, and their attempts to log in. The module does no I/O: times and
+tokens are arguments.
 
-| bound | |
+| limit | |
 |---|---|
 | IDLE_MS, LONGEST_MS | a session ends this long after its last request, or after its login |
 | MOST_SESSIONS | a further login ends the least recently used session |
 | MOST_FAILURES | failed logins of an address in FAILURES_MS; then all attempts are refused |
 | MOST_FAILURES_OF_ALL | failed logins of all addresses |
 
-A token is stored as its hash, so that the time of a look-up does not depend on the token.
+Only the hash of a token is stored, so that the time of a look-up does not depend on the token.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MOST_FAILURES, MOST_FAILURES_OF_ALL, FAILURES_MS = 5, 50, 60_000
 
 
 class Session(NamedTuple):
-    """A user that has logged in. credential: the credential that verified the password; the session
-    ends when it changes.
+    """A user that has logged in. credential: the credential that verified the password. The session
+    ends when this credential changes.
     """
 
     user: str
@@ -52,7 +52,9 @@ class Sessions:
         self._sessions[_hash(token)] = Session(user, mechanism, credential, now_ms, now_ms)
 
     def use(self, token: str, now_ms: int) -> Session | None:
-        """The session of a request's token; None if it is unknown or has ended."""
+        """The session of a request's token; None if the token is unknown or the session has
+        ended.
+        """
         self._expire(now_ms)
         session = self._sessions.pop(_hash(token), None)
         if session is not None:
@@ -83,13 +85,13 @@ class Sessions:
         return sum(failed == host for _, failed in self._failures) < MOST_FAILURES
 
     def failed(self, host: str, now_ms: int) -> None:
-        """Count a login as failed. The caller does so before the outcome is known; see
-        `succeeded`.
+        """Count a login as failed. The caller does so before the outcome is known, and calls
+        `succeeded` if the login succeeds.
         """
         self._failures.append((now_ms, host))
 
     def succeeded(self, host: str, now_ms: int) -> None:
-        """Remove the failure that was counted at that time, since the login succeeded."""
+        """Remove the failure that `failed` counted at `now_ms`, since the login succeeded."""
         if (now_ms, host) in self._failures:
             self._failures.remove((now_ms, host))
 

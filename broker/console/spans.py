@@ -1,9 +1,9 @@
 """The recent log of one partition as spans: committed, aborted and open data, and markers.
 
-There are two steps. `take_window` runs in the loop's thread, reads no batch and gives a value:
-slices of files, and the log's open and aborted transactions. `read_strip` reads the headers of
-batches from those slices, in any thread. It classifies a batch as a read_committed consumer does
-(KIP-98, "Fetch"), and also distinguishes batches of open transactions:
+There are two steps. `take_window` runs in the loop's thread and reads no batch. It returns slices
+of files, and the log's open and aborted transactions. `read_strip` reads the headers of batches
+from those slices, in any thread. It classifies a batch as a read_committed consumer does (KIP-98,
+"Fetch"), and also distinguishes batches of open transactions:
 
     batch                                        kind
     a control batch                              COMMIT_MARKER or ABORT_MARKER
@@ -15,9 +15,10 @@ batches from those slices, in any thread. It classifies a batch as a read_commit
       abort marker comes after the batch         ABORTED
     any other batch of a transaction             COMMITTED
 
-A span is a run of batches of one kind and one transaction. It never crosses the last stable offset
-or the high watermark; a run without a transaction is divided at fixed offsets, so that spans do not
-change while the log grows. Offsets that compaction has removed are a span, too: GAP.
+A span is a sequence of batches of one kind and one transaction. It never crosses the last stable
+offset or the high watermark. A sequence without a transaction is divided at fixed offsets, so that
+spans do not change while the log grows. Offsets that compaction has removed are also a span, of the
+kind GAP.
 """
 
 from __future__ import annotations
@@ -46,19 +47,21 @@ if TYPE_CHECKING:
 PLAIN, COMMITTED, ABORTED, OPEN = "plain", "committed", "aborted", "open"
 COMMIT_MARKER, ABORT_MARKER, GAP = "commit", "abort", "gap"
 
-# index entries, of which each covers one batch, or about 4 KiB of small batches
+# the number of index entries in a window; each covers one batch, or about 4 KiB of small batches
 MOST_INDEX_ENTRIES = 48
 PLAIN_DIVISIONS = 64
 MOST_MARKER_BYTES = 4096
-MOST_ABORTED = 5000  # aborted transactions that are taken from the index of one segment
+# the maximum number of aborted transactions taken from the index of one segment
+MOST_ABORTED = 5000
 _CHUNK_BYTES = 16 * 1024
 
 
 class Window(NamedTuple):
-    """The part of one partition that is to be read, at one moment.
+    """The part of one partition that is to be read, as it was at one moment.
 
-    end_offset: the exclusive end of that part. open_transactions: producer id and first offset of
-    each, in the order of the offsets. aborted: the transactions that overlap the window.
+    end_offset: the exclusive end of the part. open_transactions: the producer id and first offset
+    of each open transaction, in the order of the offsets. aborted: the aborted transactions that
+    overlap the window.
     """
 
     topic: str
@@ -88,7 +91,9 @@ class Transaction(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A run of batches. transaction: the index of its transaction in the strip's list, or -1."""
+    """A sequence of batches. transaction: the index of its transaction in the strip's list, or
+    -1.
+    """
 
     kind: str
     first_offset: int
@@ -114,7 +119,7 @@ class Strip(NamedTuple):
 def take_window(
     log: Log, before: int | None = None, index_entries: int = MOST_INDEX_ENTRIES
 ) -> Window:
-    """The window of the log's last batches, or of those that begin below an offset.
+    """The window of the log's last batches, or of the last batches that begin below `before`.
 
     Raises: CorruptLog.
     """
@@ -126,8 +131,8 @@ def take_window(
     for segment in reversed(segments[:at]):
         index = segment.indexes.offset_index()
         below = bisect_left(index.offsets, end_offset - segment.base_offset)
-        # the entry at `below` is for the batch that contains the end; the batch is shown if it
-        # begins below the end
+        # The entry at `below` is for the batch that contains the end. This batch is shown if it
+        # begins below the end.
         stop = index.positions[below + 1] if below + 1 < len(index) else segment.batches.size
         first = max(below - left, 0)
         start = index.positions[first] if first else 0
@@ -155,7 +160,7 @@ def take_window(
 def _aborted_transactions(
     log: Log, segment: Segment, first_offset: int, end_offset: int
 ) -> list[AbortedTxn]:
-    """The aborted transactions that end at or after an offset, in the order of their beginning."""
+    """The aborted transactions that end at or after an offset, ordered by their first offsets."""
     aborted: list[AbortedTxn] = []
     for later in log.segments.since(segment):
         entries = log.reader.txn_index(later).entries
@@ -175,7 +180,7 @@ def _aborted_transactions(
 
 
 class UnreadableBatch(Exception):
-    """A batch should start at a position of a file, but none does."""
+    """A batch should begin at a position of a file, but there is none."""
 
 
 def read_strip(window: Window, most_spans: int) -> Strip:
@@ -195,7 +200,7 @@ def read_strip(window: Window, most_spans: int) -> Strip:
 
 
 def headers_in(slice: Slice) -> Iterator[tuple[BatchHeader, bool | None]]:
-    """The header of each batch that begins in a slice; for a control batch, whether it commits.
+    """The header of each batch that begins in a slice, and for a control batch, whether it commits.
 
     Raises: UnreadableBatch, OSError.
     """
@@ -230,11 +235,11 @@ def _is_commit(slice: Slice, position: int, header: BatchHeader) -> bool | None:
 
 
 class Kinds:
-    """Classifies the batches of a window in the order of their offsets; see the table of the
-    module.
+    """Classifies the batches of a window in the order of their offsets; see the table in the module
+    docstring.
 
-    open_from, aborting: by producer id, the first offset of each open transaction, and of each
-    aborted transaction between its first batch and its marker.
+    open_from: the first offset of each open transaction, by producer id. aborting: the same for
+    each aborted transaction, between its first batch and its marker.
     """
 
     def __init__(self, window: Window) -> None:
@@ -259,14 +264,16 @@ class Kinds:
         return ABORTED if header.producer_id in self.aborting else COMMITTED
 
     def ended(self, header: BatchHeader) -> int:
-        """Process a marker. Gives: the first offset of the aborted transaction that it ends, or
-        -1.
+        """Process a marker. Gives: the first offset of the aborted transaction that the marker
+        ends, or -1.
         """
         return self.aborting.pop(header.producer_id, -1)
 
 
 class _Walk:
-    """The spans of a window while its batches are added in the order of their offsets."""
+    """Makes the spans of a window from its batches, which are added in the order of their
+    offsets.
+    """
 
     def __init__(self, window: Window) -> None:
         self._window = window
@@ -338,12 +345,13 @@ class _Walk:
         return len(self._transactions) - 1
 
     def _end(self, header: BatchHeader, is_commit: bool) -> int:
-        """Add a marker. It ends its producer's transaction, if the strip shows a part of that
-        transaction.
+        """Add a marker. If the strip shows a part of its producer's transaction, the marker ends
+        that transaction. Gives: the index of the marker's transaction.
         """
         fate = COMMITTED if is_commit else ABORTED
         aborted_from = self._kinds.ended(header)
-        # a commit marker cannot end an aborted transaction: the abort marker is before the strip
+        # A commit marker cannot end an aborted transaction, whose abort marker must be before the
+        # strip.
         first_offset = -1 if is_commit else aborted_from
         latest = self._latest.get(header.producer_id)
         if latest is not None and self._transactions[latest].marker_offset < 0:
@@ -359,8 +367,9 @@ class _Walk:
     def _append(self, span: Span) -> None:
         """Join a span to the last one, or add it after the last one.
 
-        Spans of markers, of different kinds and of different transactions stay apart, as do spans
-        on both sides of the last stable offset, the high watermark, or a fixed division of PLAIN.
+        Spans of markers are not joined, nor are spans of different kinds or of different
+        transactions. The same holds for spans on both sides of the last stable offset, the high
+        watermark, or a fixed division of PLAIN.
         """
         last = self._spans[-1] if self._spans else None
         bounds = (self._window.last_stable_offset, self._window.high_watermark)
@@ -385,7 +394,7 @@ class _Walk:
         )
 
     def strip(self, most_spans: int, error: str) -> Strip:
-        """The last spans, with their transactions."""
+        """The last spans, with the transactions that they belong to."""
         spans = self._spans[-most_spans:]
         places: dict[int, int] = {}
         for span in spans:

@@ -1,4 +1,6 @@
-"""The list of all topics: one row for each; a page shows a part of the sorted list. Pure."""
+"""The list of all topics, with one row for each. A page shows a part of the sorted list. The module
+does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,11 @@ MOST_ROWS = 200
 
 
 class TopicRow(NamedTuple):
-    """A topic. records: the number of offsets between the log starts and the high watermarks,
-    markers included.
+    """A topic. records: the number of offsets between the log start and the high watermark, over
+    all partitions, markers included.
 
-    held: how many records read_committed readers cannot read yet, in all partitions. stuck: the
-    number of stuck partitions. attention: the sort key that puts topics with problems first.
+    held: how many of them read_committed readers cannot read yet. stuck: the number of stuck
+    partitions. attention: the sort key that puts topics with problems first.
     """
 
     attention: int
@@ -35,7 +37,7 @@ class TopicRow(NamedTuple):
 
 
 def topic_rows(broker: Broker) -> dict[str, TopicRow]:
-    """The row of each topic, in one pass over all partitions."""
+    """The row of each topic, computed in one pass over all partitions."""
     sums: dict[str, list[int]] = {}
     for row in broker.observed.partitions:
         of_topic = sums.get(row.topic)
@@ -55,7 +57,9 @@ def topic_rows(broker: Broker) -> dict[str, TopicRow]:
 def in_order(
     rows: Iterable[TopicRow], column: str, rates: Mapping[str, Rates], *, descending: bool
 ) -> list[TopicRow]:
-    """The rows by a column of COLUMNS, then by name. Unknown rates are the lowest."""
+    """The rows, sorted by a column of COLUMNS and then by name. Unknown rates count as the
+    lowest.
+    """
     key: Callable[[TopicRow], float | str]
     if column in BY_RATE:
         unknown = Rates(math.nan, math.nan)

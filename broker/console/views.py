@@ -1,7 +1,7 @@
 """The rows that the page shows, as plain values for JSON, made from observations of the broker.
 
-Pure: observations (`observation.observe`) and strips (`spans`) are values, and so are the results.
-All lists are bounded: a page requests as many rows as it can show.
+The module does no I/O: observations (`observation.observe`) and strips (`spans`) are values, and so
+are the results. All lists are limited: a page requests as many rows as it can show.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
 class Observed(NamedTuple):
-    """An observation of the broker. wall_ms: the wall-clock time of the observation. clients: by
-    transactional id, the address of the client that last added a partition to the transaction.
+    """An observation of the broker. wall_ms: the wall-clock time of the observation. clients: the
+    address of the client that last added a partition to a transaction, by transactional id.
     """
 
     partitions: tuple[PartitionState, ...]
@@ -50,9 +50,10 @@ class Observed(NamedTuple):
 
 
 class OpenRow(NamedTuple):
-    """An open transaction over all partitions. id_state: None if no coordinator has a state for it.
+    """An open transaction, in all its partitions. id_state: None if no coordinator has a state for
+    it.
 
-    places: each partition with data of the transaction, and the first offset of these data;
+    places: each partition with data of the transaction, and the first offset of these data.
     with_no_data: the partitions of the transaction without data.
     """
 
@@ -64,14 +65,16 @@ class OpenRow(NamedTuple):
 
 
 class Broker:
-    """An observation and the values derived from it; each property is computed at its first use."""
+    """An observation, and values derived from it. Each property is computed at its first use."""
 
     def __init__(self, observed: Observed) -> None:
         self.observed = observed
 
     @cached_property
     def topics(self) -> dict[str, list[PartitionState]]:
-        """The partitions of each topic by index; topics with problems come first."""
+        """The partitions of each topic, in the order of their indexes. Topics with problems come
+        first.
+        """
         topics: defaultdict[str, list[PartitionState]] = defaultdict(list)
         for row in self.observed.partitions:
             topics[row.topic].append(row)
@@ -93,8 +96,8 @@ class Broker:
 
     @cached_property
     def held(self) -> list[PartitionState]:
-        """The partitions whose read_committed readers are held back; those with the most unreadable
-        offsets come first.
+        """The partitions in which a transaction holds back read_committed readers. Those with the
+        most unreadable offsets come first.
         """
         rows = [row for row in self.observed.partitions if row.stable_lag]
         return sorted(rows, key=lambda row: -row.stable_lag)
@@ -123,8 +126,8 @@ class Broker:
 
     @cached_property
     def groups_by_need(self) -> list[GroupState]:
-        """The groups; those that read a stuck partition come first, in each part those with the
-        largest lag.
+        """The groups. Those that read a stuck partition come first. Within both parts, the groups
+        with the largest lag come first.
         """
         stuck = {(row.topic, row.partition) for row in self.held if self.is_stuck(row)}
 
@@ -137,8 +140,8 @@ class Broker:
         return sorted(self.observed.groups, key=order)
 
     def age_ms(self, row: OpenRow) -> int:
-        """The age of an open transaction; if no coordinator has a state for it, the time since its
-        last batch.
+        """The age of an open transaction. If no coordinator has a state for it, this is the time
+        since its last batch.
         """
         if row.id_state is not None and row.id_state.age_ms is not None:
             return row.id_state.age_ms
@@ -193,7 +196,7 @@ def _open_row(
 def hangs(
     row: PartitionState, transaction: OpenTransaction, state: TransactionalIdState | None
 ) -> bool:
-    """Whether a transaction in a partition is a hanging one, which no coordinator will end
+    """Whether a transaction is hanging in a partition, which means that no coordinator will end it
     (KIP-664).
     """
     return (
@@ -208,7 +211,9 @@ def hangs(
 
 
 def strip_value(strip: Strip, broker: Broker) -> dict[str, Any]:
-    """A strip for JSON. There are many spans, so each is written as a list; see `spans.Span`."""
+    """A strip for JSON. Each span is written as a list, since there are many of them; see
+    `spans.Span`.
+    """
     window = strip.window
     return {
         "topic": window.topic,
@@ -267,7 +272,7 @@ def transaction_value(row: OpenRow, broker: Broker) -> dict[str, Any]:
 
 
 def time_left_ms(row: OpenRow, age_ms: int) -> int | None:
-    """The time until a transaction's timeout ends it; None if no timeout will."""
+    """The time until a timeout ends the transaction; None if no timeout will end it."""
     state = row.id_state
     if state is None or state.state != "Ongoing" or state.timeout_ms == NO_TIMEOUT_MS:
         return None
@@ -341,9 +346,9 @@ def candidates(
 
 
 def has_readable(strip: Strip, from_offset: int) -> bool:
-    """Whether a read_committed reader at an offset gets a record below the strip's end.
+    """Whether a read_committed reader at an offset gets a record before the strip's end.
 
-    True if the strip begins after the offset, since there may be a record between the two.
+    If the strip begins after the offset, this is true, since there may be a record between the two.
     """
     spans = strip.spans
     if not spans:
@@ -361,7 +366,9 @@ def has_readable(strip: Strip, from_offset: int) -> bool:
 
 
 class Page(NamedTuple):
-    """A page of a list: its rows, the number of all rows, and the page's number among all pages."""
+    """A page of a list: its rows, the number of rows in the list, the page's number, and the number
+    of pages.
+    """
 
     rows: Sequence[Any]
     total: int
@@ -370,14 +377,14 @@ class Page(NamedTuple):
 
 
 def page_of(rows: Sequence[Any], page: int, size: int) -> Page:
-    """One page of a list; the last page if the list has fewer pages."""
+    """One page of a list. If the list has fewer pages, this is the last page."""
     pages = max(1, -(-len(rows) // size))
     page = min(max(page, 0), pages - 1)
     return Page(rows[page * size : (page + 1) * size], len(rows), page, pages)
 
 
 def topic_names(broker: Broker, search: str, *, internal: bool) -> list[str]:
-    """The names of topics whose name contains a text; topics with problems come first."""
+    """The names of the topics whose name contains a text. Topics with problems come first."""
     text = search.lower()
     return [
         name
@@ -387,8 +394,8 @@ def topic_names(broker: Broker, search: str, *, internal: bool) -> list[str]:
 
 
 def shown_partitions(broker: Broker, topic: str) -> list[PartitionState]:
-    """The partitions of a topic that an overview shows, by index. If there are too many, stuck
-    partitions and those with open transactions are preferred.
+    """The partitions of a topic that an overview shows, by index. If there are too many, those that
+    hold back readers and those with open transactions are preferred.
     """
     rows = sorted(
         broker.topics[topic],
@@ -398,7 +405,7 @@ def shown_partitions(broker: Broker, topic: str) -> list[PartitionState]:
 
 
 def totals(broker: Broker) -> dict[str, int]:
-    """The totals of topics, partitions, transactions and groups."""
+    """The numbers of topics, partitions, transactions and groups."""
     partitions = broker.observed.partitions
     own = [row for row in partitions if row.topic not in INTERNAL_TOPICS]
     return {

@@ -1,5 +1,5 @@
-"""The additions of `barnabas start --test-control`, for tests of clients: faults, a clock that can
-be moved, a journal of requests.
+"""The additions of `barnabas start --test-control`, for tests of clients: faults, a clock that a
+test can move, and a journal of requests.
 
-Nothing here is loaded without that option.
+Nothing in this package is loaded without that option.
 """

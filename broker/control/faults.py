@@ -1,13 +1,14 @@
-"""Faults: rules that change the handling of matching requests, and the test which rules match.
+"""Faults: rules that change the handling of requests, and the test whether a rule applies to a
+request.
 
-Pure: requests in, actions out. A rule has one action:
+The module does no I/O: requests go in, actions come out. A rule has one action:
 
-    action          the request                        its answer
+    action          the request                        its response
     --------------  ---------------------------------  -----------------------------------
     delay           handled `ms` later                 sent
     delay_answer    handled                            sent `ms` later
     hold            handled when it is released        sent
-    drop_answer     handled                            not sent; the connection stays
+    drop_answer     handled                            not sent; the connection stays open
     close_before    not handled; the connection ends   -
     close_after     handled                            not sent; the connection ends
     cut             handled                            its first half; the connection ends
@@ -28,7 +29,7 @@ from barnabas.protocol.errors import Code
 
 
 class Action(Enum):
-    """The action of a rule; see the table of the module."""
+    """The action of a rule; see the table in the module docstring."""
 
     DELAY = "delay"
     DELAY_ANSWER = "delay_answer"
@@ -46,10 +47,10 @@ class Fault:
     """One rule. A field that is None matches every request.
 
     api: the API's name. connection: the connection's number in the journal. topic, partition,
-    group, transactional_id: one that the request names. nth: only the nth matching request, from 1.
-    times: the maximum number of requests. chance: the probability for each matching request, drawn
-    by `seed`. ms: the duration of a delay. code: the code of an error. met: how many requests the
-    rule was applied to.
+    group, transactional_id: a name or number that the request contains. nth: the rule applies only
+    to the nth matching request, from 1. times: the maximum number of requests. chance: the
+    probability for each matching request, drawn by `seed`. ms: the duration of a delay. code: the
+    code of an error. met: the number of requests to which the rule was applied.
     """
 
     action: Action
@@ -73,7 +74,7 @@ class Fault:
     _random: random.Random = field(default_factory=random.Random, repr=False)
 
     def is_met_by(self, request: ObservedRequest, connection: int) -> bool:
-        """Whether the rule applies to a request; if so the request is counted."""
+        """Whether the rule applies to a request. If so, the request is counted."""
         if not self._fits(request, connection):
             return False
         self.fitting += 1
@@ -202,7 +203,7 @@ def _code_of(value: object) -> Code:
 
 
 class FaultTable:
-    """The rules in force, in the order in which they were added."""
+    """The active rules, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._faults: dict[int, Fault] = {}
@@ -215,7 +216,7 @@ class FaultTable:
         return iter(list(self._faults.values()))
 
     def add(self, fault: Fault) -> Fault:
-        """Add a rule, with a new number; it applies from the next request on."""
+        """Add a rule, which gets a new number. It applies from the next request on."""
         fault.number, self._next = self._next, self._next + 1
         self._faults[fault.number] = fault
         return fault
@@ -232,7 +233,7 @@ class FaultTable:
         return self._faults.pop(number)
 
     def clear(self) -> list[Fault]:
-        """Remove all rules. Gives: these rules."""
+        """Remove all rules. Gives: the removed rules."""
         faults = list(self._faults.values())
         self._faults.clear()
         return faults

@@ -1,8 +1,9 @@
 """A disk that can lose unflushed data, like a machine whose power fails.
 
 It uses the machine's own disk. For each file that this process opened it records how many bytes are
-durable; `lose_power` cuts every file to that length. The content of a file when it is opened counts
-as durable, and so do names: a new file stays, and is empty if nothing of it was flushed.
+durable, and `lose_power` cuts every file to that length. The content that a file has when it is
+opened counts as durable. File names are durable as well: a new file remains, and is empty if no
+part of it was flushed.
 
     barnabas-test-power-losses    in the data directory: the number of losses, as text; the next
                                   start treats it as a restart of the machine
@@ -46,12 +47,13 @@ class ForgetfulDisk(OsDisk):
 
     def __init__(self, data_dir: str) -> None:
         self._losses_path = os.path.join(data_dir, LOSSES_NAME)
-        self._lock = threading.Lock()  # flushes end in other threads
+        self._lock = threading.Lock()  # needed, since flushes end in other threads
         self._durable: dict[str, int] = {}
 
     def note(self, path: str, size: int, *, is_new: bool = False) -> None:
-        """Record that this many bytes of a file are durable. is_new: whether the file was just
-        opened; if it has a record already, the record is kept.
+        """Record that the first `size` bytes of a file are durable.
+
+        Takes: is_new, whether the file was just opened. In that case an existing record is kept.
         """
         with self._lock:
             if is_new:
@@ -60,7 +62,7 @@ class ForgetfulDisk(OsDisk):
                 self._durable[path] = max(size, self._durable.get(path, 0))
 
     def note_cut(self, path: str, size: int) -> None:
-        """Record that a file was cut: at most its new length is durable."""
+        """Record that a file was truncated, so that at most its new length is durable."""
         with self._lock:
             self._durable[path] = min(size, self._durable.get(path, 0))
 

@@ -1,6 +1,6 @@
-"""Decodes a request and its answer, and turns them into plain values for a test.
+"""Decodes a request and its response, and converts them to plain values for a test.
 
-Pure: bytes in, values out.
+The module does no I/O.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ _PARTITION_FIELDS = ("index", "partition_index", "partition")
 
 
 class ObservedRequest(NamedTuple):
-    """A request of one connection. topics: names (or ids as text) with their partitions, if the
-    request names any. body: None if it cannot be decoded.
+    """A request of one connection.
+
+    topics: the topics that the request contains, by name (or by id as text), with their partitions.
+    body: None if it cannot be decoded.
     """
 
     api: Api
@@ -72,8 +74,9 @@ def observe(frame: memoryview) -> ObservedRequest | None:
 def with_fetch_session(
     request: ObservedRequest, remembered: Iterable[tuple[str | UUID, int]]
 ) -> ObservedRequest:
-    """A Fetch together with the partitions of its session. Takes: remembered, the topics (or their
-    ids) and partitions in the session.
+    """A Fetch, to which the partitions of its fetch session are added.
+
+    Takes: remembered, the session's partitions, each as a topic (its name or id) and an index.
     """
     assert isinstance(request.body, FetchRequest)
     forgotten = {
@@ -94,7 +97,9 @@ def _collect(
     topics: dict[str, set[int]],
     texts: dict[str, set[str]],
 ) -> None:
-    """Collect the topics, partitions, groups and transactional ids in a message, at any depth."""
+    """Collect the topics, partitions, groups and transactional ids in a message and in its nested
+    messages.
+    """
     if isinstance(message, ForgottenTopic):
         return  # these topics are removed from a fetch session
     values = {name: getattr(message, name) for name in message.__slots__}
@@ -115,7 +120,7 @@ def _collect(
 
 
 def _partitions_in(values: Mapping[str, Any]) -> Iterator[int]:
-    """The partitions that the fields of a message name, singly or in lists of numbers."""
+    """The partitions in the fields of a message, as single numbers or in lists."""
     for name in _PARTITION_FIELDS:
         if isinstance(values.get(name), int):
             yield values[name]
@@ -125,7 +130,9 @@ def _partitions_in(values: Mapping[str, Any]) -> Iterator[int]:
 
 
 def answer_of(request: ObservedRequest, frame: bytes) -> Message | None:
-    """The decoded answer in a frame that includes the size field; None if it cannot be decoded."""
+    """The decoded response in a frame that includes the size field; None if it cannot be
+    decoded.
+    """
     try:
         return decode_response(message_class(request.api, "Response"), frame[4:], request.version)[
             1
@@ -137,8 +144,8 @@ def answer_of(request: ObservedRequest, frame: bytes) -> Message | None:
 def plain(value: Any) -> Any:
     """A message as dictionaries, lists, numbers and texts, for JSON.
 
-    Records are replaced by the headers of their batches, other bytes by their length and the
-    leading bytes.
+    Records are replaced by the headers of their batches, and other bytes by their length and the
+    first bytes.
     """
     if isinstance(value, Message):
         return {
@@ -183,7 +190,7 @@ def _batches(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def error_codes(answer: Message | None) -> list[str]:
-    """The names of the errors in an answer, in the order of their first occurrence."""
+    """The names of the errors in a response, in the order of their first occurrence."""
     names: dict[str, None] = {}
 
     def collect(message: Message) -> None:
@@ -201,7 +208,7 @@ def error_codes(answer: Message | None) -> list[str]:
 
 
 def api_named(name: str) -> Api:
-    """The API with a name. Raises: ValueError with the most similar names."""
+    """The API with the given name. Raises: ValueError, which suggests the most similar names."""
     for api in BY_KEY.values():
         if api.name.lower() == name.lower():
             return api

@@ -5,10 +5,10 @@ and the retries.
     ---------------------------------------------------  -----------------------------------------
     nothing listens at any bootstrap address             CommandError at once
     a setting of security is wrong                       CommandError that names it, at once
-    no leader, no coordinator, another coordinator       asked again, for a part of --timeout
-    a broker that Metadata names cannot be reached       asked again, for a part of --timeout
-    the connection ends before an answer                 a request that only reads is sent again
-    any other code of an answer                          RefusedError
+    no leader, no coordinator, another coordinator       retried, for a part of --timeout
+    a broker that Metadata names cannot be reached       retried, for a part of --timeout
+    the connection ends before the response              a request that only reads is sent again
+    any other error code of a response                   RefusedError
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ PASSING = frozenset(
 )
 CONNECT_TIMEOUT_S = 5.0
 PROBE_AFTER_S = 1.0
-# The fraction of --timeout after which a command stops retrying: the last error is a better message
-# than a timeout.
+# The fraction of --timeout after which a command stops retrying. It then reports the last error,
+# which is a better message than a timeout.
 PASSING_PART = 0.8
 RETRY_S = 0.1
 READING = ("ApiVersions", "Describe", "Fetch", "Find", "List", "Metadata", "OffsetFetch")
@@ -76,8 +76,9 @@ class UnreachableError(Exception):
 class ClusterClient:
     """The connections to all brokers of a cluster, for one command.
 
-    brokers, controller_id, cluster_id: from the last Metadata. leaders: the leaders of the
-    partitions of all requested topics, by topic and number; -1 for a partition without a leader.
+    brokers, controller_id and cluster_id are from the last Metadata response. leaders: the leader
+    of each partition of all requested topics, by topic and number; -1 for a partition without a
+    leader.
 
     Takes: addresses, the bootstrap addresses; settings, the client's security settings by the
            names of `client_settings`; mistake, a function that probes the port and describes the
@@ -109,13 +110,13 @@ class ClusterClient:
 
     @property
     def patience_s(self) -> float:
-        """The time for retries after transient failures."""
+        """The time in which a request is retried after transient failures."""
         return PASSING_PART * self.waiting.timeout_s
 
     # --- connections
 
     def connect(self) -> None:
-        """Connect to the first bootstrap address that answers, and learn the brokers.
+        """Connect to the first bootstrap address that responds, and request the list of brokers.
 
         Raises: CommandError if nothing listens at any address, or if a security setting is wrong.
         """
@@ -135,7 +136,7 @@ class ClusterClient:
         self._open.clear()
 
     def _any_connection(self) -> BrokerConnection:
-        """An open connection; if there is none, a new one to the first address that accepts it."""
+        """An open connection, or a new connection to the first address that accepts one."""
         for connection in self._open.values():
             if not connection.is_expired:
                 return connection
@@ -153,7 +154,7 @@ class ClusterClient:
         )
 
     def _connection(self, host: str, port: int) -> BrokerConnection:
-        """The connection to an address, opened if there is none.
+        """The connection to an address. A new one is opened if none is usable.
 
         Raises: OSError if nothing listens.
         """
@@ -217,7 +218,9 @@ class ClusterClient:
     def _ask(
         self, connection: BrokerConnection, kind: Kind[Request, Response], request: Request
     ) -> Response:
-        """The answer to a request; a connection whose answer is outstanding is not used again."""
+        """The response to a request. A connection that still expects a response is not used
+        again.
+        """
         name = kind.request_class.__name__.removesuffix("Request")
         RefusedError.last_request = name
         try:
@@ -231,8 +234,8 @@ class ClusterClient:
     # --- requests
 
     def refresh(self, topics: list[str] | None) -> list[MetadataResponseTopic]:
-        """Request the brokers and the named topics (None for all), and store brokers and
-        leaders.
+        """Request the brokers and the named topics (all topics if None), and store the brokers and
+        the leaders.
         """
         rows = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=rows, allow_auto_topic_creation=False)
@@ -254,7 +257,7 @@ class ClusterClient:
         return self._any_connection().speaks(kind)
 
     def any(self, kind: Kind[Request, Response], request: Request) -> Response:
-        """The answer of any broker to a request."""
+        """The response of any broker to a request."""
         return self.trying(lambda: self._ask(self._any_connection(), kind, request), kind)
 
     def node(self, node_id: int, kind: Kind[Request, Response], request: Request) -> Response:
@@ -267,10 +270,11 @@ class ClusterClient:
         request: Request,
         code_of: Callable[[Response], int],
     ) -> Response:
-        """The answer of the controller, or of a broker that forwards the request to it.
+        """The response of the controller, or of a broker that forwards the request to the
+        controller.
 
-        Takes:  code_of, a function that gives the code of an answer, which may show that another
-                broker is the controller.
+        Takes:  code_of, a function that returns the error code of a response, which may show that
+                another broker is the controller.
         """
 
         def ask() -> Response:
@@ -291,10 +295,10 @@ class ClusterClient:
         *,
         key_type: int = GROUP,
     ) -> Response:
-        """The answer of the coordinator of a group or a transactional id.
+        """The response of the coordinator of a group or a transactional id.
 
-        Takes:  code_of, a function that gives the code of an answer, which may show that another
-                broker is the coordinator.
+        Takes:  code_of, a function that returns the error code of a response, which may show that
+                another broker is the coordinator.
         """
 
         def ask() -> Response:
@@ -309,7 +313,7 @@ class ClusterClient:
         return self.trying(ask, kind)
 
     def coordinator_id(self, key: str, key_type: int) -> int:
-        """The broker that coordinates a group or a transactional id."""
+        """The id of the broker that coordinates a group or a transactional id."""
         from barnabas.protocol.messages.find_coordinator import (
             FindCoordinatorRequest,
             FindCoordinatorResponse,
@@ -328,8 +332,8 @@ class ClusterClient:
         return node_id
 
     def trying(self, ask: Callable[[], T], kind: Kind[Any, Any] | None = None) -> T:
-        """The result of a function that sends requests; it is called again after transient
-        failures.
+        """The result of `ask`, a function that sends requests. `ask` is called again after
+        transient failures.
 
         Takes: kind, the kind of request; None if `ask` only sends requests that read.
         """
@@ -358,7 +362,7 @@ class ClusterClient:
             self._try_refresh()
 
     def _try_refresh(self) -> None:
-        """Request the list of brokers again, if a broker answers."""
+        """Request the list of brokers again. A lost connection is ignored."""
         try:
             self.refresh([])
         except (ConnectionLostError, UnreachableError):

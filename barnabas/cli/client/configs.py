@@ -34,7 +34,7 @@ SOURCES = {
 
 
 class Setting(NamedTuple):
-    """A setting of a resource. value: None if the broker does not return it."""
+    """A setting of a resource. `value` is None if the broker does not return it."""
 
     name: str
     value: str | None
@@ -47,7 +47,7 @@ class Setting(NamedTuple):
 def describe_configs(
     client: ClusterClient, kind: str, names: Sequence[str]
 ) -> dict[str, list[Setting]]:
-    """All settings of resources, by name. Raises: RefusedError if one resource is refused."""
+    """All settings of resources, by name. Raises: RefusedError if the broker refuses a resource."""
     found: dict[str, list[Setting]] = {}
     for node_id, part in _by_node(kind, names):
         request = DescribeConfigsRequest(
@@ -84,7 +84,9 @@ def alter_configs(
     *,
     dry_run: bool = False,
 ) -> None:
-    """Set some of a resource's settings, and give others their defaults. Raises: RefusedError."""
+    """Set some of a resource's settings, and reset others to their defaults. Raises:
+    RefusedError.
+    """
     changes = [AlterableConfig(key, SET, value) for key, value in values.items()]
     changes += [AlterableConfig(key, DELETE, None) for key in unset]
     request = IncrementalAlterConfigsRequest(
@@ -102,9 +104,9 @@ def alter_configs(
 
 
 def _by_node(kind: str, names: Sequence[str]) -> list[tuple[int | None, list[str]]]:
-    """Names of resources, by the id of the broker that knows them; None for any broker.
+    """Names of resources, by the id of the broker that has their settings; None for any broker.
 
-    Only a broker itself knows its settings. The empty name means the default for all brokers.
+    Only a broker itself has its settings. The empty name means the default for all brokers.
     """
     if kind != "broker":
         return [(None, list(names))] if names else []

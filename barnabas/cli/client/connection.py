@@ -1,4 +1,4 @@
-"""One connection to a broker: TLS, login, versions, and requests with their answers.
+"""One connection to a broker: TLS, login, versions, and requests with their responses.
 
 Source: KIP-35, KIP-511 (ApiVersions), KIP-43, KIP-152 (SASL), KIP-368 (lifetime of a session).
 """
@@ -28,16 +28,17 @@ Response = TypeVar("Response", bound=Message)
 
 CLIENT_ID = "barnabas-cli"
 MOST_BYTES = (1 << 31) - 1
-# maximum size of an answer to ApiVersions; a larger one belongs to another protocol
+# The maximum size of a response to ApiVersions. A larger size shows that the port speaks another
+# protocol.
 MOST_FIRST_BYTES = 1 << 20
-# fraction of a login's lifetime after which a new connection replaces the old one
+# The fraction of a session's lifetime after which a new connection replaces the old one.
 SESSION_USED = 0.85
 _SIZE = struct.Struct(">i")
 _CODE = struct.Struct(">h")
 
 
 class Kind(NamedTuple, Generic[Request, Response]):
-    """A kind of request: its two messages, and the versions of them that are used here."""
+    """A kind of request: its request and response messages, and the range of versions used here."""
 
     request_class: type[Request]
     response_class: type[Response]
@@ -100,12 +101,12 @@ class BrokerConnection:
         self._socket.close()
 
     def speaks(self, kind: Kind[Any, Any]) -> bool:
-        """Whether there is a version of a kind of request that both sides speak."""
+        """Whether the client and the broker have a version of this kind of request in common."""
         lowest, highest = self.versions.get(kind.request_class.API_KEY, (0, -1))
         return min(kind.last_version, highest) >= max(kind.first_version, lowest)
 
     def request(self, kind: Kind[Request, Response], request: Request) -> Response:
-        """The answer to a request.
+        """The response to a request.
 
         Raises: ConnectionLostError; RefusedError UNSUPPORTED_VERSION if the broker does not support
                 the request, or a field of it.
@@ -132,7 +133,7 @@ class BrokerConnection:
             ) from error
 
     def _answer(self, request: Message, version: int) -> bytes:
-        """The frame that answers a request."""
+        """The frame of the response to a request."""
         correlation_id = next(self._correlation_ids)
         try:
             self._socket.sendall(encode_request(request, version, correlation_id, self._client_id))
@@ -171,9 +172,9 @@ class BrokerConnection:
         return ConnectionLostError(f"{self.address}: {error.strerror or error}")
 
     def _negotiate(self) -> None:
-        """Ask for the versions that the broker speaks.
+        """Request the versions that the broker supports.
 
-        A broker that does not know this version of the request answers in version 0 (KIP-511).
+        A broker that does not know this version of ApiVersions responds in version 0 (KIP-511).
         """
         version = API_VERSIONS.last_version
         request = ApiVersionsRequest(CLIENT_ID, __version__)

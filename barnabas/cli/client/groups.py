@@ -1,8 +1,8 @@
 """Requests about groups of all kinds: classic, consumer (KIP-848), share (KIP-932) and streams
 (KIP-1071).
 
-DescribeGroups is for classic groups: a group of another kind is Dead or not found in its answer,
-and is described by the request of its kind.
+DescribeGroups describes classic groups only. It reports a group of another kind as Dead or not
+found; such a group is described by the request for its kind.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EMPTY_STATES = ("Empty", "Dead")
 
 
 class ListedGroup(NamedTuple):
-    """A group in the answer to ListGroups. state, type: None if the broker is too old to return
+    """A group as ListGroups returns it. state, type: None if the broker is too old to return
     them.
     """
 
@@ -35,7 +35,7 @@ class ListedGroup(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A member of a group, with the partitions that it has."""
+    """A member of a group, with the partitions that are assigned to it."""
 
     member_id: str
     group_instance_id: str | None
@@ -45,7 +45,9 @@ class Member(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group. protocol: its members' protocol; SHARE or STREAMS for groups of these kinds."""
+    """A group. protocol: the protocol type of a classic or consumer group; SHARE or STREAMS for
+    groups of these kinds.
+    """
 
     group: str
     state: str
@@ -88,7 +90,7 @@ def list_groups(client: ClusterClient) -> list[ListedGroup]:
 
 
 def describe_group(client: ClusterClient, name: str) -> Group:
-    """A group of any kind; an unknown one is Dead. Raises: RefusedError."""
+    """A group of any kind; the state of an unknown group is Dead. Raises: RefusedError."""
     from barnabas.protocol.messages.describe_groups import (
         DescribeGroupsRequest,
         DescribeGroupsResponse,
@@ -144,7 +146,9 @@ def assigned(data: bytes) -> tuple[TopicPartition, ...]:
 
 
 def _described(client: ClusterClient, name: str, kind: Kind[Any, Any]) -> Any:
-    """The group as the request of its kind describes it; None for a group of another kind."""
+    """The group as the describe request of one kind returns it; None for a group of another
+    kind.
+    """
     if not client.speaks(kind):
         return None
     request = kind.request_class([name])
@@ -293,7 +297,7 @@ def delete_offsets(
 ) -> dict[TopicPartition, int]:
     """Delete committed offsets of a group (KIP-496). Gives: the code of each partition.
 
-    Raises: RefusedError of the group.
+    Raises: RefusedError if the request for the whole group is refused.
     """
     from barnabas.protocol.messages.offset_delete import (
         OffsetDeleteRequest,
@@ -334,8 +338,8 @@ def delete_groups(client: ClusterClient, names: Sequence[str]) -> dict[str, int]
 
 
 class ShareStart(NamedTuple):
-    """The start offset of a share group in a partition, and the number of its unfinished records;
-    -1: unknown.
+    """The start offset of a share group in a partition, and the number of records that are not yet
+    finished. -1 means unknown.
     """
 
     offset: int
@@ -396,8 +400,9 @@ def alter_share_offsets(
 
 
 def delete_share_offsets(client: ClusterClient, name: str, topics: Iterable[str]) -> dict[str, int]:
-    """Delete the start offsets of a share group without members in topics. Gives: the code of each
-    topic.
+    """Delete a share group's start offsets in topics. The group must have no members.
+
+    Gives: the code of each topic.
     """
     from barnabas.protocol.messages.delete_share_group_offsets import (
         DeleteShareGroupOffsetsRequest,

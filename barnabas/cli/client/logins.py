@@ -1,4 +1,4 @@
-"""TLS and SASL of a client, made from the settings of --client-config by the connector's code.
+"""TLS and SASL of a client, set up by the connector's code from the settings of --client-config.
 
 This module is imported only if a client's settings use TLS or SASL, or if a connection fails.
 """
@@ -23,7 +23,7 @@ CLIENT_CONFIG = "in the file of --client-config"
 
 
 class Login:
-    """The security of a client's connections: TLS and the login.
+    """The security of a client's connections: TLS and the SASL login.
 
     Takes:  settings, by the names of `barnabas.cli.cluster.client_settings`.
     Raises: CommandError if a certificate, a key or the mechanism cannot be used.
@@ -42,7 +42,7 @@ class Login:
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether the client logs in."""
+        """Whether the client logs in by SASL."""
         return self._options.uses_sasl
 
     def wrap(self, sock: socket.socket, host: str) -> socket.socket:
@@ -55,8 +55,9 @@ class Login:
         """Log in by SaslHandshake and SaslAuthenticate.
 
         Gives:  the lifetime of the session in ms; 0 if it is unlimited.
-        Raises: RefusedLoginError; ConnectionLostError if the port has other mechanisms, or no
-                login at all; CommandError if there is no token.
+        Raises: RefusedLoginError; ConnectionLostError if the broker does not support the mechanism,
+        or
+                no SASL at all; CommandError if there is no token.
         """
         from barnabas.cli.client.connection import ConnectionLostError, Kind, RefusedLoginError
         from barnabas.protocol.messages.sasl_authenticate import (
@@ -147,7 +148,7 @@ def tls_reason(error: OSError, sock: socket.socket) -> str:
 
 
 def certificate_reason(why: str) -> str:
-    """The remedy if the client rejects the broker's certificate, chosen by OpenSSL's reason."""
+    """What to do if the client rejects the broker's certificate, depending on OpenSSL's reason."""
     if "mismatch" in why.lower() or "not valid for" in why.lower():
         return f"{why}: connect by a name of the certificate, with -b NAME:PORT"
     return (
@@ -157,7 +158,7 @@ def certificate_reason(why: str) -> str:
 
 
 def client_certificate_reason() -> str:
-    """The remedy if the broker requires a client certificate."""
+    """What to do if the broker requires a client certificate."""
     return (
         "the broker requires a certificate of the client: set ssl.certificate.location, and "
         f"ssl.key.location if the key is in another file, {CLIENT_CONFIG}"
@@ -165,8 +166,8 @@ def client_certificate_reason() -> str:
 
 
 def closed_reason(error: BaseException | None) -> str:
-    """The remedy if the broker closed the first connection without an alert; empty if it sent an
-    alert, or if TLS is not used.
+    """What to do if the broker closed the first TLS connection without an alert; empty for any
+    other error.
     """
     if not isinstance(error, ssl.SSLEOFError):
         return ""
@@ -174,7 +175,7 @@ def closed_reason(error: BaseException | None) -> str:
 
 
 def login_reason(why: str) -> str:
-    """The remedy if the broker refuses the login."""
+    """What to do if the broker refuses the login."""
     return (
         f"the broker refuses the login: {why.rstrip('.')}; see sasl.username and sasl.password, or "
         f"sasl.jaas.config, {CLIENT_CONFIG}"

@@ -1,6 +1,6 @@
-"""A few records of a partition, read and written: for `barnabas check` and `txn why-stuck`.
+"""Reads and writes a few records of a partition, for `barnabas check` and `txn why-stuck`.
 
-For many records the commands use kafka-python's consumer and producer.
+Commands that read or write many records use kafka-python's consumer and producer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def read_records(
     while position < end:
         fetched = _fetch(client, partition, position, read_committed)
         data = bytes(fetched.records or b"")
-        aborted: dict[int, list[int]] = {}  # first offsets by producer, in descending order
+        # the first offsets of aborted transactions by producer, in descending order
+        aborted: dict[int, list[int]] = {}
         for row in sorted(fetched.aborted_transactions or (), key=lambda row: -row.first_offset):
             aborted.setdefault(row.producer_id, []).append(row.first_offset)
         begun = position
@@ -95,7 +96,7 @@ def _fetch(
 
 
 class Transactions:
-    """A producer of transactions with one record each, on one partition.
+    """A producer that writes each record to one partition in a transaction of its own.
 
     Takes:  name, the transactional id.
     Raises: RefusedError, from all methods.

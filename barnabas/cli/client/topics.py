@@ -43,7 +43,7 @@ def describe_topics(
 
 
 def name_of(topic: MetadataResponseTopic) -> str:
-    """The topic's name, which is null only in answers to requests by id."""
+    """The topic's name. It is null only in responses to requests by topic id."""
     return topic.name or ""
 
 
@@ -80,10 +80,10 @@ def leaders(
 def offsets_by_time(
     client: ClusterClient, times: Mapping[TopicPartition, int], *, read_committed: bool = False
 ) -> dict[TopicPartition, int]:
-    """The first offset whose record is at or after a time in ms; -1 if there is none.
+    """The first offset whose record is at or after a time in ms; -1 if there is no such record.
 
-    The times LATEST and EARLIEST mean the end and the start of a log; the end for
-    read_committed is the last stable offset.
+    The times LATEST and EARLIEST mean the end and the start of a log. With read_committed, the end
+    is the last stable offset.
     """
 
     def ask() -> dict[TopicPartition, int]:

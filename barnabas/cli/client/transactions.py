@@ -14,7 +14,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 
 
 class ListedTransaction(NamedTuple):
-    """A transactional id in the answer to ListTransactions."""
+    """A transactional id as ListTransactions returns it."""
 
     transactional_id: str
     producer_id: int
@@ -51,7 +51,9 @@ class ActiveProducer(NamedTuple):
 def list_transactions(
     client: ClusterClient, producer_ids: Sequence[int] = ()
 ) -> list[ListedTransaction]:
-    """The transactional ids of all coordinators, by name. producer_ids: if not empty, a filter."""
+    """The transactional ids of all coordinators, by name, filtered by `producer_ids` unless it is
+    empty.
+    """
     from barnabas.protocol.messages.list_transactions import (
         ListTransactionsRequest,
         ListTransactionsResponse,
@@ -78,9 +80,9 @@ def list_transactions(
 def describe_transactions(
     client: ClusterClient, names: Iterable[str], *, missing_ok: bool = False
 ) -> dict[str, Transaction]:
-    """Transactional ids as their coordinators describe them.
+    """Transactional ids as their coordinators describe them, by id.
 
-    Raises: RefusedError; for an unknown id only if `missing_ok` is false.
+    Raises: RefusedError. With `missing_ok`, an unknown id is left out instead.
     """
     from barnabas.protocol.messages.describe_transactions import (
         DescribeTransactionsRequest,
@@ -134,7 +136,7 @@ def client_hosts(client: ClusterClient, names: Iterable[str]) -> dict[str, str]:
 def active_producers(
     client: ClusterClient, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, list[ActiveProducer]]:
-    """The producers that have written to each partition, requested from its leader."""
+    """The producers that have written to each partition, requested from the partition's leader."""
     from barnabas.protocol.messages.describe_producers import (
         DescribeProducersRequest,
         DescribeProducersResponse,
@@ -200,7 +202,8 @@ def write_abort_marker(
 
 
 def init_producer(client: ClusterClient, name: str, timeout_ms: int) -> tuple[int, int]:
-    """Begin a session of a transactional id, which fences the previous session.
+    """Request the producer id and a new epoch of a transactional id, which fences its previous
+    producer.
 
     Gives:  the producer id and its epoch.
     Raises: RefusedError.

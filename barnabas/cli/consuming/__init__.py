@@ -1,1 +1,3 @@
-"""The input and output of `barnabas consume`: partitions up to their ends, patterns, templates."""
+"""The input and output of `barnabas consume`: reading partitions up to their ends, search patterns,
+and output templates.
+"""

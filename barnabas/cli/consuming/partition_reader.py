@@ -9,7 +9,7 @@ from barnabas.cli.offsets import client_partitions
 from barnabas.protocol.topic_partition import TopicPartition
 
 POLL_MS = 200
-TAIL_SPARE = 10  # additional offsets in the first piece, for markers among the last records
+TAIL_SPARE = 10  # additional offsets in the first range, for markers among the last records
 TAIL_GROWTH = 4
 Offsets = Mapping[TopicPartition, int]
 Prepare = Callable[[Any], Any]
@@ -19,7 +19,8 @@ class PartitionReader:
     """Reads partitions from their start positions to their ends.
 
     Takes: ends, None to read without an end; most, the maximum number of records; prepare, a
-           function from a consumer's record to the record to return, or None.
+           function that takes a consumer's record and returns the record to pass on, or None to
+           leave it out.
 
     positions: the next offset of each partition. count: the number of returned records.
     """
@@ -39,7 +40,9 @@ class PartitionReader:
         self._prepare = prepare
 
     def left(self) -> dict[TopicPartition, int]:
-        """The partitions that are not completely read, with the number of remaining offsets."""
+        """The partitions that are not completely read, each with the number of offsets left to
+        read.
+        """
         assert self._ends is not None
         return {
             partition: self._ends[partition] - position
@@ -48,7 +51,7 @@ class PartitionReader:
         }
 
     def total(self) -> int | None:
-        """The number of remaining offsets; None without an end."""
+        """The number of offsets left to read; None if there is no end."""
         return None if self._ends is None else sum(self.left().values())
 
     def moved(self) -> dict[TopicPartition, int]:
@@ -56,7 +59,7 @@ class PartitionReader:
         return {row: at for row, at in self.positions.items() if at > self._starts[row]}
 
     def read(self, consumer: Any, advance: Callable[[int], Any]) -> Iterator[Any]:
-        """The wanted records, in the consumer's form."""
+        """The wanted records, as `prepare` returns them."""
         reading = list(self.positions) if self._ends is None else list(self.left())
         keys = dict(zip(reading, client_partitions(reading), strict=True))
         if not keys:
@@ -76,7 +79,7 @@ class PartitionReader:
                 yield from self._wanted(TopicPartition(*key), records, advance)
                 if self.count == self._most:
                     return
-            # the position is also after markers and aborted records
+            # The consumer's position also advances past markers and aborted records.
             for partition, key in keys.items():
                 position = consumer.position(key, timeout_ms=POLL_MS)
                 if position is not None:
@@ -87,7 +90,7 @@ class PartitionReader:
     def _wanted(
         self, partition: TopicPartition, records: Any, advance: Callable[[int], Any]
     ) -> Iterator[Any]:
-        """The wanted records of one answer, up to the end of the partition."""
+        """The wanted records of one poll result, up to the end of the partition."""
         for record in records:
             if self._ends is not None and record.offset >= self._ends[partition]:
                 return
@@ -99,10 +102,10 @@ class PartitionReader:
                 return
 
     def _last_answer(self, consumer: Any) -> Any:
-        """A value that changes while the brokers answer.
+        """A value that changes as long as the brokers respond.
 
-        At the end of a log they answer without records. With a given end, an answer counts only if
-        it advances a partition.
+        At the end of a log, a response has no records. If an end is given, a response counts only
+        if it advances a partition.
         """
         if self._ends is not None:
             return tuple(self.positions.values())
@@ -130,9 +133,9 @@ def last_records(
 ) -> dict[TopicPartition, list[Any]]:
     """The last wanted records of each partition, at most `count` of each.
 
-    Offsets do not say how many records there are: markers, aborted and compacted records, and
-    unwanted records do not count. So a partition is read backwards from its end, in pieces of
-    increasing length, until there are enough records, or the start is reached.
+    The number of offsets does not tell the number of records: markers, aborted, compacted and
+    unwanted records use offsets as well. So a partition is read backwards from its end, in ranges
+    of increasing length, until there are enough records or the start is reached.
     """
     tails: dict[TopicPartition, list[Any]] = {row: [] for row in starts}
     piece_ends = dict(ends)
@@ -162,8 +165,8 @@ def last_records(
 def in_order_of_time(tails: Mapping[TopicPartition, list[Any]]) -> list[Any]:
     """The records of partitions as one list, the oldest first.
 
-    Each partition keeps its order: a record that is older than a record before it is sorted by the
-    time of that record.
+    Each partition keeps its order. A record that is older than an earlier record of its partition
+    is sorted by the time of the earlier record.
     """
     rows = []
     for partition, records in tails.items():

@@ -19,7 +19,7 @@ class Undecodable(CommandError):
 
 
 class ShownRecord(NamedTuple):
-    """A record to print, with the fields of kafka-python's records."""
+    """A record to print. It has the same fields as a record of kafka-python."""
 
     topic: str
     partition: int
@@ -31,11 +31,12 @@ class ShownRecord(NamedTuple):
 
 
 class RecordPreparation:
-    """Decodes a record, and compares it with patterns. undecodable: the number of records that did
-    not fit their schema.
+    """Decodes a record, and compares it with patterns.
 
-    Takes: decoders, by the part of the record (key, value); on_undecodable, the treatment of a
-           record that does not fit.
+    undecodable: the number of records that did not fit their schema.
+
+    Takes: decoders, by the part of the record (key, value); on_undecodable, what to do with a
+           record that does not fit its schema.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class RecordPreparation:
         self._on_undecodable = on_undecodable
 
     def prepare(self, record: Any) -> Any:
-        """The record to print; None if it is left out. Raises: Undecodable."""
+        """The record to print; None if it is not to be printed. Raises: Undecodable."""
         shown = record if not self._decoders else self._decoded(record)
         if shown is None or (self._search is not None and not self._search.has(shown)):
             return None
@@ -62,7 +63,7 @@ class RecordPreparation:
         """
         parts: dict[str, Any] = {"key": record.key, "value": record.value}
         for name, decoder in self._decoders.items():
-            if parts[name] is None:  # a tombstone, for example
+            if parts[name] is None:  # null, as in a tombstone
                 continue
             try:
                 parts[name] = decoder.decode(parts[name])

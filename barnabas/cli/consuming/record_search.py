@@ -1,7 +1,7 @@
-"""The patterns of `consume --grep`: filters of the printed records.
+"""The patterns of `consume --grep`, which filter the printed records.
 
-A pattern is a regular expression of Python, and is searched in the text that would be printed:
-bytes as UTF-8 (invalid ones as U+FFFD), decoded values as JSON, a header as name=value.
+A pattern is a Python regular expression. It is searched in the text that would be printed: bytes
+as UTF-8 (invalid bytes as U+FFFD), decoded values as JSON, a header as name=value.
 """
 
 from __future__ import annotations

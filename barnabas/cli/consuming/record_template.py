@@ -86,7 +86,7 @@ def _parse(template: str, field: Callable[[str, str | None, int], Write]) -> lis
 
 
 def _escape(template: str, at: int) -> tuple[bytes, int]:
-    """The byte of the escape at a place, and the place after it."""
+    """The byte for the escape sequence at position `at`, and the position after it."""
     letter = template[at + 1 : at + 2]
     if letter in _ESCAPED:
         return _ESCAPED[letter], at + 2
@@ -98,7 +98,9 @@ def _escape(template: str, at: int) -> tuple[bytes, int]:
 
 
 def _argument(template: str, at: int) -> tuple[str | None, int]:
-    """The content of the braces at a place (None without braces), and the place after them."""
+    """The content of the braces at position `at` (None without braces), and the position after
+    them.
+    """
     if template[at : at + 1] != "{":
         return None, at
     end = template.find("}", at)
@@ -111,7 +113,7 @@ def _argument(template: str, at: int) -> tuple[str | None, int]:
 
 
 def _record_field(name: str, argument: str | None, character: int) -> Write:
-    """The function that gives one field of a record."""
+    """A function that returns one field of a record."""
     if name in ("k", "v", "s"):
         return _data("key" if name == "k" else "value", argument or "text", name, character)
     if name == "h":
@@ -130,7 +132,7 @@ def _record_field(name: str, argument: str | None, character: int) -> Write:
 
 
 def _data(attribute: str, form: str, name: str, character: int) -> Write:
-    """The function that gives a key or a value in one form."""
+    """A function that returns the key or the value of a record in the given form."""
     if form not in _FORMS:
         raise WrongTemplate(
             f"%{name}{{{form}}}, at character {character}, is not a form of a {attribute}: use "
@@ -152,7 +154,9 @@ _ENCODE: Mapping[str, Callable[[bytes], bytes]] = {
 
 
 def _headers(template: str, separator: str) -> Write:
-    """The function that gives the headers, each by a template of %k and %v."""
+    """A function that returns the headers of a record, each formatted by a template of %k and
+    %v.
+    """
 
     def header_field(name: str, argument: str | None, character: int) -> Write:
         if name not in ("k", "v") or argument is not None:
@@ -174,7 +178,7 @@ def _time(form: str | None) -> Write:
             return b""
         try:
             moment = datetime.datetime.fromtimestamp(record.timestamp / 1000).astimezone()
-        except (OverflowError, ValueError, OSError):  # beyond the year 9999
+        except (OverflowError, ValueError, OSError):  # a time beyond the year 9999
             return b"%d" % record.timestamp
         found = moment.isoformat(timespec="milliseconds") if form is None else moment.strftime(form)
         return found.encode()

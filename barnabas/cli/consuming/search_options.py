@@ -14,7 +14,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def search_options(command: Command) -> Command:
-    """Add `--grep` and its modifiers to a command, which gets a RecordSearch, or None."""
+    """Add `--grep` and its modifiers to a command. The command gets a RecordSearch, or None."""
 
     @functools.wraps(command)
     def with_search(
@@ -37,7 +37,9 @@ def search_options(command: Command) -> Command:
 def _search(
     patterns: Sequence[str], places: Sequence[str], ignore_case: bool, invert_match: bool
 ) -> RecordSearch | None:
-    """The search for --grep and its options. Raises: click.UsageError."""
+    """The search made from --grep and its options; None without --grep. Raises:
+    click.UsageError.
+    """
     if not patterns:
         for name, value in (
             ("--grep-in", places),

@@ -5,11 +5,11 @@
     string   its text
     int      a whole number
     float    a number
-    bool     true or false, 1 or 0, in either case
+    bool     true or false in any case, or 1 or 0
     json     JSON, such as [1, 2]
 
-A cell without text is null, except in columns of strings. A column has the type that an option
-says, or the one that its field has in the schema of values, or is a string.
+A cell without text is null, except in columns of type string. The type of a column is set by an
+option, or else by the field of that name in the values' schema; otherwise it is string.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def rows(file: InputFile, options: CsvOptions) -> Iterator[Row]:
 
 
 def typed(name: str, text: str | None, kind: str, place: str) -> Any:
-    """A cell as a JSON value. Raises: CommandError, which names line and column."""
+    """A cell as a JSON value. Raises: CommandError, which names the line and the column."""
     if text is None or (not text and kind != "string"):
         return None
     if kind == "string":
@@ -107,7 +107,7 @@ def typed(name: str, text: str | None, kind: str, place: str) -> Any:
 
 
 def _texts(file: InputFile) -> Iterator[str]:
-    """The lines as text. They keep their line ends, since a cell may contain some."""
+    """The lines as text. They keep their line ends, since a cell may contain line ends."""
     for number, line in enumerate(file.lines, 1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8") + "\n"
@@ -119,7 +119,7 @@ def _texts(file: InputFile) -> Iterator[str]:
 
 
 def _checked_columns(place: str, names: Sequence[str], options: CsvOptions) -> Sequence[str]:
-    """The column names in the first row, checked. Raises: CommandError."""
+    """The column names from the first row, after checks. Raises: CommandError."""
     if not any(names):
         raise CommandError(f"{place} has no column names: add them, or pass --csv-columns")
     twice = next((name for name in names if names.count(name) > 1), None)

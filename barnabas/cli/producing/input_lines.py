@@ -22,7 +22,7 @@ class InputFile(NamedTuple):
     lines: Iterator[bytes]
 
     def place(self, number: int) -> str:
-        """The place of a line, as errors name it."""
+        """The place of a line, as error messages name it."""
         return f"{self.name} line {number}" if self.name else f"line {number}"
 
 
@@ -53,7 +53,7 @@ def _standard_input(look: Callable[[], None]) -> Iterator[bytes]:
     """
     try:
         descriptor = sys.stdin.fileno()
-    except OSError:  # not a file: a program has replaced the stream
+    except OSError:  # standard input is not a file, since a program has replaced the stream
         for line in sys.stdin.buffer:
             yield line.removesuffix(b"\n")
         return

@@ -22,7 +22,9 @@ _DELIMITERS = {"\\t": "\t", "tab": "\t"}
 
 
 class InputOptions(NamedTuple):
-    """The input options of `produce`. kind: None if each file's name decides."""
+    """The input options of `produce`. kind: the input format; None if it depends on each file's
+    name.
+    """
 
     files: Sequence[str]
     kind: str | None
@@ -65,8 +67,8 @@ class InputOptions(NamedTuple):
         columns: Mapping[str, Mapping[str, str]],
         look: Callable[[], None],
     ) -> Iterator[InputValue]:
-        """The records of the input, file after file. Takes: key, the key for records without
-        one.
+        """The records of all input files, in order. Takes: key, the key for records without a
+        key.
         """
         for path in self.files:
             file = open_input(path, look)
@@ -99,7 +101,9 @@ class _TypeOfColumn(SettingType):
 
 
 def _header_field(text: str) -> tuple[str, str]:
-    """The header's name and the field from NAME=FIELD, or from a field that is also the name."""
+    """The name of a header and the field for it. The text is NAME=FIELD, or a field whose name is
+    also the header's name.
+    """
     name, equals, field = text.partition("=")
     return (name, field) if equals else (text, text)
 
@@ -113,7 +117,7 @@ def _delimiter(ctx: click.Context, param: click.Parameter, value: str | None) ->
 
 
 def input_options(command: Command) -> Command:
-    """Add the input options to a command, which gets InputOptions."""
+    """Add the input options to a command. The command gets InputOptions."""
 
     @functools.wraps(command)
     def with_input(
@@ -132,7 +136,7 @@ def input_options(command: Command) -> Command:
         csv_null: str | None,
         **kwargs: Any,
     ) -> Any:
-        """Its parameters are the command's options."""
+        """The parameters of this function are the command's options."""
         found = InputOptions(
             files or (STANDARD_INPUT,),
             input_kind,

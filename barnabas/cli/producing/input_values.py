@@ -42,7 +42,10 @@ class FieldOptions(NamedTuple):
 
 
 def of_lines(file: InputFile, key: Any, key_separator: str | None) -> Iterator[InputValue]:
-    """A record for each line. Takes: key, the key for lines without a separator."""
+    """A record for each line.
+
+    Takes: key, the key for lines without a separator.
+    """
     separator = None if key_separator is None else key_separator.encode()
     for number, line in enumerate(file.lines, 1):
         line = line.removesuffix(b"\r")
@@ -57,8 +60,9 @@ def of_lines(file: InputFile, key: Any, key_separator: str | None) -> Iterator[I
 
 
 def of_records(file: InputFile, key: Any) -> Iterator[InputValue]:
-    """A record for each line, which has its parts as JSON. Takes: key, the key for records without
-    one.
+    """A record for each line of JSON, which has the record's key, value and so on.
+
+    Takes: key, the key for records without a key.
     """
     for number, line in enumerate(file.lines, 1):
         if line.strip():
@@ -67,8 +71,9 @@ def of_records(file: InputFile, key: Any) -> Iterator[InputValue]:
 
 
 def of_json(file: InputFile, key: Any, fields: FieldOptions) -> Iterator[InputValue]:
-    """A record for each line, whose value is the JSON in it. Takes: key, the key if no field is the
-    key.
+    """A record for each line, whose value is the JSON of the line.
+
+    Takes: key, the key if no field is used as the key.
     """
     for number, line in enumerate(file.lines, 1):
         if not line.strip():
@@ -85,8 +90,10 @@ def of_csv(
     options: csv_rows.CsvOptions,
     columns: Mapping[str, Mapping[str, str]],
 ) -> Iterator[InputValue]:
-    """A record for each row. Takes: columns, the types of fields in the schemas of key and value;
-    for a schema that is not an object, the type of the column "".
+    """A record for each row.
+
+    Takes: columns, the types of fields in the schemas of key and value. If such a schema is not an
+           object, its type has the column name "".
     """
     of_key, of_value = columns.get("key", {}), columns.get("value", {})
     for row in csv_rows.rows(file, options):
@@ -113,7 +120,7 @@ def of_csv(
 
 
 def _record(place: str, value: Any, key: Any, fields: FieldOptions) -> InputValue:
-    """The record whose key, headers and so on are fields of a value."""
+    """The record for a value whose fields become the key, headers and so on."""
     if not fields.is_used():
         return InputValue(place, key, value)
     if not isinstance(value, dict):
@@ -135,7 +142,7 @@ def _record(place: str, value: Any, key: Any, fields: FieldOptions) -> InputValu
 def _headers(
     place: str, value: Mapping[str, Any], fields: FieldOptions
 ) -> tuple[tuple[str, Any], ...]:
-    """Headers made of fields; null fields are left out."""
+    """The headers made from fields of the value. Null fields are left out."""
     pairs = [
         (name, _field(place, value, field, "--header-field")) for name, field in fields.headers
     ]
@@ -189,7 +196,9 @@ def _partition(place: str, value: Mapping[str, Any], field: str | None) -> int |
 
 
 def _time_ms(place: str, value: Mapping[str, Any], field: str | None) -> int | None:
-    """The time in a field: milliseconds since 1970, or ISO 8601, local if it has no zone."""
+    """The time in a field: milliseconds since 1970, or ISO 8601, which is local time without a
+    zone.
+    """
     if field is None:
         return None
     found = _field(place, value, field, "--time-field")

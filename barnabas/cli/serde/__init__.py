@@ -1,1 +1,1 @@
-"""Schemas of `consume` and `produce`: their options, and the choice of the schema of a record."""
+"""Schemas of `consume` and `produce`: their options, and how the schema of a record is chosen."""

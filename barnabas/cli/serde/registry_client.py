@@ -10,7 +10,8 @@ from barnabas.cli.errors import CommandError
 from barnabas.cli.waiting import TimeoutOver, Waiting
 from barnabas.schemas.registry import RegistrySettings, SchemaRegistry, Wording
 
-# The names of a registry's settings in Kafka's clients, and their names here.
+# The settings of a registry, by their names in Kafka's clients, and their names in
+# RegistrySettings.
 _NAMES = {
     "schema.registry.url": "url",
     "basic.auth.user.info": "user_info",
@@ -42,9 +43,9 @@ _WORDING = Wording(
 
 
 def registry_settings(properties: Mapping[str, str], url: str = "") -> RegistrySettings:
-    """The settings for a registry among a client's settings; all others are ignored.
+    """The settings for a registry among a client's settings. The others are ignored.
 
-    Takes:  url, the URL from the option, which overrides that of the properties.
+    Takes:  url, the URL from the option, which overrides the URL in the properties.
     Raises: CommandError for an unknown setting, or a key store that is not a PEM file.
     """
     found: dict[str, str] = {}
@@ -62,12 +63,14 @@ def registry_settings(properties: Mapping[str, str], url: str = "") -> RegistryS
 
 
 def registry_client(settings: RegistrySettings, timeout_s: float) -> SchemaRegistry:
-    """A client of the registry. A request that takes long makes `Waiting` write a line."""
+    """A client of the registry. While a request takes long, `Waiting` prints a line that says
+    so.
+    """
 
     def wait(address: str, what: str, call: Callable[[], Any]) -> Any:
         try:
             return Waiting(address, timeout_s).call(what, call)
-        except TimeoutOver as error:  # the text of TimeoutOver is about brokers
+        except TimeoutOver as error:  # The text of TimeoutOver would name a broker.
             raise TimeoutError(str(error)) from error
 
     return SchemaRegistry(settings, timeout_s, _WORDING, wait)

@@ -18,7 +18,9 @@ KEY, VALUE = "key", "value"
 
 
 class SchemaOptions(NamedTuple):
-    """The schema options of a command. key, value: None for bytes without a schema."""
+    """The schema options of a command. key, value: the source of the schema; None for bytes without
+    a schema.
+    """
 
     registry_url: str
     registry_ca: str
@@ -39,8 +41,8 @@ class SchemaOptions(NamedTuple):
         return self.key is not None or self.value is not None
 
     def part(self, name: str) -> Any:
-        """The schema options for keys or for values, in the form of `serdes`; None if these are
-        bytes.
+        """The schema options for keys or for values, as `serdes` takes them; None if they have no
+        schema.
         """
         from barnabas.cli.serde.serdes import Part
 
@@ -51,8 +53,9 @@ class SchemaOptions(NamedTuple):
         return Part(name, source, message, subject, self.proto_path)
 
     def registry(self, connection: Connection) -> Any:
-        """The client of the registry; None if no schema comes from one. Raises:
-        click.UsageError.
+        """The client of the registry; None if no schema comes from a registry.
+
+        Raises: click.UsageError.
         """
         if not self.needs_registry():
             return None
@@ -70,8 +73,9 @@ class SchemaOptions(NamedTuple):
 
 
 def schema_options(*, producing: bool) -> Callable[[Command], Command]:
-    """A decorator that adds the schema options to a command, which gets SchemaOptions. producing:
-    whether to add the options of subjects.
+    """A decorator that adds the schema options to a command. The command gets SchemaOptions.
+
+    Takes: producing, whether to add the options for subjects.
     """
 
     def decorate(command: Command) -> Command:
@@ -89,7 +93,7 @@ def schema_options(*, producing: bool) -> Callable[[Command], Command]:
             value_subject: str | None = None,
             **kwargs: Any,
         ) -> Any:
-            """Its parameters are the command's options."""
+            """The parameters of this function are the command's options."""
             found = SchemaOptions(
                 schema_registry or "",
                 schema_registry_ca or "",
@@ -188,7 +192,9 @@ _PROTO_PATH = click.option(
 def _value_source(
     value: SchemaSource | None, key: SchemaSource | None, url: str | None
 ) -> SchemaSource | None:
-    """The source of the values' schema: the registry if only --schema-registry is given."""
+    """The source of the schema for values. If only --schema-registry is given, it is the
+    registry.
+    """
     if value is not None or key is not None or not url:
         return value
     return SchemaSource(True) if _is_typed("schema_registry") else None
@@ -223,7 +229,7 @@ def _check(options: SchemaOptions, *, producing: bool) -> None:
 
 
 def schema_help(*, producing: bool) -> Sequence[str]:
-    """The lines of a command's help about SCHEMA."""
+    """The lines about SCHEMA in a command's help."""
     first = (
         (
             "registry       the newest schema of the subject; records get its id",

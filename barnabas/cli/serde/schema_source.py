@@ -3,10 +3,11 @@
     registry        from a registry: the schema that a record names; for produce the newest of
                     the subject
     registry:ID     for produce: the schema with that id
-    registry:FILE   for produce: the file's, which is registered in the subject if it is new
+    registry:FILE   for produce: the schema in the file, which is registered in the subject if
+                    it is new
     FILE            the schema in the file; records are without the registry's wire format
 
-The suffix of a file's name decides its kind: Avro, Protobuf, and so on.
+The suffix of a file's name determines the kind of its schema: Avro, Protobuf, and so on.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ KINDS_TEXT = (
 
 
 class SchemaSource(NamedTuple):
-    """The location of a schema. schema_id, file: None if not given."""
+    """The location of a schema. schema_id and file are None if they are not given."""
 
     is_registered: bool
     schema_id: int | None = None

@@ -1,7 +1,7 @@
 """Decoders and encoders of keys and values, made from the options of a command.
 
-A decoder uses the schema that a record names in the wire format of registries, or the schema in a
-file; an encoder has one schema. A command makes each of them once, and they cache schemas.
+A decoder uses the schema whose id is in the record, in the wire format of registries, or the schema
+in a file. An encoder has one schema. A command makes each of them once, and they cache schemas.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from barnabas.schemas.serdes import (
 class Part(NamedTuple):
     """The schema options for keys, or for values.
 
-    part: key or value. message: the name of a Protobuf message. subject: empty for TOPIC-PART.
+    part: key or value. message: the name of a Protobuf message. subject: the subject in the
+    registry; empty for the default, TOPIC-key or TOPIC-value.
     """
 
     part: str
@@ -58,8 +59,8 @@ class Decoder:
 class Encoder:
     """Encodes keys or values. columns: the types of the schema's fields.
 
-    Takes: topic, for the name of the subject; registry, None if the schema is only in a file;
-           tell, a function that gets a line about a newly registered schema.
+    Takes: topic, which gives the default subject its name; registry, None if the schema is only in
+           a file; tell, a function that gets a line about a newly registered schema.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Encoder:
         self.columns = self._serde.columns()
 
     def _take(self, registry: SchemaRegistry, subject: str) -> None:
-        """Use a schema from the registry: the one with the given id, or the latest of the
+        """Use a schema from the registry: the schema with the given id, or the latest schema of the
         subject.
         """
         schema_id = self._part.source.schema_id
@@ -129,8 +130,9 @@ def _of_file(part: Part) -> Serde:
 def _registered(
     part: Part, subject: str, registry: SchemaRegistry, tell: Callable[[str], None]
 ) -> int:
-    """The id of a file's schema in the registry. The imports of a Protobuf file are registered
-    first, each in the subject of the import's name, as Confluent's clients do.
+    """The id of a file's schema in the registry, where the schema is registered if it is new. The
+    imports of a Protobuf file are registered first, each in a subject named like the import, as
+    Confluent's clients do.
     """
     file, kind = part.source.file, part.source.kind
     assert file is not None
@@ -158,8 +160,9 @@ def _register_imports(
     register: Callable[[str, Path, Sequence[Reference]], tuple[int, int]],
     done: dict[str, Reference],
 ) -> list[Reference]:
-    """Register the imports of a .proto file, which the compiler has already read. Gives: the
-    references to them.
+    """Register the imports of a .proto file, which the compiler has already read.
+
+    Gives: the references to the imports.
     """
     from barnabas.schemas.protobuf import compile_file
 

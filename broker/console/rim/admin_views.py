@@ -1,6 +1,6 @@
 """The views of settings, ACLs, users and quotas. Each is read by the request that a client would
-send, with the rights of the page's user. No answer contains a secret: secret settings have no
-value, and a SCRAM credential is shown as its mechanism and iterations.
+send, with the permissions of the page's user. No response contains a secret: secret settings have
+no value, and a SCRAM credential is shown as its mechanism and iterations.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from barnabas.protocol.messages.describe_user_scram_credentials import (
 )
 
 MOST_ROWS = 2000
-ANY, MATCH_ANY = 1, 1  # in a filter for ACLs: any value, and any pattern type
+ANY, MATCH_ANY = 1, 1  # the values of a filter for ACLs that match anything, and any pattern type
 TOPIC_RESOURCE = 2
 SOURCES = {
     1: "topic", 2: "broker, dynamic", 3: "all brokers, dynamic", 4: "broker, at its start",
@@ -72,8 +72,8 @@ class AdminViews:
         }
 
     def security(self, viewer: Viewer, query: Query) -> Any:
-        """ACLs, users and quotas; a part that the user may not read is replaced by an
-        explanation.
+        """ACLs, users and quotas. If the user may not read one of them, an explanation replaces
+        it.
         """
         with connected(self._source.server, viewer.principal, viewer.host) as client:
             acls = client.ask(
@@ -105,7 +105,7 @@ class AdminViews:
             ]
             for row in answer.results
         }
-        # users of the file are shown only to viewers that may see the SCRAM users
+        # The users of the users file are shown only to viewers that may see the SCRAM users.
         if answer.error_code:
             return []
         for user in self._source.server.broker.config.users:
@@ -114,7 +114,7 @@ class AdminViews:
 
 
 def _rows(code: int, what: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The rows of one part, or the reason why there are none."""
+    """The rows of one part, or a note with the reason why there are none."""
     if code == Code.SECURITY_DISABLED:
         return {"rows": [], "note": "The broker has no authorizer: every client may do everything."}
     if code:

@@ -1,10 +1,10 @@
 """The console's end of the process that decodes keys and values (`barnabas.schemas`).
 
 The process starts with the first key or value in the wire format, and ends after IDLE_S without
-one. A request to it is bounded in number and bytes. If an answer takes longer than ANSWER_S, or the
-process ends, the key or value that was being decoded gets an error, and the remaining ones are sent
-to a new process; one request starts at most MOST_RESTARTS processes. So a search is delayed by a
-few seconds at most, whatever the records contain.
+one. A request to it is limited in number and bytes. A key or value gets an error if its response
+takes longer than ANSWER_S, or if the process ends while decoding it. The remaining ones are sent to
+a new process; one request starts at most MOST_RESTARTS processes. So records delay a search by a
+few seconds at most, whatever their content.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _BOOTSTRAP = (
 
 
 class Decoder:
-    """Decodes the keys and values of records. Its methods may be called by any thread.
+    """Decodes the keys and values of records. Any thread may call its methods.
 
     Takes: settings, the fields of `RegistrySettings`.
     """
@@ -79,8 +79,9 @@ class Decoder:
         return found
 
     def decode(self, parts: Sequence[bytes]) -> list[Decoded]:
-        """Decode keys and values in the wire format. Gives: for each its decoded form, or its
-        error.
+        """Decode keys and values in the wire format.
+
+        Gives: the decoded form of each of them, or its error.
         """
         short = [one for one in parts if len(one) <= MOST_PART_BYTES]
         decoded = iter(self._decode(short)) if short else iter(())
@@ -92,11 +93,11 @@ class Decoder:
         ]
 
     def close(self) -> None:
-        """End the process, and start no other."""
+        """End the process, and do not start another one."""
         self._is_closed = True
         process = self._process
         if process is not None:
-            process.kill()  # ends the wait for its answer
+            process.kill()  # ends a wait for its response
         with self._lock:
             self._end()
 
@@ -133,7 +134,8 @@ class Decoder:
         return done
 
     def _ask(self, parts: Sequence[bytes], done: list[Decoded]) -> None:
-        """Send keys and values to the process, and append its answers to `done` as they arrive.
+        """Send keys and values to the process, and append each response to `done` as it arrives.
+
         Raises: OSError, EOFError.
         """
         sock = self._running()
@@ -190,7 +192,7 @@ class Decoder:
             with contextlib.suppress(OSError):
                 sock.close()
         if process is not None:
-            process.kill()  # the process has no work that it has to finish
+            process.kill()  # killed, since the process has no work that it must finish
             process.wait()
 
 

@@ -10,11 +10,11 @@
     GET /api/records       ?topic=&partition=&offset=&count=
     GET /api/search        ?topic=&text=&filter=&from=&to=&partitions=&cursor=&after=&count=
                                                         records of a topic, the newest first
-    GET /api/download      the same query, &decoded=    all that is found, as lines of JSON
+    GET /api/download      the same query, &decoded=    all records found, as lines of JSON
     GET /api/transactions  ?search=&sort=&order=&first=&count=
                                                         a part of the list of open transactions
     GET /api/transaction   ?producer=&sort=&order=&first=&count=
-                                                        one of them, and a part of its partitions
+                                                        one transaction, a part of its partitions
     GET /api/groups        ?search=&sort=&order=&first=&count=
     GET /api/group         ?group=&of=&sort=&order=&first=&count=
                                                         a part of its offsets, members or in_flight
@@ -24,15 +24,15 @@
     POST /api/login, /api/logout                        {user, password}; a session's cookie
     POST /api/produce, /api/replay                      with `barnabas.console.writes`; see `writes`
 
-An error is {"error": a sentence}, with status 400, 401, 403, 404, 429 or 503; `at`: the place in a
-filter. Where the broker has users, everything but the page's files needs a session (`logins`), and
-is answered with the rights of its user. A POST needs a body of JSON, and an Origin equal to its
-Host if there is one, so that pages of other sites and ports cannot send a POST.
+An error is {"error": a sentence}, with status 400, 401, 403, 404, 429 or 503; `at` is the position
+of an error in a filter. If the broker has users, everything but the page's files needs a session
+(`logins`), and shows only what its user may read. A POST needs a body of JSON, and an Origin equal
+to its Host if there is one, so that pages of other sites and ports cannot send a POST.
 
 The cost to the broker's loop: the broker is observed (`observation.observe`) in slices, and so
 rarely that this takes at most a twentieth of the time, however many pages are open. Batches are
-read in the connection's thread. Requests are counted only until WATCHED_S after the last answer to
-a page.
+read in the connection's thread. Requests are counted only until WATCHED_S after the last response
+to a page.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ Call = Callable[[Viewer, Query], Any]
 class Console:
     """The console's HTTP server.
 
-    Each connection has a thread, which computes the answers; a lock allows one thread at a time to
-    do so.
+    Each connection has a thread, which computes the responses. A lock ensures that only one thread
+    at a time does so.
     """
 
     def __init__(self, server: Server, sock: socket.socket) -> None:
@@ -131,7 +131,8 @@ class Console:
             "/api/produce": writes.produce,
             "/api/replay": writes.replay,
         }
-        # a search keeps its thread busy: the loop gets the interpreter back within this time
+        # A search keeps its thread busy. This interval limits how long the loop waits for the
+        # interpreter.
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
         self._http = HttpServer(sock, self.answer, "console")
 
@@ -155,7 +156,7 @@ class Console:
     # --- requests --------------------------------------------------------------------------------
 
     def answer(self, request: Request) -> Response:
-        """The answer to one request."""
+        """The response to one request."""
         response = self._answer(request)
         return response._replace(headers={**SECURITY_HEADERS, **response.headers})
 
@@ -210,7 +211,7 @@ class Console:
         return self._guarded(lambda: json_response(write(viewer, body)))
 
     def _guarded(self, answer: Callable[[], Response]) -> Response:
-        """Compute an answer under the lock; an exception becomes an error response."""
+        """Compute a response under the lock. An exception becomes an error response."""
         if not self._turn.acquire(timeout=BUSY_AFTER_S):
             return error_response(503, "Too many requests at once: try again in a while.")
         try:
@@ -294,8 +295,8 @@ def _refusal(error: BadRequest) -> Response:
 
 
 def _body(request: Request) -> dict[str, Any]:
-    """The JSON object in a POST, which has to come from this page or from a client that is no
-    browser.
+    """The JSON object in the body of a POST. The POST has to come from this page, or from a client
+    that is not a browser.
 
     Raises: BadRequest.
     """
@@ -314,7 +315,7 @@ def _body(request: Request) -> dict[str, Any]:
 
 
 def _files() -> dict[str, tuple[str, bytes]]:
-    """The page's files by path, each with its content type and its content."""
+    """The page's files by path, each as its content type and its content."""
     files = {}
     for file in resources.files("barnabas.broker.console").joinpath("static").iterdir():
         kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"

@@ -44,7 +44,7 @@ MOST_CANDIDATES, MOST_STUCK_WINDOWS = 500, 20
 
 
 class GroupViews:
-    """Answers requests for groups."""
+    """Handles requests for groups."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -52,7 +52,7 @@ class GroupViews:
         self._rows_of: views.Broker | None = None
 
     def groups(self, viewer: Viewer, query: Query) -> Any:
-        """A part of the sorted list of groups; see `lists`."""
+        """A part of the sorted list of groups; see the module `lists`."""
         broker, search = self._source.look(viewer), query.get("search", "").lower()
         if self._rows_of is not broker:
             self._rows, self._rows_of = group_rows(broker), broker
@@ -163,7 +163,7 @@ class GroupViews:
         ]
 
     def _samples(self, group_id: str) -> list[list[float | None]]:
-        """Age in ms and lag of each sample, the oldest first."""
+        """The age in ms and the lag of each sample, the oldest first."""
         now_ms = self._source.server.steady_ms()
 
         def read(history: History) -> list[list[float | None]]:
@@ -188,8 +188,9 @@ class GroupViews:
     def waits(
         self, broker: views.Broker, groups: Iterable[GroupState]
     ) -> dict[tuple[str, str, int], bool]:
-        """For each group and each stuck partition in which it has a committed offset: whether
-        nothing is left for it to read before the last stable offset.
+        """Whether a group has nothing left to read before the last stable offset of a stuck
+        partition. The result has a value for each group and each stuck partition in which it has a
+        committed offset.
         """
         rows = views.candidates(broker, groups)[:MOST_CANDIDATES]
         before_end = {
@@ -214,7 +215,7 @@ class GroupViews:
     def reading(
         self, broker: views.Broker, row: PartitionState, waiting: list[WaitingGroup]
     ) -> list[WaitingGroup]:
-        """The groups with a committed offset on a partition, waiting groups first."""
+        """The groups that have a committed offset on a partition. Groups that wait come first."""
         by_name = {group.group: group for group in waiting}
         for group in broker.observed.groups:
             for offset in group.offsets:

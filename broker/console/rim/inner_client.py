@@ -1,12 +1,13 @@
 """Kafka requests of the console to its own broker, as a client with the principal of a page's user.
 
 The server accepts one end of a socket pair like any client's connection. So all rules for clients
-apply: rights, quotas, the audit log, transactions, bounds. There are two ways to get a principal:
+apply: permissions, quotas, the audit log, transactions, limits. A connection gets its principal in
+one of two ways:
 
     login       an exchange of SCRAM or PLAIN with a listener's authentication, by the password
     connected   a connection whose principal is set to a user that has logged in to the page
 
-Both are blocking, and are called in a connection's thread.
+Both functions block, and are called in a connection's thread.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ R = TypeVar("R", bound=Message)
 
 
 class InnerClientError(Exception):
-    """The broker closed the connection, or did not answer in time."""
+    """The broker closed the connection, or did not respond in time."""
 
 
 class LoginRefused(Exception):
@@ -60,7 +61,7 @@ class InnerClient:
         self._sock, self._correlation_id = sock, 0
 
     def ask(self, request: Message, response: type[R], version: int) -> R:
-        """Send a request. Gives: the answer. Raises: InnerClientError."""
+        """Send a request. Gives: the response. Raises: InnerClientError."""
         self._correlation_id += 1
         api = BY_KEY[request.API_KEY]
         body = bytearray(struct.pack(">hhi", api.key, version, self._correlation_id))
@@ -97,11 +98,11 @@ def connected(
     listener: Listener | None = None,
     node_id: int | None = None,
 ) -> Iterator[InnerClient]:
-    """Open a connection with that principal and client address.
+    """Open a connection with the given principal and client address.
 
     Takes: listener, the listener that accepts the connection, with its authentication if the
            principal is ANONYMOUS; None for the first listener, without authentication. node_id, the
-           id of the broker, if the process runs several; None for the first one.
+           id of the broker, if the process runs several; None for the first broker.
     """
     ours, theirs = socket.socketpair()
     ours.settimeout(ANSWER_WITHIN_S)
@@ -155,7 +156,7 @@ def _token(client: InnerClient, token: bytes) -> bytes:
 
 
 def _scram(client: InnerClient, mechanism: str, user: str, password: str) -> None:
-    """Authenticate a user with SCRAM: the client's side of RFC 5802."""
+    """Authenticate a user with SCRAM. This is the client's side of RFC 5802."""
     hash_name = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[mechanism]
     name = user.replace("=", "=3D").replace(",", "=2C")
     first = f"n={name},r={secrets.token_hex(16)}"

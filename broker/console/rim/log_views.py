@@ -37,7 +37,7 @@ PARTITION_INDEX_ENTRIES = 4 * MOST_INDEX_ENTRIES
 
 
 class LogViews:
-    """Answers requests for topics, partitions and their strips."""
+    """Handles requests for topics, partitions and their strips."""
 
     def __init__(self, source: Source, groups: GroupViews) -> None:
         self._source, self._groups = source, groups
@@ -78,7 +78,7 @@ class LogViews:
         }
 
     def topics(self, viewer: Viewer, query: Query) -> Any:
-        """A part of the sorted list of all topics; see `topic_rows`."""
+        """A part of the sorted list of all topics; see the module `topic_rows`."""
         broker = self._source.look(viewer)
         names = views.topic_names(
             broker, query.get("search", ""), internal=query.get("internal") == "true"
@@ -120,7 +120,7 @@ class LogViews:
     def _rates_now(
         self, broker: views.Broker, names: Iterable[str]
     ) -> dict[str, dict[str, float | None]]:
-        """Records and bytes per second of topics, since the last sample."""
+        """The records and bytes per second of each topic, since the last sample."""
         now_ms = self._source.server.steady_ms()
 
         def look() -> Look[dict[str, dict[str, float | None]]]:
@@ -163,7 +163,9 @@ class LogViews:
         }
 
     def _samples(self, name: str) -> list[list[float | None]]:
-        """Age in ms, records and bytes per second of each sample, the oldest first."""
+        """The age in ms of each sample, and its records and bytes per second, the oldest sample
+        first.
+        """
         now_ms = self._source.server.steady_ms()
 
         def read(history: History) -> list[list[float | None]]:
@@ -206,7 +208,7 @@ class LogViews:
         }
 
     def transactions(self, viewer: Viewer, query: Query) -> Any:
-        """A part of the sorted list of open transactions; see `lists`."""
+        """A part of the sorted list of open transactions; see the module `lists`."""
         broker, search = self._source.look(viewer), query.get("search", "").lower()
         rows = [row for row in self._transaction_rows(broker) if search in row.name.lower()]
         part = listed(query, rows, TRANSACTION_COLUMNS)
@@ -242,7 +244,9 @@ class LogViews:
 
 
 def _reader_value(broker: views.Broker, row: PartitionState, group_id: str) -> dict[str, Any]:
-    """The lag of a group in one partition, and whether its offset is a micro-batch's number."""
+    """The lag of a group in one partition, and whether its offset is the number of a
+    micro-batch.
+    """
     for group in broker.observed.groups:
         if group.group_id == group_id:
             for offset in group.offsets:

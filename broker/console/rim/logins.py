@@ -1,9 +1,9 @@
 """The viewers of the page: logins, if the broker has users, and the session of each request.
 
-The password is sent to a listener of the broker, as a client would send it (`inner_client.login`),
-so failed logins are delayed, counted and audited like those of clients. A session's cookie is only
-for this page: HttpOnly, SameSite=Strict, and with the page's port in its name, since all ports of a
-host share its cookies.
+The password is sent to a listener of the broker, as a client would send it (`inner_client.login`).
+So failed logins are delayed, counted and audited like those of clients. A session's cookie is only
+for this page. It is HttpOnly and SameSite=Strict, and its name has the page's port, since all ports
+of a host share its cookies.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LoginNeeded(Exception):
 
 
 class Logins:
-    """The logins of one console. port: the page's port, for the cookie's name."""
+    """The logins of one console. port: the page's port, which the cookie's name contains."""
 
     def __init__(self, source: Source, port: int) -> None:
         self._source, self._server = source, source.server
@@ -44,7 +44,7 @@ class Logins:
 
     @property
     def are_needed(self) -> bool:
-        """Whether the broker authenticates or authorizes any of its clients."""
+        """Whether any listener authenticates its clients, or an authorizer is active."""
         authorizer = self._server.broker.access.authorizer
         if authorizer is not None and authorizer.is_on:
             return True
@@ -55,7 +55,7 @@ class Logins:
         )
 
     def viewer(self, request: Request) -> Viewer:
-        """The user of a request. Raises: LoginNeeded."""
+        """The user that sent a request. Raises: LoginNeeded."""
         if not self.are_needed:
             return Viewer(host=request.client_host or "127.0.0.1")
         token = self._token(request)
@@ -131,8 +131,8 @@ class Logins:
         )
 
     def _mechanism(self, listener: Listener, user: str) -> str:
-        """The strongest mechanism by which the user may log in; for an unknown user the strongest
-        one, so that an answer does not reveal which users exist.
+        """The strongest mechanism by which the user may log in. For an unknown user it is the
+        strongest of all, so that a response does not reveal which users exist.
         """
         config = self._server.broker.config
         offered = [name for name in BY_STRENGTH if name in listener.config.sasl_mechanisms]
@@ -143,7 +143,7 @@ class Logins:
         return offered[0]
 
     def _credential(self, user: str, mechanism: str) -> Any:
-        """A user's stored SCRAM credential; None if there is none."""
+        """A user's stored SCRAM credential; None if the user has none."""
         known = MECHANISMS.get(mechanism)
         if known is None:
             return None

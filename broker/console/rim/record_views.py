@@ -1,8 +1,8 @@
 """The views of records: of one partition from an offset on, and of a whole topic by a search.
 
-A search is done in the connection's thread, a part at a time (`search`): only the positions of
-batches are looked up in the loop's thread, one partition in each slice. A download is a search that
-continues until it reaches a bound. Its lines are sent while the search runs, one line of JSON for
+A search runs in the connection's thread, a part at a time (`search`). Only the positions of batches
+are looked up in the loop's thread, one partition in each slice. A download is a search that
+continues until it reaches a limit. Its lines are sent while the search runs, one line of JSON for
 each record, in the form of `barnabas consume --json`.
 """
 
@@ -53,7 +53,7 @@ REPLAY_S = 20.0
 
 
 class Pace:
-    """The time limit of a part of a search (SEARCH_S), and the pauses in it.
+    """Limits the time of a part of a search (SEARCH_S), and pauses it.
 
     The search and the broker's loop share the interpreter. The pauses are as long as the work
     between them, so the search has the interpreter at most half of the time.
@@ -75,7 +75,7 @@ class Pace:
 
 
 class RecordViews:
-    """Answers requests for records."""
+    """Handles requests for records."""
 
     def __init__(self, source: Source, decode: Decode | None = None) -> None:
         self._source, self._decode = source, decode
@@ -96,10 +96,10 @@ class RecordViews:
         return read_records(self._source.run(take()), count, self._decode)
 
     def search(self, viewer: Viewer, query: Query) -> Any:
-        """The next records of a topic that fulfil the query, the newest first.
+        """The next records of a topic that satisfy the query, the newest first.
 
-        `cursor` continues where an earlier answer ended; `after`, the `ends` of an earlier answer,
-        asks for the records appended since.
+        `cursor` continues where an earlier response ended. `after` has the `ends` of an earlier
+        response, and requests the records that were appended since.
         """
         topic = query.get("topic", "")
         self._source.require(viewer, Operation.READ, ResourceType.TOPIC, topic)
@@ -166,7 +166,7 @@ class RecordViews:
     def _bounds(
         self, topic: str, from_ms: int, to_ms: int, wanted: frozenset[int]
     ) -> dict[int, Bounds]:
-        """The offsets to be searched in each partition: those between two times, or all."""
+        """The offsets to be searched in each partition: those between two times, or all offsets."""
         topics = self._source.server.broker.topics
 
         def take() -> Look[list[Log]]:
@@ -190,8 +190,10 @@ class RecordViews:
         return rows
 
     def _at_time(self, log: Log, timestamp: int) -> int:
-        """The offset of the first record at or after a time, or the log's end. A batch that takes
-        long is searched in the connection's thread, which calls this, and not in the loop's.
+        """The offset of the first record at or after a time, or the log's end.
+
+        The connection's thread calls this. It also searches a batch for which the search takes
+        long, so that the loop's thread does not have to.
         """
         searched: Searched = {}
 
@@ -212,8 +214,8 @@ class RecordViews:
     # --- download --------------------------------------------------------------------------------
 
     def download(self, viewer: Viewer, query: Query) -> Iterator[bytes]:
-        """Lines of JSON for the records that a search finds, the newest first, up to a bound on
-        their number and on the time.
+        """Lines of JSON for the records that a search finds, the newest first. Their number and the
+        time are limited.
 
         With `decoded`, a key or value that a schema decodes is written as JSON; otherwise the lines
         have the bytes of the records.
@@ -232,8 +234,8 @@ class RecordViews:
         decode = self._decode if query.get("decoded") == "yes" else None
         left, end_s = MOST_DOWNLOADED, time.monotonic() + _LONGEST_DOWNLOAD_S
         while left > 0 and time.monotonic() < end_s:
-            # taken for each part of the search and released between them: a slow client does not
-            # delay others
+            # Acquired for each part of the search and released in between, so that a slow client
+            # does not delay others.
             with self._downloads:
                 result = self._part(search, left)
             values = _line_values(topic, result.found, decode)
@@ -246,13 +248,13 @@ class RecordViews:
             query["cursor"] = places_text(result.cursor)
             try:
                 search, _ = self._new_search(topic, query)
-            except (BadRequest, KafkaError, OSError):  # the topic was deleted meanwhile
+            except (BadRequest, KafkaError, OSError):  # the topic has been deleted since
                 return
 
     def all_found(self, viewer: Viewer, query: Query, most: int) -> tuple[list[Found], bool]:
         """The records that a search finds, the newest first, and whether these are all.
 
-        Some are missing if there are more than `most`, or if the search takes longer than REPLAY_S.
+        Some are missing if the search finds more than `most`, or takes longer than REPLAY_S.
         """
         topic, asked = query.get("topic", ""), dict(query)
         search, _ = self._new_search(topic, asked)
@@ -284,7 +286,9 @@ def _line_values(topic: str, found: Sequence[Found], decode: Decode | None) -> l
 
 
 def _condition(query: Query) -> Condition | None:
-    """The condition of the query's text and filter; None without either. Raises: BadRequest."""
+    """The condition that the query's text and filter describe; None if it has neither. Raises:
+    BadRequest.
+    """
     text, filter_text = query.get("text", ""), query.get("filter", "").strip()
     conditions = []
     if text:
@@ -300,8 +304,9 @@ def _condition(query: Query) -> Condition | None:
 
 
 def _partitions(query: Query) -> frozenset[int]:
-    """The partitions that the query names in the form 0,1,2; empty if it names none, which means
-    all.
+    """The partitions that the query names in the form 0,1,2. If it names none, the result is empty,
+    which means all partitions.
+
     Raises: BadRequest.
     """
     text = query.get("partitions", "").replace(" ", "")

@@ -1,4 +1,4 @@
-"""The check, at startup, of the settings with which the console reaches a schema registry."""
+"""The check, at startup, of the settings by which the console connects to a schema registry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def check_registry(config: BrokerConfig) -> None:
-    """Check the settings with which the console reaches a schema registry. Raises: ConfigError."""
+    """Check the settings by which the console connects to a schema registry. Raises:
+    ConfigError.
+    """
     urls = config.barnabas_console_registry
     option = "--console-registry (barnabas.console.registry)"
     if config.barnabas_console_port < 0:

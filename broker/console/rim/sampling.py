@@ -1,4 +1,4 @@
-"""Takes the samples of the last hour: observes the broker every half minute, in the loop's
+"""Takes the samples of the last hour. It observes the broker every half minute, in the loop's
 thread.
 """
 
@@ -20,8 +20,9 @@ CHECK_S = 1.0
 
 
 class Sampler:
-    """Adds samples to a History while the console runs. history: only the loop's thread may read
-    it.
+    """Adds samples to a History while the console runs.
+
+    history: the samples, which only the loop's thread may read.
     """
 
     def __init__(self, source: Source) -> None:
@@ -32,7 +33,7 @@ class Sampler:
         self._server.loop.call_soon_threadsafe(self._check)
 
     def close(self) -> None:
-        """Take no further sample."""
+        """Take no more samples."""
         self._is_closed = True
 
     def _check(self) -> None:
@@ -53,7 +54,7 @@ class Sampler:
                 await asyncio.sleep(0)
                 if self._is_closed:
                     return
-        except Exception:  # samples are only shown: the broker continues without this one
+        except Exception:  # Samples are only shown, so the broker continues without this one.
             logger.exception("the console could not take a sample")
 
     def _steps(self) -> Look[None]:

@@ -1,9 +1,9 @@
-"""The access of the views to the broker: observations, windows of logs, and rights.
+"""The access of the views to the broker: observations, windows of logs, and permissions.
 
-The broker's state is read only in the loop's thread, in slices (`in_slices`). An observation of
-the whole state is shared by all pages, and is repeated so rarely that it takes at most a twentieth
-of the time. A viewer with restricted rights gets the observation without the topics and groups that
-it may not describe.
+The broker's state is read only in the loop's thread, in slices (`in_slices`). All pages share an
+observation of the whole state, which is repeated so rarely that it takes at most a twentieth of the
+time. For a viewer with restricted permissions, topics and groups that it may not describe are
+removed from the observation.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ SHARE_OF_TIME = 20
 """The time between two observations, as a multiple of the time that the last one took."""
 _CLIENT_ID = "barnabas-console"
 METADATA = 3
-# the API keys of Fetch and Produce, for the audit log
+# The API keys of Fetch and Produce, under which the audit log records a READ and a WRITE.
 _REQUESTS = {Operation.READ: 1, Operation.WRITE: 0}
 
 
 class BadRequest(Exception):
     """The request is invalid; the text explains why.
 
-    status: 400, 403 or 404. at: the position of the error in a filter's text, from 0 on.
+    status: 400, 403 or 404. at: the position of the error in a filter's text, counted from 0.
     """
 
     def __init__(self, text: str, status: int = 400, at: int | None = None) -> None:
@@ -76,8 +76,8 @@ class Viewer(NamedTuple):
 
 
 class Source:
-    """Access to the broker for the views, which run in other threads than the loop. Only one thread
-    at a time may call its methods.
+    """The access to the broker for the views, which do not run in the loop's thread. Only one
+    thread at a time may call its methods.
     """
 
     def __init__(self, server: Server) -> None:
@@ -88,13 +88,13 @@ class Source:
         self.sampler = Sampler(self)
 
     def run(self, look: Look[T]) -> T:
-        """Run a function in the loop's thread, and wait for its result."""
+        """Run a function in the loop's thread, in slices, and wait for its result."""
         return in_slices(self._loop, look)
 
     # --- observations ----------------------------------------------------------------------------
 
     def look(self, viewer: Viewer) -> views.Broker:
-        """The latest observation of the broker, without anything that the viewer may not
+        """The latest observation of the broker, without the parts that the viewer may not
         describe.
         """
         broker = self._broker
@@ -140,7 +140,8 @@ class Source:
     # --- rights ----------------------------------------------------------------------------------
 
     def _access(self, viewer: Viewer, api_key: int = METADATA) -> Access | None:
-        """The viewer's rights; None if everything is allowed. Called in the loop's thread.
+        """The viewer's permissions; None if every operation is allowed. Called in the loop's
+        thread.
 
         Takes: api_key, the key of the equivalent client request, for the audit log.
         """
@@ -153,7 +154,7 @@ class Source:
         return authorizer.access(viewer.principal, f"/{viewer.host}", context)
 
     def require(self, viewer: Viewer, operation: Operation, kind: ResourceType, name: str) -> None:
-        """Check that the viewer may do an operation. Raises: BadRequest, with status 403."""
+        """Check that the viewer may perform an operation. Raises: BadRequest, with status 403."""
 
         def ask() -> Look[bool]:
             yield
@@ -161,7 +162,7 @@ class Source:
             if access is None:
                 return True
             is_allowed = access.may(operation, kind, name)
-            self.server.carry_out()  # the audit log may record the check
+            self.server.carry_out()  # writes the check to the audit log, if it is recorded
             return is_allowed
 
         if not self.run(ask()):
@@ -175,7 +176,7 @@ class Source:
             )
 
     def history(self, read: Callable[[History], T]) -> T:
-        """Read from the history, in the loop's thread."""
+        """The result of a function that reads the history, called in the loop's thread."""
 
         def look() -> Look[T]:
             yield
@@ -207,7 +208,7 @@ class Source:
     def window(
         self, topic: str, index: int, before: int | None, index_entries: int
     ) -> Window | None:
-        """A window of a log; None if it cannot be read. Called in the loop's thread."""
+        """A window of a log; None if the log cannot be read. Called in the loop's thread."""
         log = self.server.broker.topics.partition(topic, index)
         if log is None:
             return None
@@ -241,12 +242,14 @@ def strip_values(
 
 
 def bounds(page: views.Page) -> dict[str, int]:
-    """The page's number and the number of pages, for an answer."""
+    """The number of the page, the number of pages and the number of rows, as fields of a
+    response.
+    """
     return {"total": page.total, "page": page.page, "pages": page.pages}
 
 
 def number(query: Query, name: str, default: int) -> int:
-    """The number in a query's field. Raises: BadRequest."""
+    """The number in a field of the query. Raises: BadRequest."""
     text = query.get(name)
     if text is None or text == "":
         return default
@@ -256,7 +259,9 @@ def number(query: Query, name: str, default: int) -> int:
 
 
 def listed(query: Query, rows: Sequence[T], columns: Columns[T]) -> Part:
-    """The part of a list that a query requests, sorted as the query says. Raises: BadRequest."""
+    """The part of a list that a query requests, in the order that the query names. Raises:
+    BadRequest.
+    """
     column = choice(query, "sort", tuple(columns))
     descending = choice(query, "order", ("up", "down")) == "down"
     ordered = in_order(rows, columns[column], descending=descending)
@@ -264,8 +269,9 @@ def listed(query: Query, rows: Sequence[T], columns: Columns[T]) -> Part:
 
 
 def choice(query: Query, name: str, choices: Sequence[str]) -> str:
-    """The value of a query's field, which has to be one of the choices; the first choice is the
+    """The value of a field of the query, which has to be one of `choices`. The first choice is the
     default.
+
     Raises: BadRequest.
     """
     text = query.get(name) or choices[0]

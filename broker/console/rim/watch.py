@@ -31,7 +31,9 @@ class Watch:
         self._timer: asyncio.TimerHandle | None = None
 
     def touch(self) -> Look[None]:
-        """Note that a page has read the counts. Runs in the loop's thread."""
+        """Record that a page has requested data, so that the counting continues. Runs in the loop's
+        thread.
+        """
         yield
         self._last_look = time.monotonic()
         if self._timer is None:
@@ -62,8 +64,8 @@ class Watch:
         self._timer = server.loop.call_later(WATCHED_S, end_after_the_last_look)
 
     def totals(self) -> dict[str, Any]:
-        """The numbers of requests and errors since the counting began. After a pause the counting
-        restarts.
+        """The numbers of requests and errors since the counting began. After a pause, the counts
+        start from zero.
         """
         errors = self._server.broker.requests.errors
         return {
@@ -73,11 +75,11 @@ class Watch:
         }
 
     def by_api(self) -> dict[str, int]:
-        """The number of requests of each API, by its name."""
+        """The number of requests of each API, by the API's name."""
         return self._counts.by_api()
 
     def errors(self) -> list[dict[str, Any]]:
-        """The number of errors of each API and error code."""
+        """The number of errors for each API and error code."""
         errors = self._server.broker.requests.errors
         counts = dict(errors.counts) if errors is not None else {}
         return [

@@ -1,7 +1,7 @@
 """Writes records for the page if `barnabas.console.writes` is on: one record, or a replay.
 
-An inner client sends them, with the rights of the page's user. Each write in a transaction has its
-own transactional id, so that it fences no other producer. The transaction is committed when all
+An inner client sends them, with the permissions of the page's user. Each write in a transaction has
+its own transactional id, so that it fences no other producer. The transaction is committed when all
 records are acknowledged, and aborted otherwise. A replay copies the records that a search finds,
 the oldest first, at most MOST_REPLAYED.
 """
@@ -53,12 +53,12 @@ MOST_HEADERS = 100
 TIMEOUT_MS = 30_000
 TRANSACTION_TIMEOUT_MS = 60_000
 TRANSACTIONAL_ID = "barnabas-console"
-OF_TRANSACTIONS = 1  # the type of key in FindCoordinator: a transactional id
+OF_TRANSACTIONS = 1  # the key type of FindCoordinator for a transactional id
 AGAIN_AFTER_S, MOST_TRIES = 0.05, 100
 
 
 class Producer(NamedTuple):
-    """A producer of one transaction; without a transactional id its records are in no
+    """The producer of one transaction. Without a transactional id, its records are not in a
     transaction.
     """
 
@@ -90,7 +90,7 @@ class Writes:
         return {"topic": topic, "partition": partition, "offset": offsets[partition]}
 
     def replay(self, viewer: Viewer, body: Mapping[str, Any]) -> Any:
-        """Copy the records that a search finds to a topic. Gives: their number."""
+        """Copy the records that a search finds to a topic. Gives: the number of copied records."""
         topic, to = _text(body, "topic"), _text(body, "to")
         query = {
             name: str(value)
@@ -140,8 +140,10 @@ class Writes:
         *,
         is_transaction: bool,
     ) -> dict[int, int]:
-        """Write records to their partitions. Gives: the first offset in each. Raises:
-        BadRequest.
+        """Write records to their partitions.
+
+        Gives:  the first offset in each partition.
+        Raises: BadRequest.
         """
         try:
             with Clients(self._source, viewer) as clients:
@@ -162,7 +164,7 @@ class Writes:
 
 
 class Clients(ExitStack):
-    """The connections of one user to the brokers of the process; each is opened at its first
+    """The connections of one user to the brokers of the process. Each is opened at its first
     use.
     """
 
@@ -195,8 +197,9 @@ class Clients(ExitStack):
 
 
 def _begin(clients: Clients, topic: str, partitions: list[int]) -> tuple[Producer, InnerClient]:
-    """Begin a transaction on partitions of a topic. Gives: its producer, and the connection to the
-    coordinator.
+    """Begin a transaction on partitions of a topic.
+
+    Gives: the transaction's producer, and the connection to its coordinator.
     """
     name = f"{TRANSACTIONAL_ID}-{secrets.token_hex(8)}"
     client = _coordinator(clients, name)
@@ -239,7 +242,11 @@ def _send(
     batches: Mapping[int, Sequence[NewRecord]],
     producer: Producer,
 ) -> dict[int, int]:
-    """Send a batch to each partition. Gives: the batch's offset in each. Raises: BadRequest."""
+    """Send a batch to each partition.
+
+    Gives:  the offset of the batch in each partition.
+    Raises: BadRequest.
+    """
     is_transaction = producer.transactional_id is not None
     by_leader: dict[int, list[PartitionProduceData]] = {}
     for index, leader in clients.leaders(topic, sorted(batches)).items():
@@ -278,7 +285,7 @@ def _end(client: InnerClient, producer: Producer, *, committed: bool) -> None:
 
 
 def _check(code: int, what: str, why: str = "") -> None:
-    """Check an error code of an answer. Raises: BadRequest."""
+    """Raise BadRequest if a response has an error code."""
     if not code:
         return
     name = Code(code).name if code in Code._value2member_map_ else str(code)
@@ -288,7 +295,7 @@ def _check(code: int, what: str, why: str = "") -> None:
 
 
 def _choice(record: NewRecord, count: int) -> int:
-    """The partition of a record by the default partitioner of clients."""
+    """The partition of a record, chosen as the default partitioner of clients does."""
     if record.key is None:
         return secrets.randbelow(count)
     return partition_of(record.key, count)
@@ -303,7 +310,7 @@ def _text(body: Mapping[str, Any], name: str) -> str:
 
 
 def _bytes(body: Mapping[str, Any], name: str) -> bytes | None:
-    """A text, {"base64": ...} or null as bytes. Raises: BadRequest."""
+    """The bytes of a field, which is a text, {"base64": ...} or null. Raises: BadRequest."""
     return _as_bytes(body.get(name), name)
 
 
@@ -324,7 +331,7 @@ def _as_bytes(value: Any, name: str) -> bytes | None:
 
 
 def _headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
-    """Pairs of name and value. Raises: BadRequest."""
+    """The headers of a record as pairs of name and value. Raises: BadRequest."""
     rows = [] if value is None else value
     if not isinstance(rows, list) or len(rows) > MOST_HEADERS:
         raise BadRequest("`headers` has to be a list of at most 100 pairs: [[name, value], ...].")

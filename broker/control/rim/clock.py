@@ -1,4 +1,4 @@
-"""The machine's two clocks under the control of a test."""
+"""The machine's two clocks, which a test can move and freeze."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ControlledClock:
 
     @property
     def ahead_ms(self) -> int:
-        """How far the clock is ahead of the machine's; it may be negative after the clock was
-        frozen.
+        """How far the clock is ahead of the machine's. The number may be negative after the clock
+        was frozen.
         """
         frozen = self._frozen_at
-        # read the machine's clock only once: two readings may be a millisecond apart
+        # Read the machine's clock only once, since two readings may differ by a millisecond.
         return frozen[1] - self._wall_ms() if frozen is not None else self._ahead_ms
 
     def steady_ms(self) -> int:

@@ -1,7 +1,7 @@
 """Test control of the server: faults for requests, a movable clock, and the journal of requests.
 
-It is the server's Gate: it gets each request before the core, and each answer before it is sent.
-The core and the server are unchanged.
+It is the server's Gate: it gets each request before the core does, and each response before the
+server sends it. The core and the server are unchanged.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ OUTCOMES = ("under way", "answered", "answer dropped", "no answer", "connection 
 
 @dataclass(slots=True)
 class Exchange:
-    """One request, its answer, and the outcome: an entry of the journal.
+    """An entry of the journal: one request, its response, and the outcome.
 
     outcome: under way, answered, no answer (acks=0), answer dropped, answer cut, or connection
-    closed. node_id: the id of the broker that received the request. size: the bytes of request and
-    answer in the journal; 0 once they are dropped from it. sender: the connection's state in the
-    core.
+    closed. node_id: the id of the broker that received the request. size: the bytes of the request
+    and the response in the journal; 0 after the journal has dropped them. sender: the connection's
+    state in the core.
     """
 
     number: int
@@ -102,7 +102,7 @@ class Exchange:
 
 
 class Journal:
-    """The last requests, bounded in number and in bytes, with their answers."""
+    """The last requests with their responses. Their number and their bytes are limited."""
 
     def __init__(self, most: int = KEPT_REQUESTS, most_bytes: int = KEPT_BYTES) -> None:
         self._most, self._most_bytes = most, most_bytes
@@ -120,7 +120,7 @@ class Journal:
         self._drop_earlier()
 
     def on_answer(self, exchange: Exchange, size: int) -> None:
-        """Add the size of an answer to the journal, if its request is still there."""
+        """Add the size of a response to the journal, if the journal still has its request."""
         if exchange.size:
             exchange.size += size
             self._bytes += size
@@ -147,9 +147,9 @@ class Journal:
 
 
 class LateConnection:
-    """Replaces a connection that its client has closed, until a late request is done.
+    """Takes the place of a connection that the client has closed, until a late request is done.
 
-    Without an open connection the core would drop the request's work in progress, such as the
+    Without an open connection the core would drop the unfinished work of the request, such as the
     decoding of a large request in a thread.
     """
 
@@ -161,19 +161,21 @@ class LateConnection:
         self.has_stirred = True
 
     def send(self, pieces: Any) -> None:
-        """Drop the answer: the client has disconnected."""
+        """Drop the response, since the client has disconnected."""
 
     def wake(self) -> None:
-        """Do nothing: no step follows the answer."""
+        """Disconnect. Called after the response, when the request is done."""
         self._server.disconnect(cast("Connection", self), None)
 
     def quiet_sweeps(self) -> int:
-        """The number of sweeps without traffic: 0, since this connection never counts as idle."""
+        """The number of sweeps without traffic. It is 0, since this connection never counts as
+        idle.
+        """
         return 0
 
     def takes_turns_of(self, turns: ReceiveTurns) -> bool:
-        """Whether its received bytes count with those of a connection: false, since it receives
-        nothing.
+        """Whether its received bytes count with those of another connection. False, since it
+        receives nothing.
         """
         return False
 
@@ -182,14 +184,14 @@ class LateConnection:
         raise OSError(errno.ENOTCONN, "its client closed the connection")
 
     def close(self) -> None:
-        """Do nothing: this connection has no socket."""
+        """Mark the connection as closed. It has no socket."""
         self.closed = True
 
 
 class Control:
     """The commands of a test. All methods have to be called in the loop's thread.
 
-    server: set once the server is made. _exchanges: the current request of each connection.
+    server: set after the server is made. _exchanges: the current request of each connection.
     """
 
     server: Server
@@ -206,7 +208,7 @@ class Control:
         self._refuses = False
 
     def server_clock(self) -> Clock:
-        """The clock for the server."""
+        """The clock that the server uses."""
         clock = self.clock
         return Clock(
             lambda: clock.steady_ms() * NS_PER_MS,
@@ -214,20 +216,21 @@ class Control:
         )
 
     def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
-        """Wrap the server's handling of requests. Gives: the function that gets each request before
-        the core.
+        """Wrap the server's handling of requests.
+
+        Gives: the function that gets each request before the core does.
         """
         self.server, self._broker, self._handle = server, server.broker, handle
         return self._on_frame
 
     def start(self) -> None:
-        """Do nothing: the endpoint calls the commands."""
+        """Do nothing, since the endpoint calls the commands."""
 
     # --- requests --------------------------------------------------------------------------------
 
     def _on_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> None:
         if self.server.is_closed:
-            return  # the power is lost, and the process will end
+            return  # after a simulated power loss; the process is about to end
         connection = self.server.connection(connection_id)
         assert connection is not None
         copy = bytes(frame)  # the next request will overwrite the frame's memory
@@ -248,7 +251,8 @@ class Control:
         self.journal.add(exchange)
         if exchange.faults and request.body is not None:
             self._exchanges[connection_id] = exchange
-            # the request counts as held from now on: the fault may be removed before this step
+            # The request counts as held from now on, since the fault may be removed before this
+            # step.
             released = None
             if hold := exchange.has(Action.HOLD):
                 released = self._held.setdefault(hold.number, asyncio.Event())
@@ -258,8 +262,8 @@ class Control:
             self._hand_on(connection, exchange, frame, now_ms)
 
     def _with_names(self, request: ObservedRequest, node_id: int) -> ObservedRequest:
-        """A request with the names of the topics that it gives by id; for a Fetch, also the topics
-        of its session.
+        """A request with the names of the topics whose ids it contains. A Fetch also gets the
+        topics of its session.
         """
         if isinstance(request.body, FetchRequest) and request.body.session_epoch > 0:
             sessions = self._broker.cluster.nodes[node_id].fetch_sessions
@@ -308,7 +312,7 @@ class Control:
         connection.wake()
 
     def deliver(self, connection: Connection, exchange: Exchange) -> None:
-        """Pass a request on to the broker, after a delay or for the second time."""
+        """Pass a request on to the broker. Called after a delay, or for the second time."""
         if self.server.is_closed:
             return
         try:
@@ -329,8 +333,8 @@ class Control:
     def _deliver_late(self, exchange: Exchange, frame: memoryview) -> None:
         """Handle a request whose client has disconnected since the request arrived.
 
-        The answer is dropped. The request keeps its own connection number, which only the core
-        still has: with a later number it would count as a request of its producer's newest
+        The response is dropped. The request keeps the number of its own connection, which only the
+        core still has. With a later number it would count as a request of its producer's newest
         connection. Its principal and its listener are those of the closed connection.
         """
         connection_id = exchange.connection
@@ -373,8 +377,8 @@ class Control:
         self._handle(connection.connection_id, frame, now_ms)
 
     def _deliver_again(self, connection: Connection, exchange: Exchange) -> None:
-        """Pass a request that has no answer on for the second time, once the first one is done: the
-        first may be parked.
+        """Pass on for the second time a request that has no response (acks=0). This waits until the
+        first one is done, since it may be parked.
         """
         if connection.closed:
             return
@@ -389,7 +393,7 @@ class Control:
         self.server.disconnect(connection, None)
 
     def on_closing(self, connection: Connection) -> None:
-        """A connection is about to close; its current request gets no answer."""
+        """A connection is about to close, so its current request gets no response."""
         exchange = self._exchanges.pop(connection.connection_id, None)
         if exchange is not None and exchange.outcome == "under way":
             exchange.outcome = "connection closed"
@@ -397,7 +401,7 @@ class Control:
     # --- answers ---------------------------------------------------------------------------------
 
     def send(self, connection: Connection, pieces: Any) -> None:
-        """Send an answer, changed by the faults of its request."""
+        """Send a response, changed by the faults of its request."""
         exchange = self._exchanges.pop(connection.connection_id, None)
         connection.is_held = False
         if exchange is None:
@@ -471,7 +475,7 @@ class Control:
         return faults
 
     def release(self, number: int) -> None:
-        """Release the requests that a fault holds; later ones are held again."""
+        """Release the requests that a fault holds. The fault holds later requests again."""
         released = self._held.pop(number, None)
         if released is not None:
             released.set()
@@ -479,8 +483,9 @@ class Control:
     # --- connections -----------------------------------------------------------------------------
 
     def close_connections(self, client_id: str | None = None) -> int:
-        """Close all connections, or those whose last request had that client id. Gives: their
-        number.
+        """Close all connections, or those whose last request had the given client id.
+
+        Gives: the number of closed connections.
         """
         last = {exchange.connection: exchange.request.client_id for exchange in self.journal}
         chosen = [
@@ -494,7 +499,9 @@ class Control:
         return len(chosen)
 
     def connection_values(self) -> list[dict[str, Any]]:
-        """The open connections, as plain values; client_id is that of the last request."""
+        """The open connections, as plain values. client_id is the one in the connection's last
+        request.
+        """
         last = {exchange.connection: exchange.request.client_id for exchange in self.journal}
         return [
             {
@@ -507,20 +514,21 @@ class Control:
         ]
 
     def refuse_connections(self, refuse: bool) -> None:
-        """Refuse new connections, like a port without a listener; or listen again."""
+        """Refuse new connections, like a port without a listener, or accept them again."""
         if refuse == self._refuses:
             return
         for node in self._broker.cluster.nodes_there():
             if refuse:
                 self.server.acceptor.close_listener(node.node_id)
-            else:  # if another process has taken the port meanwhile, the listener stays closed
+            else:  # The listener stays closed if another process has taken the port since.
                 self.server.acceptor.open_listener(node.node_id)
         self._refuses = refuse
 
     # --- several brokers -------------------------------------------------------------------------
 
     def change(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Change the running brokers or the leaders, and carry out the effects.
+        """Call a function that changes the running brokers or the leaders, and carry out the
+        effects.
 
         Raises: ValueError if the change is impossible.
         """
@@ -528,14 +536,14 @@ class Control:
         self.server.carry_out()
 
     def take_away(self, node_id: int) -> None:
-        """Stop a broker: its port and its connections are closed. Raises: ValueError."""
+        """Stop a broker. Its port and its connections are closed. Raises: ValueError."""
         self.change(self._broker.failover.take_away, node_id, self.server.now_ms())
         self.server.acceptor.close_listener(node_id)
 
     def give_back(self, node_id: int) -> None:
-        """Start a stopped broker again, at its port.
+        """Start a stopped broker again, at its old port.
 
-        Raises: ValueError; OSError if another process has the port by now.
+        Raises: ValueError; OSError if another process has taken the port.
         """
         self._broker.cluster.node(node_id)
         if not self._refuses:
@@ -594,7 +602,7 @@ class Control:
         logger.info("the test's clock is %d ms ahead of the machine's", self.clock.ahead_ms)
 
     async def _until_quiet(self) -> None:
-        """Wait until nothing is due and no flush runs, several times in a row."""
+        """Wait until, several times in a row, nothing is due and no flush runs."""
         quiet = 0
         while quiet < _QUIET_ROUNDS and not self.server.failed:
             self.server.reset_timer()
@@ -615,7 +623,7 @@ class Control:
             raise ValueError(
                 "this broker's disk does not record what was flushed: start it with --test-control"
             )
-        self.server.is_closed = True  # from now on no answer is sent and no data are written
+        self.server.is_closed = True  # from now on no response is sent and no data are written
         disk.lose_power()
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGKILL)).start()
 
@@ -628,7 +636,7 @@ class Control:
 
 
 def _whole(pieces: Sequence[Any]) -> bytes:
-    """The bytes of an answer; slices are read from their files."""
+    """The bytes of a response. Slices are read from their files."""
     return b"".join(
         piece.file.pread(piece.size, piece.position) if type(piece) is Slice else bytes(piece)
         for piece in pieces

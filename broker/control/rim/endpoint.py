@@ -61,7 +61,7 @@ Values = Mapping[str, Any]
 
 
 class ControlEndpoint:
-    """The HTTP server, in threads of its own; calls run in the loop's thread."""
+    """The HTTP server, which has its own threads. The calls run in the loop's thread."""
 
     def __init__(self, control: Control, sock: socket.socket) -> None:
         self._control = control
@@ -99,7 +99,7 @@ class ControlEndpoint:
 
 
 def _route(control: Control, method: str, path: str) -> Callable[[Values], Awaitable[Any]] | None:
-    """The function for a path; see the table of the module."""
+    """The function for a method and a path; see the table in the module docstring."""
     parts = [part for part in path.split("/") if part]
     calls = _Calls(control)
     call = _CALLS_BY_PATH.get((method, *parts))
@@ -134,7 +134,7 @@ def _node_id(value: object) -> int:
 
 
 class _Calls:
-    """The calls of the endpoint; each runs in the loop's thread."""
+    """The functions that the endpoint calls. Each runs in the loop's thread."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
@@ -302,7 +302,9 @@ _CALLS_BY_PATH: dict[tuple[str, ...], Callable[[_Calls, Values], Awaitable[Any]]
 
 
 def _values_of(values: Values, *names: str) -> list[Any]:
-    """The values with the given names. All names are required, and no others are allowed."""
+    """The values with the given names, in their order. Raises: ValueError if one is missing, or if
+    there are others.
+    """
     if set(values) != set(names):
         raise ValueError(f"give {', '.join(names)}, and nothing else")
     return [values[name] for name in names]
