@@ -4,7 +4,7 @@ name.
     ssl.principal.mapping.rules = RULE:PATTERN/REPLACEMENT/[LU], ..., DEFAULT
 
 The first rule whose pattern matches the whole subject makes the name. $1 is the pattern's first
-group; L and U make the name lower and upper case. Patterns are Java's: `\w`, `\d` and `\s` match
+group; L and U make the name lower and upper case. Patterns are Java's: `\\w`, `\\d` and `\\s` match
 only ASCII characters (`java_text`). DEFAULT is the subject itself, which is also the name if there
 are no rules. A slash within a rule is escaped with a backslash.
 

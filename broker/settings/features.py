@@ -82,8 +82,8 @@ class Release(NamedTuple):
 
     apis: the supported requests, by API key. features: the supported features, with their default
     levels. group_operations: a bit set of the AclOperations that apply to a group.
-    names_doubled_offsets: if a request names a partition several times, whether the response to
-    ListOffsets does so as well. fewest_segment_bytes: the minimum of segment.bytes. kept_defaults:
+    names_doubled_offsets: if a ListOffsets request names a partition several times, whether the
+    response names it as often. fewest_segment_bytes: the minimum of segment.bytes. kept_defaults:
     settings of the broker that the cluster stores as dynamic defaults. has_group_preview: whether
     groups of the consumer protocol are those of 3.9, which `group.coordinator.rebalance.protocols`
     enables. defaults: defaults of the broker's settings that differ from the table.

@@ -302,7 +302,7 @@ def _check_ports(endpoints: Sequence[Endpoint], brokers: int) -> None:
 
 
 def _family(host: str) -> int:
-    """The version of an IP address: 4 or 6; 0 for a name."""
+    """The version of an IP address, 4 or 6; 0 for a host name."""
     import ipaddress  # slow to import, and rarely needed
 
     try:
@@ -366,7 +366,7 @@ def _own_settings(
     names: Sequence[str],
     warnings: list[str],
 ) -> dict[str, dict[str, str]]:
-    """The own settings of each listener, without their prefix.
+    """The settings of each listener that apply to it alone, without their prefix.
 
     Raises: ListenerError, ConfigError.
     """
@@ -381,7 +381,7 @@ def _own_settings(
             name.startswith(OWN_SETTINGS_PREFIXES) and name in settings
         )
         if name == _HANDLER and text in VALIDATORS:
-            continue  # no effect: tokens are verified in any case
+            continue  # the setting has no effect, since tokens are verified in any case
         if not is_own and not is_of_mechanism:
             raise ListenerError(
                 f"{full_name}: a listener has settings of its own only for "
