@@ -771,7 +771,7 @@ class TransactionEnds(EndsOnTopics):
             call(now_ms)
 
     def _drop(self, ending: Ending, now_ms: int) -> None:
-        """Drop a decision of which nothing is written: its transaction is still open."""
+        """Drop a decision of which no part is written, so that its transaction is still open."""
         name, decision, context = ending.transactional_id, ending.decision, ending.context
         if decision is not None and context is not None and ending.law is LAW:
             self._soon_marked_count -= len(decision.partitions)
@@ -794,7 +794,7 @@ class TransactionEnds(EndsOnTopics):
                 name, request.producer_id, request.producer_epoch, now_ms
             )
             if transaction is not None:
-                # the same commit is being carried out: its producer has repeated the EndTxn
+                # The producer has repeated the EndTxn of a commit that is being carried out.
                 if earlier is not None:
                     earlier.held_back.append(
                         lambda now_ms: self._end_again(request, context, now_ms)
@@ -808,7 +808,9 @@ class TransactionEnds(EndsOnTopics):
         self.run(coordinator.on_end_txn(request, context, now_ms), now_ms)
 
     def _end_again(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> None:
-        """Process an EndTxn that was held back, unless its producer has left its connection."""
+        """Process an EndTxn that was held back, unless its producer has moved to another
+        connection.
+        """
         if context.api_version < END_GIVES_EPOCH:
             try:
                 self._coordinator.check_connection(
@@ -827,18 +829,20 @@ class TransactionEnds(EndsOnTopics):
             self._requests.reply(context.ticket, end_txn_response(_NO_SPACE))
 
     def _calls_of(self, ending: Ending) -> list[Callable[[int], None]]:
-        """The calls to make again when a commit was overtaken: its EndTxn first."""
+        """The calls to make again when a commit was overtaken, beginning with that of its EndTxn.
+        """
         request, context = ending.request, ending.context
         assert ending.step is Step.FLUSH_DATA, "a decision was overtaken by another"
         assert request is not None and context is not None
         return [lambda now_ms: self._end_again(request, context, now_ms), *ending.held_back]
 
     def _on_data(self, ending: Ending, frame: Frame | None, now_ms: int) -> None:
-        """Decide, since the data are durable or become so with the frame. Takes: frame, None
-        without a journal.
+        """Make the decision, since the data are durable or will become durable with the frame.
 
-        The decision is made here and not at the arrival of EndTxn: until now a fence, a timeout or
-        an abort could overtake it.
+        Takes: frame, the journal's frame; None without a journal.
+
+        The decision is made here and not when the EndTxn arrives, since until now a fence, a
+        timeout or an abort could overtake the commit.
         """
         name, context = ending.transactional_id, ending.context
         if self._by_id.get(name) is not ending:  # an abort has overtaken this commit
@@ -849,17 +853,18 @@ class TransactionEnds(EndsOnTopics):
             decision = coordinator.on_data(
                 ending.transaction, context, ending.log.leader_epoch, now_ms
             )
-        except NotWrittenError as error:  # raised if a new producer id cannot be reserved
+        except NotWrittenError as error:  # a new producer id could not be reserved
             self._on_not_written(ending, (Action.WRITE_PREPARE,), error, now_ms)
             return
-        if decision is None:  # partitions were added, whose data may not be durable
+        if decision is None:  # partitions were added meanwhile, whose data may not be durable
             del self._by_id[name]
             for call in self._calls_of(ending):
                 self._endings.hold_back(name, call, now_ms)
             return
         ending.decision, ending.frame = decision, frame
         ending.durability = CommitDurability.FLUSH if frame is None else CommitDurability.JOURNAL
-        # transactions that become durable with the same flush may get their markers in one call
+        # transactions that become durable with the same flush may have their markers appended in
+        # one call
         count = self._soon_marked_count + len(decision.partitions)
         if count > self.markers_at_once:
             ending.law = LAW_IN_PARTS
@@ -868,8 +873,8 @@ class TransactionEnds(EndsOnTopics):
         self._on(ending, Event.DATA, now_ms)
 
     def _with_files(self, decision: Decision, then: Callable[[int], None], now_ms: int) -> None:
-        """Call `then`, which appends markers, once the partitions have their files: at once, unless
-        a partition without records has none yet.
+        """Call `then`, which appends markers, once the logs of the partitions have their files.
+        This is at once, unless a partition without records has no files yet.
         """
         without = [
             log
@@ -884,7 +889,7 @@ class TransactionEnds(EndsOnTopics):
     # --- actions ---------------------------------------------------------------------------------
 
     def _flush_data(self, ending: Ending, now_ms: int) -> None:
-        """Make the missing files for markers, then wait for the data.
+        """Make the files that are missing for the markers, and then wait for the data.
 
         This repeats the code of `_with_files`, since each further call costs measurable time here.
         """
@@ -901,7 +906,8 @@ class TransactionEnds(EndsOnTopics):
             return
 
         def flush(now_ms: int) -> None:
-            if self._by_id.get(ending.transactional_id) is ending:  # no abort has overtaken it
+            # no abort has overtaken this commit
+            if self._by_id.get(ending.transactional_id) is ending:
                 self._flushes.wait_for_frame(logs, on_data, now_ms)
 
         self._files_ahead.get().make(without, flush)
@@ -923,7 +929,9 @@ class TransactionEnds(EndsOnTopics):
         )
 
     def _on_no_frame(self, ending: Ending, now_ms: int) -> None:
-        """Decide again without a frame, since there is no space for the frame with the decision."""
+        """Start the decision again without a frame, since there is no disk space for the frame that
+        would contain it.
+        """
         assert ending.decision is not None
         if ending.law is LAW:
             self._soon_marked_count -= len(ending.decision.partitions)
@@ -969,9 +977,10 @@ class TransactionEnds(EndsOnTopics):
         self._outbox.deferred.append(partial(self._on, ending, Event.SENT))
 
     def _write_markers(self, ending: Ending, now_ms: int) -> None:
-        """Append the markers, then try the waiting fetches.
+        """Append all markers, and only then try the waiting fetches.
 
-        A fetch that waits for several of the partitions gets the whole transaction in one answer.
+        A fetch that waits for several of the partitions then gets the whole transaction in one
+        response.
         """
         decision = ending.decision
         assert decision is not None
@@ -986,7 +995,7 @@ class TransactionEnds(EndsOnTopics):
         )
         ending.is_again = False
         if ending.durability is CommitDurability.JOURNAL:
-            # all data before the markers are durable, and the markers will be soon
+            # All data before the markers are durable, and the markers will be durable soon.
             self._progress.try_fetches(ending.logs, now_ms)
         else:
             self._progress.on_appended(ending.logs, now_ms)
@@ -999,7 +1008,7 @@ class TransactionEnds(EndsOnTopics):
         self.in_parts.append(ending)
 
     def on_tick(self, now_ms: int) -> None:
-        """Append the next markers of transactions whose markers are appended in parts."""
+        """Append the next markers of the transactions whose markers are appended in parts."""
         left = self.markers_at_once
         while left > 0 and self.in_parts:
             ending = self.in_parts[0]
@@ -1020,7 +1029,7 @@ class TransactionEnds(EndsOnTopics):
                 self._on(ending, Event.MARKED, now_ms)
 
     def _write_part(self, ending: Ending, count: int, now_ms: int) -> None:
-        """Append the markers of the next partitions: `_write_markers` for a part of the decision.
+        """Append the markers of the next partitions, as `_write_markers` does for all partitions.
 
         Takes: count, the number of partitions.
         """
@@ -1065,8 +1074,8 @@ class TransactionEnds(EndsOnTopics):
     def _begin_session(
         self, complete: TransactionMetadata, waiting: WaitingInit, now_ms: int
     ) -> None:
-        """Begin the waiting session. If there is no disk space, its request is refused; the
-        transaction is complete anyway.
+        """Begin the session for which a request waits. If there is no disk space, the request is
+        refused, but the transaction is still complete.
         """
         try:
             self.run(self._coordinator.begin_session(complete, waiting, now_ms), now_ms)
