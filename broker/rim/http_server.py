@@ -158,7 +158,8 @@ class HttpServer:
         return self._is_closed
 
     def close(self) -> None:
-        """Stop listening. An open connection ends when its client disconnects, or with the process.
+        """Stop listening. An open connection ends when its client disconnects, or with
+        the process.
         """
         if self._is_closed:
             return
@@ -304,7 +305,8 @@ class _Listener(ThreadingHTTPServer):
         return self._free.acquire(timeout=_CLOSED_CHECK_S)
 
     def waits(self, connection: socket.socket) -> None:
-        """Record that the connection waits for its client, so that it may be closed to make room.
+        """Record that the connection waits for its client, so that it may be closed to
+        make room.
         """
         with self._lock:
             self._waiting.pop(connection, None)

@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from barnabas.broker.rim.tls import TlsSocket
 
 TLS_CHUNK_BYTES = 256 * 1024
-# unauthenticated clients share an eighth of queued.max.request.bytes, in addition to that memory
-GREETING_PART = 8
+GREETING_PART = 8  # unauthenticated clients share another eighth of queued.max.request.bytes
 IDLE_SWEEPS = 20  # sweeps within the time that a connection may be idle
 SHORTEST_SWEEP_S = 0.05
 SYNCED_TOGETHER = 1000  # with more files than this, a stop syncs the whole file system in one call
@@ -222,8 +221,8 @@ class Server:
         return state.principal
 
     def tls_chunk(self) -> memoryview:
-        """The buffer in which bytes are joined before they are encrypted by TLS. One call uses it
-        at a time.
+        """The buffer in which bytes are joined before TLS encrypts them, used by one call at a
+        time.
         """
         if self._tls_chunk is None:
             self._tls_chunk = memoryview(bytearray(TLS_CHUNK_BYTES))
@@ -294,8 +293,7 @@ class Server:
             self._closing_lines.write(connection.peer, reason, level)
         connection.close()
         del self._connections[connection.connection_id]
-        # Another object has replaced a connection that ended before, and that connection was
-        # already counted as closed.
+        # any other object has replaced a connection that was counted when it ended
         if isinstance(connection, Connection):
             self.acceptor.on_closed(connection)
         muted = self._muted.pop(connection.connection_id, None)
@@ -353,8 +351,7 @@ class Server:
             while outbox.sends or outbox.closes or outbox.flushes or outbox.deferred:
                 if outbox.sends:
                     self._send_answers()
-                # Keep the order of the outbox: responses are sent before their connections are
-                # closed.
+                # keep the order of the outbox: send responses before their connections are closed
                 if outbox.admitted:
                     self._admit()
                 if outbox.mutes:
@@ -374,9 +371,7 @@ class Server:
         self._set_timer()
 
     def _send_answers(self) -> None:
-        """Send the responses in the outbox. A connection whose response is sent may have its next
-        request served.
-        """
+        """Send the responses in the outbox. Their connections may have the next request served."""
         sends, self.broker.outbox.sends = self.broker.outbox.sends, []
         if self._observer is not None:
             self._observer.on_answers(sends, after_flush=self._is_after_flush)
@@ -425,8 +420,7 @@ class Server:
             if connection is not None:
                 self.broker.counters.add("barnabas_throttled_requests_total")
                 connection.mute()
-                # can happen only if a test delivers a request twice
-                if connection_id in self._muted:
+                if connection_id in self._muted:  # happens only if a test delivers a request twice
                     self._muted[connection_id].cancel()
                 self._muted[connection_id] = self.loop.call_later(
                     throttle_ms / 1000, self._unmute, connection_id
@@ -462,8 +456,7 @@ class Server:
 
     def _flushed_in_thread(self, job: FlushJob, error: OSError | None) -> None:
         if error is not None:
-            # stored for `close`, which waits for the flusher's thread but not for the loop's calls
-            self._flush_error = error
+            self._flush_error = error  # for `close`, which waits for the flusher's thread only
         self._thread_calls.call(self._on_flushed, job, error)
 
     def _on_flushed(self, job: FlushJob, error: OSError | None) -> None:
@@ -495,9 +488,7 @@ class Server:
     # --- time ------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """Return the steady time for an event of the core. After: the core's wall time is set as
-        well.
-        """
+        """Return the steady time for an event of the core. After: the core's wall time is set."""
         now_ns = self.event_ns = self._steady_ns()
         now_ms = now_ns // NS_PER_MS
         self.broker.wall.feed(now_ms, self._wall_ns() // NS_PER_MS)
@@ -526,8 +517,7 @@ class Server:
         at_ms = max(deadline, now_ms)  # so that a deadline in the past does not count as late
         if self._timer is not None:
             if self._timer_at_ms <= at_ms:
-                # The timer is already due. If each request set it again, it would be delayed
-                # further.
+                # the timer is already due; setting it again with each request would delay it
                 return
             self._timer.cancel()
         self._timer_at_ms = at_ms
@@ -555,8 +545,7 @@ class Server:
         A late timer means that the process was stopped (SIGSTOP, a debugger, a paused container).
         The sockets may contain heartbeats that were sent in time, or an EndTxn for a transaction
         whose timeout has passed meanwhile. These are processed before any session or transaction
-        times out. The tick also waits while the worker imports modules for the first request of an
-        API.
+        times out. The tick also waits while the worker imports modules for an API's first request.
         """
         if self._catch_up_rounds > 1:
             self._catch_up_rounds -= 1
@@ -601,9 +590,8 @@ class Server:
         self._cleaner.stop()
 
     def _sync_at_stop(self, files: list[Any]) -> None:
-        """Flush the files to the disk when the broker stops. Very many files are flushed by one
-        call for the file system, unless a standby or the test control has to know each file.
-        Raises: OSError.
+        """Flush the files to the disk at a stop. Very many files are flushed by one call for the
+        file system, unless a standby or test control has to know each file. Raises: OSError.
         """
         is_plain = type(disk_below(self.broker.logs.disk)) is OsDisk
         if len(files) < SYNCED_TOGETHER or not is_plain:
@@ -634,9 +622,7 @@ class Server:
         if self._flush_error is not None:
             self.fail(
                 self._flush_error
-            # Do not fsync the file again: this would succeed, and the lost data would count as
-            # durable.
-            )
+            )  # not synced again: that would succeed, and the lost data would count as durable
         if not self.failure.done():
             try:
                 self.broker.close_logs(self.now_ms(), self._sync_at_stop)

@@ -72,7 +72,8 @@ class SaslServer(Protocol):
     lifetime_ms: int | None
 
     def evaluate(self, token: bytes) -> bytes:
-        """Return the server's token in response to the client's token. Raises: AuthenticationError.
+        """Return the server's token in response to the client's token.
+        Raises: AuthenticationError.
         """
         ...
 
@@ -164,9 +165,8 @@ class Authenticator:
     """Decides on each frame of a connection that has to authenticate.
 
     Takes: users; new_nonce, which makes the server's part of a SCRAM nonce; refusal, which makes
-    the
-           response that refuses a request with an error code; new_bearer_server, which makes the
-           server of an OAUTHBEARER exchange, or None if that mechanism is not enabled.
+           the response that refuses a request with an error code; new_bearer_server, which makes
+           the server of an OAUTHBEARER exchange, or None if that mechanism is not enabled.
     """
 
     def __init__(

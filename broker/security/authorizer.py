@@ -129,7 +129,8 @@ class Access:
         return answer
 
     def operations(self, bits: int, resource_type: int, name: str) -> int:
-        """Which of the operations in `bits` are allowed, as a bit set of the operations' numbers.
+        """Which of the operations in `bits` are allowed, as a bit set of the
+        operations' numbers.
         """
         return sum(
             1 << operation

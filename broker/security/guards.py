@@ -89,7 +89,8 @@ def may_produce_all(request: ProduceRequest, access: Access) -> bool:
 
 
 def _hang_up(case: Case[Any], denied: list[Any]) -> Answer:
-    """End the connection of a client that requested no response, since it would not see a refusal.
+    """End the connection of a client that requested no response, since it would not see
+    a refusal.
     """
     names = ", ".join(str(case.topic_name(row)) for row in denied[:NAMED_IN_LOG])
     if len(denied) > NAMED_IN_LOG:
@@ -196,7 +197,8 @@ def hide_assigned_topics(case: Case[Any], answer: Any) -> None:
 
 
 def hide_groups(case: Case[Any], answer: Any) -> None:
-    """List only groups that the client may describe, unless the client has DESCRIBE on the cluster.
+    """List only groups that the client may describe, unless the client has DESCRIBE on
+    the cluster.
     """
     access = case.access
     if not access.sees(DESCRIBE, CLUSTER, CLUSTER_NAME):

@@ -25,7 +25,8 @@ class Logins:
 
     @functools.cached_property
     def counts(self) -> LoginCounts:
-        """The numbers of logins that succeeded and failed. The object is created at its first use.
+        """The numbers of logins that succeeded and failed. The object is created at its
+        first use.
         """
         from barnabas.broker.observation.login_counts import LoginCounts
 
@@ -35,8 +36,7 @@ class Logins:
         """Record that a client has completed the TLS handshake.
 
         Takes: principal, the principal from the client's certificate; ANONYMOUS if the client has
-        no
-               certificate, and none is required.
+               no certificate, and none is required.
         """
         connection.principal, connection.access = principal, None
         if principal != ANONYMOUS:

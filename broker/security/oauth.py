@@ -73,7 +73,8 @@ class UnknownKeys:
         self._asked_ms: dict[str, int] = {}
 
     def are_worth_a_read(self, key_id: str, wall_ms: int) -> bool:
-        """Whether the key set is to be read again because of a key id. If so, the id is remembered.
+        """Whether the key set is to be read again because of a key id. If so, the id
+        is remembered.
         """
         # also drops times that are after now, since the clock may have been set back
         self._asked_ms = {

@@ -34,7 +34,8 @@ def describe_topology(case: Case[StreamsGroupHeartbeatRequest]) -> Answer | None
 
 
 def hide_groups_of_hidden_topics(case: Case[Any], answer: Any) -> None:
-    """Refuse a described group if its topology contains a topic that the client may not describe.
+    """Refuse a described group if its topology contains a topic that the client may
+    not describe.
     """
     answer.groups[:] = [
         group

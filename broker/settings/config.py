@@ -86,7 +86,8 @@ class BrokerConfig(BrokerRows):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
-        """Make a config from the given settings. Raises: ConfigError for the first invalid setting.
+        """Make a config from the given settings. Raises: ConfigError for the first
+        invalid setting.
         """
         explicit: dict[str, str] = {}
         of_listeners: dict[str, str] = {}
@@ -142,7 +143,8 @@ class BrokerConfig(BrokerRows):
         self.dynamic_defaults = dict(configs)
 
     def default_value(self, name: str) -> Any:
-        """The typed value that the setting has without the changes made at run time on this broker.
+        """The typed value that the setting has without the changes made at run time on
+        this broker.
         """
         return self._layered(self.dynamic_defaults, {})[name]
 

@@ -191,7 +191,8 @@ def _check_heartbeat(config: BrokerConfig, kind: str, values: Mapping[str, Any])
 
 
 def _bounds(config: BrokerConfig, name: str) -> tuple[int | None, int | None]:
-    """The minimum and the maximum that the broker allows for a setting; None for a missing bound.
+    """The minimum and the maximum that the broker allows for a setting; None for a
+    missing bound.
     """
     least, most = (
         config[bound] if bound in BROKER_SETTINGS else None for bound in _names_of_bounds(name)

@@ -28,7 +28,8 @@ Codes = dict["Place", tuple[int, str | None]]
 
 
 class Acknowledging:
-    """The acknowledgements in one request. codes: the error codes for the response, by partition.
+    """The acknowledgements in one request. codes: the error codes for the response,
+    by partition.
     """
 
     def __init__(
@@ -91,7 +92,8 @@ class Acknowledging:
         done(now_ms)
 
     def _refuse(self, storing: Sequence[Storing]) -> None:
-        """Refuse acknowledgements for which there is no disk space. The member may send them again.
+        """Refuse acknowledgements for which there is no disk space. The member may send
+        them again.
         """
         for one in storing:
             place = (one.loaded.key.topic_id, one.loaded.key.partition)

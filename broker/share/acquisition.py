@@ -257,7 +257,8 @@ class _Acquisition:
         )
 
     def _acquire_part(self, batch: InFlightBatch) -> int:
-        """Acquire available records of a batch, run by run. Gives: the number of acquired records.
+        """Acquire available records of a batch, run by run. Gives: the number of
+        acquired records.
         """
         most_deliveries = self.limits.delivery_count
         fewest = _throttled_from(most_deliveries)

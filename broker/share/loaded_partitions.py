@@ -93,9 +93,8 @@ class LoadedPartitions:
         """The share partition with the key, which is loaded from its stored state if necessary.
 
         Raises: KafkaError UNKNOWN_SERVER_ERROR if it is not initialized, as in Apache Kafka
-        (clients
-                try again); OFFSET_NOT_AVAILABLE if the group begins at a time for which there is no
-                record; NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION;
+                (clients try again); OFFSET_NOT_AVAILABLE if the group begins at a time for which
+                there is no record; NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION;
                 COORDINATOR_NOT_AVAILABLE if there is no disk space for a record. SearchedLater if
                 the first offset is not known yet.
         """
@@ -320,7 +319,8 @@ class LoadedPartitions:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """The time at which the next lock may end; 0 if a notification or a look-up is already due.
+        """The time at which the next lock may end; 0 if a notification or a look-up is
+        already due.
         """
         if self._woken_later or self.first_offsets.is_ready:
             return 0

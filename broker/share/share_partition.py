@@ -279,7 +279,8 @@ class SharePartition:
             batch.is_tracked = batch.is_tracked or len(batch.runs) > 1
 
     def settle(self) -> bool:
-        """Move the start offset past archived records. Gives: whether the start offset has moved.
+        """Move the start offset past archived records. Gives: whether the start offset
+        has moved.
         """
         return self._move_start()
 
@@ -406,7 +407,8 @@ class SharePartition:
             self._clear()
 
     def _cut(self, count: int, batch: InFlightBatch, offset: int) -> None:
-        """Drop the batches before the given batch, and the given batch's records before the offset.
+        """Drop the batches before the given batch, and the given batch's records before
+        the offset.
         """
         first = batch.first_offset
         del self._batches[first]

@@ -114,8 +114,7 @@ class ShareRuntime:
         """Initialize the states of share partitions for the coordinator of their group.
 
         Takes: rows, each (share partition, state epoch, start offset); then(codes, now_ms), a
-        function
-               that is called with an error code for each row once the records are durable.
+               function that is called with an error code for each row once the records are durable.
         """
         changes = [self._coordinator.initialize(*row, now_ms) for row in rows]
         codes = [change.error_code for change in changes]

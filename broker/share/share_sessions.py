@@ -43,7 +43,8 @@ class Waiting(Protocol):
 
 
 class ShareTarget:
-    """A partition in a session. partition: the loaded share partition; None until the first visit.
+    """A partition in a session. partition: the loaded share partition; None until the
+    first visit.
     """
 
     __slots__ = ("partition", "place", "session", "topic_id")

@@ -90,7 +90,8 @@ class StateChanges:
         return codes
 
     def _until_written(self, change: StateChange, now_ms: int) -> Slices:
-        """Carry out a change in slices. A slice for which there is no disk space is repeated later.
+        """Carry out a change in slices. A slice for which there is no disk space is
+        repeated later.
         """
         codes: list[int] = []
         for at in range(0, len(change.rows), STATES_AT_ONCE):

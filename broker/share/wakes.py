@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class Wakes:
-    """The deferred wakes. Used as a context manager, it defers all wakes to the end of the block.
+    """The deferred wakes. Used as a context manager, it defers all wakes to the end of
+    the block.
     """
 
     __slots__ = ("_depth", "_waiting")

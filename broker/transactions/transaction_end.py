@@ -427,9 +427,8 @@ class TransactionMarkers:
         """Append the markers of a decision.
 
         Takes:  logs, the logs of the decision's partitions; marked, a list to which each log is
-        added
-                when its marker is appended; is_again, whether an earlier call, which found no disk
-                space, has appended some of the markers.
+                added when its marker is appended; is_again, whether an earlier call, which found
+                no disk space, has appended some of the markers.
         Raises: NotWrittenError without disk space; some of the markers may be appended.
         After:  the missing markers of partitions that are off line are recorded durably.
         """
@@ -572,9 +571,8 @@ class TransactionEnds(EndsOnTopics):
     """Carries out the Results of the transaction coordinator on the logs, and ends transactions.
 
     flushes_commits: whether commits survive a power loss. in_parts: the transactions whose markers
-    are appended in parts by `on_tick`. markers_at_once: the maximum number of markers that one call
-    appends; an abort marker counts as COSTS_OF_ABORT markers. The constructor's parameters are the
-    parts that the law's actions use.
+    `on_tick` appends in parts. markers_at_once: the maximum number of markers in one call; an abort
+    marker counts as COSTS_OF_ABORT. Its parameters are the parts that the law's actions use.
     """
 
     def __init__(
@@ -620,9 +618,8 @@ class TransactionEnds(EndsOnTopics):
         """Carry out a Result of the transaction coordinator: append its records and replay them,
         then send its responses and carry out its effects.
 
-        Raises: NotWrittenError without disk space; the records of further results are then not
-                written. If there is no disk space for an effect, the effect is not carried out, and
-                its request is refused.
+        Raises: NotWrittenError without disk space, before further results are written. An effect
+                without disk space is not carried out, and its request is refused.
         """
         logs: list[Log] = []
         for one in (result, *result.more):
@@ -655,9 +652,7 @@ class TransactionEnds(EndsOnTopics):
     # --- events ----------------------------------------------------------------------------------
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext) -> Parked:
-        """Handle EndTxn. If the producer has moved to another connection, the old connection is
-        closed (`check_connection`).
-        """
+        """Handle EndTxn. Close a connection that its producer has replaced (`check_connection`)."""
         if context.api_version < END_GIVES_EPOCH:  # in version 2 a late request has an old epoch
             self._coordinator.check_connection(
                 request.transactional_id,
@@ -675,8 +670,7 @@ class TransactionEnds(EndsOnTopics):
         return PARKED
 
     def _begin(self, decision: Decision, now_ms: int) -> None:
-        """Carry out a decision that requires no data on the disk: an abort, or with the durability
-        `os` any decision.
+        """Carry out a decision that requires no flushed data: an abort, or any decision with `os`.
 
         The decision overtakes a commit of the same transaction that still waits for its data. The
         EndTxn of that commit is processed again after the end of the transaction.
@@ -735,8 +729,7 @@ class TransactionEnds(EndsOnTopics):
         except NotWrittenError as error:
             self._on_not_written(ending, actions[actions.index(action) :], error, now_ms)
             return
-        # The inner call may have removed this ending, and a held-back call may have begun another
-        # one.
+        # the inner call may have removed this ending, and a held-back call may have begun another
         if ending.step is Step.COMPLETE and self._by_id.get(ending.transactional_id) is ending:
             del self._by_id[ending.transactional_id]
             for call in ending.held_back:  # one of these calls may end the next transaction
@@ -747,9 +740,8 @@ class TransactionEnds(EndsOnTopics):
     def _on_not_written(
         self, ending: Ending, left: tuple[Action, ...], error: NotWrittenError, now_ms: int
     ) -> None:
-        """Handle an action for which there was no disk space. If no part of the decision is
-        written, the decision is dropped. Otherwise its remaining actions are repeated until they
-        succeed.
+        """Handle an action that found no disk space. If no part of the decision is written, drop
+        the decision. Otherwise repeat its remaining actions until they succeed.
         """
         if not self._unwritten.may_wait:
             raise error
@@ -808,9 +800,7 @@ class TransactionEnds(EndsOnTopics):
         self.run(coordinator.on_end_txn(request, context, now_ms), now_ms)
 
     def _end_again(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> None:
-        """Process an EndTxn that was held back, unless its producer has moved to another
-        connection.
-        """
+        """Process an EndTxn that was held back, unless its producer now uses another connection."""
         if context.api_version < END_GIVES_EPOCH:
             try:
                 self._coordinator.check_connection(
@@ -829,20 +819,18 @@ class TransactionEnds(EndsOnTopics):
             self._requests.reply(context.ticket, end_txn_response(_NO_SPACE))
 
     def _calls_of(self, ending: Ending) -> list[Callable[[int], None]]:
-        """The calls to make again when a commit was overtaken, beginning with that of its EndTxn.
-        """
+        """The calls to make again when a commit was overtaken, beginning with its EndTxn."""
         request, context = ending.request, ending.context
         assert ending.step is Step.FLUSH_DATA, "a decision was overtaken by another"
         assert request is not None and context is not None
         return [lambda now_ms: self._end_again(request, context, now_ms), *ending.held_back]
 
     def _on_data(self, ending: Ending, frame: Frame | None, now_ms: int) -> None:
-        """Make the decision, since the data are durable or will become durable with the frame.
+        """Make the decision, since the data are durable or will become durable with the frame,
+        which is None without a journal.
 
-        Takes: frame, the journal's frame; None without a journal.
-
-        The decision is made here and not when the EndTxn arrives, since until now a fence, a
-        timeout or an abort could overtake the commit.
+        This is not done when the EndTxn arrives, since until now a fence, a timeout or an abort
+        could overtake the commit.
         """
         name, context = ending.transactional_id, ending.context
         if self._by_id.get(name) is not ending:  # an abort has overtaken this commit
@@ -863,8 +851,7 @@ class TransactionEnds(EndsOnTopics):
             return
         ending.decision, ending.frame = decision, frame
         ending.durability = CommitDurability.FLUSH if frame is None else CommitDurability.JOURNAL
-        # transactions that become durable with the same flush may have their markers appended in
-        # one call
+        # transactions that become durable with the same flush may be marked in one call
         count = self._soon_marked_count + len(decision.partitions)
         if count > self.markers_at_once:
             ending.law = LAW_IN_PARTS
@@ -906,8 +893,7 @@ class TransactionEnds(EndsOnTopics):
             return
 
         def flush(now_ms: int) -> None:
-            # no abort has overtaken this commit
-            if self._by_id.get(ending.transactional_id) is ending:
+            if self._by_id.get(ending.transactional_id) is ending:  # no abort has overtaken it
                 self._flushes.wait_for_frame(logs, on_data, now_ms)
 
         self._files_ahead.get().make(without, flush)
@@ -929,9 +915,7 @@ class TransactionEnds(EndsOnTopics):
         )
 
     def _on_no_frame(self, ending: Ending, now_ms: int) -> None:
-        """Start the decision again without a frame, since there is no disk space for the frame that
-        would contain it.
-        """
+        """Wait for the data and decide again, without a frame, for which there is no disk space."""
         assert ending.decision is not None
         if ending.law is LAW:
             self._soon_marked_count -= len(ending.decision.partitions)
@@ -979,8 +963,7 @@ class TransactionEnds(EndsOnTopics):
     def _write_markers(self, ending: Ending, now_ms: int) -> None:
         """Append all markers, and only then try the waiting fetches.
 
-        A fetch that waits for several of the partitions then gets the whole transaction in one
-        response.
+        A fetch that waits for several partitions gets the whole transaction in one response.
         """
         decision = ending.decision
         assert decision is not None

@@ -207,7 +207,8 @@ class TransactionRecovery:
         return not log.ended_before_open_transaction(decision.producer_id, decision.decided_ms)
 
     def _topic_id(self, log: Log) -> bytes:
-        """The topic's id in the metadata, since after a power loss the log's own id may be missing.
+        """The topic's id in the metadata, since after a power loss the log's own id may
+        be missing.
         """
         topic_id: bytes = self._topics.metadata.topics[log.topic].topic_id.bytes
         return topic_id

@@ -63,8 +63,7 @@ class UnwrittenMarkers:
             data = disk.read(self._path)
             if len(data) <= 4 or crc32c(data[4:]) != int.from_bytes(
                 data[:4]
-            # the checksum of no bytes is 0, so four zero bytes would pass without the first test
-            ):
+            ):  # the checksum of no bytes is 0, so four zero bytes need the first test
                 raise LogDirectoryError(
                     f"{self._path} is damaged; it has the outcomes of transactions on "
                     "partitions that were off line: restore it from a copy; or, to abort the "
@@ -86,8 +85,7 @@ class UnwrittenMarkers:
     def add(self, markers: list[UnwrittenMarker]) -> None:
         """Store markers durably. An earlier marker of the same producer and partition is kept.
 
-        Raises: NotWrittenError if there is no disk space, in which case no marker is stored;
-        OSError.
+        Raises: NotWrittenError if there is no disk space, in which case none is stored; OSError.
         """
         new = {marker.key: marker for marker in reversed(markers)}
         if new.keys() <= self._markers.keys():

@@ -40,12 +40,12 @@ PartitionCodes = dict[str, dict[int, Code]]
 
 
 class Group:
-    """One group: `classic`, `consumer` or `typed` has its members, `offsets` its offsets.
+    """One group. `classic`, `consumer` or `typed` contains its members, and `offsets` its offsets.
 
-    partition: the group's partition of the internal topic. consumer: for a group of another kind,
+    partition: the group's partition of the internal topic. consumer: for a group of another type,
     None or a consumer group without an epoch. typed: the share group or streams group; for a group
-    of another kind, None or one that does not exist. metadata_value: the value of the last group
-    record, or None; it stays encoded, since only a restart reads it.
+    of another type, None or a typed group that does not exist. metadata_value: the value of the
+    last group record, or None; it stays encoded, since only a restart reads it.
     """
 
     __slots__ = (
@@ -137,7 +137,9 @@ class Group:
 
     @property
     def reads_on(self) -> bool:
-        """Whether members of such a group continue from their own positions after a restart."""
+        """Whether members of this type of group continue from their own positions after
+        a restart.
+        """
         return self.require_typed().reads_on if self.is_typed else self.is_consumer
 
     def is_subscribed_to(self, topic: str) -> bool:

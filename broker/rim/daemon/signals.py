@@ -26,8 +26,7 @@ class Signals:
         for number in SIGNALS:
             if (
                 number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
-            # if SIGHUP is already ignored (nohup), it stays so: the process outlives its terminal
-            ):
+            ):  # an ignored SIGHUP stays ignored (nohup): the process outlives its terminal
                 signal.signal(number, self._on_signal)
 
     def call(self, do: Callable[[], object]) -> None:

@@ -37,7 +37,8 @@ class ParkedRequest(NamedTuple):
 
 
 def join_error_response(code: Code, member_id: str, api_version: int) -> JoinGroupResponse:
-    """A JoinGroup response with an error. From version 7 on, the name of the protocol may be null.
+    """A JoinGroup response with an error. From version 7 on, the name of the protocol may
+    be null.
     """
     return JoinGroupResponse(
         error_code=code,

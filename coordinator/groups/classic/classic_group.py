@@ -120,7 +120,8 @@ class ClassicGroup:
         return next(iter(member.protocols.values()), b"")
 
     def set_protocols(self, member_id: str, protocols: dict[str, bytes]) -> None:
-        """Set all protocols of a loaded member, since the group's record contains only one of them.
+        """Set all protocols of a loaded member, since the group's record contains only one
+        of them.
         """
         self._members.set_protocols(self._members.by_id[member_id], protocols)
 

@@ -192,7 +192,8 @@ class GroupMembers:
         return max(votes, key=votes.__getitem__)
 
     def topics_of_consumers(self, protocol_name: str | None) -> frozenset[str] | None:
-        """The topics that the members of a group of consumers read; None if the topics are unknown.
+        """The topics that the members of a group of consumers read; None if the topics
+        are unknown.
         """
         if not self.by_id:
             return frozenset()

@@ -145,8 +145,8 @@ def _assign_alike(
 def _as_assignments(
     members: Mapping[str, MemberToAssign], given: Mapping[str, Iterable[_Partition]]
 ) -> dict[str, Assignment]:
-    """The given partitions as assignments; a member with an unchanged assignment keeps the former
-    object.
+    """Convert the distributed partitions to assignments. If a member's assignment has not changed,
+    the former object is used again.
     """
     assigned = {}
     for member_id, partitions in given.items():
@@ -185,7 +185,7 @@ class _Balance:
                 self._give(member_id, topic_id, partition)
 
     def assign(self) -> dict[str, Assignment]:
-        # Topics that few members want come first, while the choice of members is free.
+        # Assign the topics that few members want first, while there is still a choice of members.
         self._unowned.sort(key=lambda partition: len(self._takers[partition[0]]))
         for topic_id, partition in self._unowned:
             takers = self._takers[topic_id]
@@ -205,7 +205,8 @@ class _Balance:
         self._loads[member_id] += 1
 
     def _level(self) -> None:
-        """Move partitions until no member has a path to another one with at least two fewer.
+        """Move partitions until no member has a path to another one with at least two partitions
+        fewer.
 
         The passes are repeated until none of them moves a partition, since a member that receives
         one after its turn may then have two more than another member.

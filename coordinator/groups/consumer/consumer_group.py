@@ -1,9 +1,10 @@
-"""One group of the consumer protocol (KIP-848): its members, their current and target assignments.
+"""One group of the consumer protocol (KIP-848): its members, and their current and target
+assignments.
 
-The group is hard state: its records (consumer_group_records.py) and values computed from them. Only
-`replay` writes it. A group exists from its epoch 1 on. The only soft state is a running lookup of
-patterns, and the times of the last assignment and of the last lookup, which limit how often these
-are done.
+The group is hard state: it consists of its records (consumer_group_records.py) and of values that
+are computed from them. Only `replay` changes it. A group exists from its epoch 1 on. The only soft
+state is a running lookup of patterns, and the times of the last assignment and of the last lookup,
+which limit how often these are done.
 
     state of the group    when
     Empty                 it has no members
@@ -132,7 +133,9 @@ class ConsumerGroup:
                 self.owners.setdefault(topic_id, {})[partition] = member_id
 
     def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:
-        """The records that remove the group; the last is the tombstone of its own record."""
+        """The records that remove the group. The last one is the tombstone of the group's own
+        record.
+        """
         for member_id in list(self.currents):
             yield records.tombstone(records.CURRENT_VERSION, group_id, member_id)
         for member_id in list(self.targets):
@@ -152,7 +155,7 @@ class ConsumerGroup:
         return self.currents.get(member_id, NOTHING)
 
     def is_free(self, member_id: str, topic_id: uuid.UUID, partition: int) -> bool:
-        """Whether no member has the partition."""
+        """Whether no other member has the partition."""
         return self.owners.get(topic_id, {}).get(partition, member_id) == member_id
 
     def may_be_assigned(self, interval_ms: int, now_ms: int) -> bool:
@@ -163,8 +166,8 @@ class ConsumerGroup:
         """Whether a topic of the group was created, grew or was deleted since the group's epoch was
         raised.
 
-        After:  if no topic has changed, topics_version is current, and the same version is not read
-                again.
+        After:  if no topic has changed, topics_version is current, so that the topics of the same
+                version are not read again.
         """
         if self.topics_version == topics.version:
             return False
@@ -174,7 +177,7 @@ class ConsumerGroup:
         return has_changed
 
     def waits_for_others(self, member_id: str) -> bool:
-        """Whether other members still have a partition of the member's target."""
+        """Whether other members still have partitions that are in the member's target."""
         assigned = self.current(member_id).assigned
         return any(
             partition not in assigned.get(topic_id, {})
@@ -185,7 +188,9 @@ class ConsumerGroup:
 
     @property
     def state(self) -> str:
-        """The name of the group's state. It takes time in proportion to the number of members."""
+        """The name of the group's state. Finding it takes time in proportion to the number of
+        members.
+        """
         if not self.members:
             return EMPTY
         if self.epoch > self.target_epoch:
@@ -263,7 +268,7 @@ def held(current: CurrentValue) -> Iterator[tuple[uuid.UUID, int]]:
 
 
 def topics_of(member: MemberValue, patterns: Mapping[str, PatternValue]) -> frozenset[str]:
-    """The topics that a member wants, by name and by pattern; they may not exist."""
+    """The topics that a member wants, by name and by pattern. The topics need not exist."""
     pattern = patterns.get(member.subscribed_topic_regex)
     if pattern is None:
         return frozenset(member.subscribed_topic_names)

@@ -106,7 +106,9 @@ def _in_epoch(
     assigned: PartitionEpochs,
     pending_revocation: PartitionEpochs,
 ) -> CurrentValue:
-    """The assignment in an epoch. The previous epoch stays valid, as the response may be lost."""
+    """The current assignment in an epoch. The member's previous epoch stays valid, since the
+    response may be lost.
+    """
     previous = (
         current.previous_member_epoch if epoch == current.member_epoch else current.member_epoch
     )
