@@ -522,9 +522,7 @@ class GroupCoordinator:
         return self._membership.on_consumer_group_heartbeat(request, context, now_ms)
 
     def pattern_to_read(self, request: ConsumerGroupHeartbeatRequest) -> str | None:
-        """The pattern in a heartbeat if it takes too long to compile in the core;
-        otherwise None.
-        """
+        """A heartbeat's pattern if it takes too long to compile in the core; otherwise None."""
         return self._membership.pattern_to_read(request)
 
     def keep_pattern(self, regex: str, made: TopicPattern | InvalidPatternError) -> None:
