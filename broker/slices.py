@@ -1,19 +1,19 @@
-"""Long work in slices: requests for thousands of logs or groups, between which other clients are
-served.
+"""Long work in slices: requests for thousands of logs or groups, between whose slices other clients
+are served.
 
 The work is a generator. It yields where other work may run, is sent the time when it continues, and
-returns the answer. The work of a request also yields before its first slice. Requests are processed
-one after the other, in the order of arrival: the state that a request finds at its turn does not
-change until its end. If a request waits for the disk (`Wait`), the requests behind it wait, too.
-The first slice is done at once if no other work is waiting, so a request for one topic is answered
-as if there were no slices.
+returns the response. The work of a request also yields before its first slice. Requests are
+processed one after the other, in the order of arrival. The state that a request finds when its work
+begins does not change until the work ends. If a request waits for the disk (`Wait`), the requests
+behind it wait as well. The first slice is done at once if no other work is waiting, so a request
+for one topic is answered as if there were no slices.
 
-Requests that only read have slices of their own, besides those that change something: each row is
-consistent in itself, but two rows may be of different times.
+Requests that only read have a separate queue. Each row of their responses is consistent in itself,
+but two rows may show the state at different times.
 
 Between two slices anything may happen: other requests, a kill, a power loss. A new topic is
-journaled first, and is not visible before all its logs exist; a deleted topic is journaled first,
-and is not visible from then on. A start finishes what was interrupted.
+journaled first, and is not visible before all its logs exist. A deleted topic is also journaled
+first, and is not visible from then on. A start completes what was interrupted.
 """
 
 from __future__ import annotations
@@ -22,36 +22,37 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
-Slices = Generator[Any, int, Any]  # yields None, or a `Wait`
-NO_TICKET = 0  # ticket of work that no request waits for
-Pieces = Callable[[], Sequence[Any]]  # a function that encodes the answer
+Slices = Generator[Any, int, Any]  # each yield is None or a `Wait`
+NO_TICKET = 0  # the ticket of work for which no request waits
+Pieces = Callable[[], Sequence[Any]]  # a function that encodes the response
 
 
 class Wait(NamedTuple):
     """A wait for the disk between two slices of some work.
 
-    begin: starts the wait, and calls its argument with the time when the wait is over. at_once:
-    waits, and returns when the wait is over.
+    begin: starts the wait. It takes a function, which is called with the time when the wait is
+    over. at_once: blocks until the wait is over.
     """
 
     begin: Callable[[Callable[[int], None]], None]
     at_once: Callable[[], None]
 
 
-# maximum partitions that one request may create, as in Apache Kafka's controller
+# the maximum number of partitions that one request may create, as in Apache Kafka's controller
 MOST_PARTITIONS_AT_ONCE = 10_000
 LOGS_MADE_AT_ONCE = 128
 LOGS_DELETED_AT_ONCE = 64
-ROWS_READ_AT_ONCE = 250  # list elements handled in one slice, which takes one to three ms
+ROWS_READ_AT_ONCE = 250  # number of list elements handled in one slice, which takes one to three ms
 GROUPS_DELETED_AT_ONCE = 64
 
 
 class SlicedWork:
-    """The running work and the work that waits for it. `on_answer(ticket, answer)` is called at the
-    end of work that did not end at once. queue: unfinished work, of which the first is running.
+    """The running work, and the work that waits for it. `on_answer(ticket, answer)` is called at
+    the end of work that did not end in its first slice. queue: unfinished work, of which the first
+    is running.
 
-    Takes: is_wanted, for work that only reads: a function that returns whether a client waits
-           for the answer to a ticket. If none does, the work is dropped. The first slice of work
+    Takes: is_wanted, for work that only reads: a function that returns whether a client still waits
+           for the response to a ticket. If none does, the work is dropped. The first slice of work
            that only reads is always done at once.
     """
 
@@ -65,8 +66,8 @@ class SlicedWork:
         self.queue: deque[tuple[int, Slices]] = deque()
 
     def begin(self, ticket: int, work: Slices, now_ms: int) -> tuple[bool, Any]:
-        """Do the first slice, if no other work waits. Gives: whether the work is complete and, if
-        it is, its answer; the other slices are done later.
+        """Do the first slice of some work, if no other work waits. The other slices are done later.
+        Gives: whether the work is complete, and its response if it is.
         """
         next(work)
         if not self.queue or self._is_wanted is not None:
@@ -78,7 +79,7 @@ class SlicedWork:
 
     @property
     def is_ready(self) -> bool:
-        """Whether `on_tick` has work that does not wait for the disk."""
+        """Whether `on_tick` has something to do that does not wait for the disk."""
         return bool(self.queue) and self._wait is None
 
     def on_tick(self, now_ms: int) -> None:
@@ -118,7 +119,7 @@ class SlicedWork:
 
 
 def run_through(work: Slices, now_ms: int, *, is_begun: bool = False) -> Any:
-    """Run a nested generator without a break. Gives: its return value.
+    """Run the generator of some work without a break. Gives: its return value.
 
     Takes: is_begun, whether the generator has already reached its first yield.
     """

@@ -1,9 +1,10 @@
 """The topics of streams groups (KIP-1071): which names a topology may have, and the internal topics
 that the broker makes for the application.
 
-A heartbeat shows which internal topics are missing. As in Apache Kafka the broker creates them
-after the answer, and a later heartbeat finds them. If a topic could not be created, the answers to
-the next heartbeats contain the reason, and during that time the creation is not tried again.
+A heartbeat shows which internal topics are missing. As in Apache Kafka, the broker creates them
+after its response, and a later heartbeat finds them. If a topic could not be created, the responses
+to the next heartbeats contain the reason. The creation is not tried again until the reason is
+dropped.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.groups")
 
-MOST_REASONS = 3  # maximum reasons in one answer
-MOST_KEPT = 1_000  # maximum reasons that are kept
+MOST_REASONS = 3  # maximum number of reasons in one response
+MOST_KEPT = 1_000  # maximum number of reasons that are kept
 NO_ROOM = "the broker's disk is full"
 
 
@@ -49,7 +50,7 @@ def names_of(topology: Topology) -> Iterator[str]:
 
 def check_names(topology: Topology) -> None:
     """Check the names of a topology's topics. Raises: KafkaError STREAMS_INVALID_TOPOLOGY for
-    invalid names, and for those of the broker's own topics.
+    invalid names, and for names of the broker's own topics.
     """
     for name in names_of(topology):
         if name in INTERNAL_TOPICS:
@@ -67,7 +68,7 @@ def check_names(topology: Topology) -> None:
 
 
 class StreamsTopics:
-    """Creates internal topics, and keeps the reasons of failed creations for a while."""
+    """Creates internal topics. If a creation fails, the reason is kept for a while."""
 
     def __init__(
         self, new_topics: NewTopics, topics: TopicRegistry, requests: Requests, quotas: Quotas
@@ -75,7 +76,7 @@ class StreamsTopics:
         self._new_topics, self._topics = new_topics, topics
         self._requests, self._quotas = requests, quotas
         self._making: set[str] = set()
-        # the reasons by topic, and the time until which each is kept
+        # by topic: the reason, and the time until which it is kept
         self._reasons: dict[str, tuple[str, int]] = {}
 
     def why_missing(self, names: Iterable[str], now_ms: int) -> str:
@@ -90,9 +91,10 @@ class StreamsTopics:
         return f"{shown}; and {more} more" if more > 0 else shown
 
     def make(self, missing: Sequence[InternalTopic], context: RequestContext, kept_ms: int) -> None:
-        """Create the topics whose creation is neither running nor failed recently.
+        """Create the missing topics, except those that are being created and those whose creation
+        has failed recently.
 
-        Takes: kept_ms, for how long a failure is kept.
+        Takes: kept_ms, how long the reason for a failure is kept.
         """
         now_ms = context.now_ms
         wanted = [

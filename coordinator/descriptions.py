@@ -1,4 +1,6 @@
-"""Makes the rows of a description's group members in slices, since a group may have thousands."""
+"""Makes the rows for the members of described groups in slices, since a group may have thousands of
+members.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def groups_in_slices(
     describe: Callable[[str], InSlices[Group]],
     operations: int | None,
 ) -> InSlices[list[Group]]:
-    """Make the rows of all groups of a request, in slices.
+    """Make the rows of all groups that a request names, in slices.
 
     Takes:  operations, the operations that the client may do, if it requests them.
     """

@@ -22,7 +22,7 @@ def _sync_all(files: list[Any]) -> None:
 
 
 def _sync(file: Any) -> None:
-    """Fsync one file; if it is closed, wait until a descriptor is free to open it."""
+    """Fsync one file. If the file is closed, wait until a descriptor is free to open it."""
     for _ in range(DESCRIPTOR_TRIES):
         try:
             file.fsync()
@@ -35,13 +35,15 @@ def _sync(file: Any) -> None:
 
 
 def _shares(files: list[Any]) -> Iterator[list[Any]]:
-    """The files of each thread, passed as one list: passing each file costs more than its flush."""
+    """Split the files into one list for each thread. Passing each file to a thread by itself would
+    cost more than its flush.
+    """
     return (files[first::PARALLEL_FILES] for first in range(min(PARALLEL_FILES, len(files))))
 
 
 def sync_together(files: list[Any]) -> None:
-    """Flush the files to the disk, in several threads if there are many; for use before a Flusher
-    exists. Raises: OSError.
+    """Flush the files to the disk, in several threads if there are many. This is for use before a
+    Flusher exists. Raises: OSError.
     """
     if len(files) <= 2:
         _sync_all(files)
@@ -51,9 +53,10 @@ def sync_together(files: list[Any]) -> None:
 
 
 class Flusher:
-    """Takes flush jobs in order; `on_done(job, error)` is called in the flusher's own thread.
+    """Runs flush jobs in order, in a thread of its own, which calls `on_done(job, error)` after
+    each.
 
-    A job with many files is spread over a few threads: the disk combines concurrent flushes.
+    A job with many files is spread over a few threads, since the disk combines concurrent flushes.
     """
 
     def __init__(self, on_done: Callable[[FlushJob, OSError | None], Any]) -> None:

@@ -1,9 +1,10 @@
-"""A small HTTP server in threads of its own, for the console, metrics and test control.
+"""A small HTTP server in its own threads, for the console, metrics and test control.
 
-It is `http.server` with additions: pages of other sites in a local browser cannot reach it (`Host`
-and `Origin` are checked), bodies and connections are bounded, and it uses no CPU without requests.
-A function from a Request to a Response answers. It is called in the connection's thread; `in_loop`
-runs a part of it in the loop's thread, the only one that may read the broker's state.
+It adds three things to `http.server`: `Host` and `Origin` are checked, so that pages of other
+sites in a local browser cannot reach it; bodies and connections are bounded; and it uses no CPU
+while there are no requests. A function that takes a Request and returns a Response answers each
+request. It is called in the connection's thread. With `in_loop` it runs code in the loop's thread,
+which is the only thread that may read the broker's state.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ OWN_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 LOOPBACK = ("127.0.0.1", "::1")
 LONGEST_BODY_BYTES, LONGEST_NUMBER = 1 << 20, 20
 MOST_CONNECTIONS = 64
-# fraction of the descriptors that clients' connections leave; there are up to three servers
+# A server may use this fraction (one in 16) of the descriptors that clients' connections do not
+# need. There are up to three servers.
 DESCRIPTORS_PART = 16
 IDLE_S = 60.0  # time after which a connection that has not sent a whole request is closed
 ANSWER_WITHIN_S = 60.0
@@ -57,7 +59,7 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """An answer. body: the whole body, or an iterator of pieces, each of which is sent when it is
+    """A response. body: the whole body, or an iterator of parts, each of which is sent when it is
     available (server-sent events). The iterator is closed when the client disconnects.
     """
 
@@ -102,16 +104,18 @@ def in_slices(loop: asyncio.AbstractEventLoop, look: Generator[None, None, T]) -
 
 
 class HttpServer:
-    """A listening socket, the thread that accepts, and a thread for each connection.
+    """A listening socket, the thread that accepts connections, and a thread for each connection.
 
-    Takes: sock, which already listens, so that a used port is found before anything is started;
-           answer, called in threads: an exception becomes status 500; name, the name of the
-           threads. Hosts: on a loopback address, a request whose Host or Origin is not this
-           machine's own is refused (403). Where the user chose another address, any Host is
-           accepted, and an Origin has to be equal to the Host. changes_things: whether requests
-           have effects, which occur even if a browser hides the answer from the page: then an
-           Origin has to be equal to the Host with its port, since another port belongs to another
-           program.
+    Takes: sock, which already listens, so that a port in use is found before anything is started;
+           answer, the function that answers requests: it is called in threads, and if it raises
+           an exception, the response has status 500; name, the name of the threads;
+           changes_things, whether requests have effects.
+
+    On a loopback address, a request whose Host or Origin does not name this machine is refused
+    (403). On another address, which the user chose, any Host is accepted, and an Origin has to be
+    equal to the Host. If requests have effects, an Origin always has to be equal to the Host
+    including the port, since another port belongs to another program. A browser would only hide the
+    response from that program's page: the effects would still occur.
     """
 
     def __init__(
@@ -150,11 +154,13 @@ class HttpServer:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the server is closed: then an answer in pieces has to end."""
+        """Whether the server is closed. If so, the iterator of a response body has to end."""
         return self._is_closed
 
     def close(self) -> None:
-        """Stop listening. Connections end with the process, or when their clients hang up."""
+        """Stop listening. An open connection ends when its client disconnects, or with
+        the process.
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -167,7 +173,7 @@ class HttpServer:
             self._http.handle_request()
 
     def respond(self, handler: BaseHTTPRequestHandler) -> Response:
-        """The answer to a request whose head the handler has read."""
+        """Return the response to a request of which the handler has read the headers."""
         headers = handler.headers
         length = headers.get("Content-Length") or "0"
         if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in headers:
@@ -201,8 +207,8 @@ class HttpServer:
             return error_response(500, repr(error))
 
     def send(self, handler: BaseHTTPRequestHandler, response: Response) -> None:
-        """Send an answer. While its client is slow to read, its connection may be closed to make
-        room for another.
+        """Send a response. While the client is slow to read it, the connection may be closed to
+        make room for another.
         """
         # while a stream (an iterator of pieces) is sent, its connection is not closed
         if isinstance(response.body, bytes):
@@ -232,22 +238,22 @@ class HttpServer:
 
 
 def _name_of(authority: str | None) -> str:
-    """The host of HOST or HOST:PORT, in small letters; an IPv6 address has its brackets."""
+    """The host in HOST or HOST:PORT, in lower case. An IPv6 address keeps its brackets."""
     text = (authority or "").lower()
     name, colon, port = text.rpartition(":")
     return name if colon and port.isascii() and port.isdigit() else text
 
 
-# the type of requests in `socketserver`; the second one is for datagrams
+# the type of requests in `socketserver`; the second alternative is for datagrams
 _Request = socket.socket | tuple[bytes, socket.socket]
 
 
 class _Listener(ThreadingHTTPServer):
-    """The server of `http.server`, on a socket that listens already, and with a bound on
+    """The server of `http.server`, on a socket that already listens, and with a maximum number of
     connections.
 
-    most_connections: the bound, which is lower if the process may have few descriptors. _waiting:
-    the connections that wait for their clients to send a request or read the answer, the longest
+    most_connections: the maximum, which is lower if the process may have few descriptors. _waiting:
+    the connections whose clients have yet to send a request or read the response, the longest
     waiting first. If there are too many connections, the first of these is closed, so that silent
     or slow clients do not block others.
     """
@@ -272,7 +278,7 @@ class _Listener(ThreadingHTTPServer):
         self._complain_at_s = 0.0
 
     def process_request(self, request: _Request, client_address: Any) -> None:
-        """Serve a connection in a thread; close another one if there are too many."""
+        """Serve a connection in a thread. If there are too many connections, close another one."""
         assert isinstance(request, socket.socket)
         if not self._free.acquire(blocking=False):
             self._complain()
@@ -295,8 +301,8 @@ class _Listener(ThreadingHTTPServer):
             )  # fmt: skip
 
     def _make_room(self) -> bool:
-        """Close the connection that has waited longest for its client. Gives: False if
-        none waits.
+        """Close the connection that has waited longest for its client. Gives: False if no
+        connection is waiting for its client.
         """
         with self._lock:
             longest = next(iter(self._waiting), None)
@@ -309,13 +315,17 @@ class _Listener(ThreadingHTTPServer):
         return self._free.acquire(timeout=_CLOSED_CHECK_S)
 
     def waits(self, connection: socket.socket) -> None:
-        """Note that the connection waits for its client."""
+        """Record that the connection waits for its client, so that it may be closed to
+        make room.
+        """
         with self._lock:
             self._waiting.pop(connection, None)
             self._waiting[connection] = None
 
     def mark_answering(self, connection: socket.socket) -> None:
-        """Note that the client waits for the answer: its connection is not closed."""
+        """Record that the client is waiting for a response, so that its connection is not closed to
+        make room.
+        """
         with self._lock:
             self._waiting.pop(connection, None)
 

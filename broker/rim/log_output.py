@@ -1,8 +1,8 @@
-"""The output of log lines by a thread, so that the event loop never waits for their reader.
+"""Writes log lines in a thread, so that the event loop never waits for whatever reads them.
 
 A pipe whose reader is stopped or hangs (a terminal with Ctrl-S, a stuck log collector) is full
-after 64 KB, and then a write to it blocks. Then lines are queued, up to MOST_WAITING; later ones
-are dropped, and their count is logged when there is room again.
+after 64 KB, and further writes to it block. Then lines are queued, up to MOST_WAITING. Later lines
+are dropped, and the number of dropped lines is logged when there is room again.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import queue
 import threading
 
 MOST_WAITING = 10_000
-PARTING_S = 1.0  # how long the end of the process waits until lines are read
+PARTING_S = 1.0  # how long a process that ends waits for the remaining lines to be written
 
 
 class LogOutput(logging.Handler):
-    """Formats lines in the calling thread, and writes them in a separate thread. While it is in
-    use, no other code may write to the descriptor.
+    """Formats lines in the calling thread, and writes them in a separate thread. While this handler
+    is in use, no other code may write to the descriptor.
     """
 
     def __init__(self, descriptor: int, *, most_waiting: int = MOST_WAITING) -> None:
@@ -61,8 +61,8 @@ class LogOutput(logging.Handler):
         return (self.format(record) + "\n").encode()
 
     def finish(self, timeout_s: float = PARTING_S) -> bool:
-        """Wait until all lines are written. Gives: False if their reader does not read them. No
-        line may be logged afterwards.
+        """Wait until all lines are written. No line may be logged afterwards. Gives: False if the
+        reader did not take all lines in time.
         """
         try:
             self._lines.put(None, timeout=timeout_s)

@@ -1,20 +1,21 @@
-"""Turns of receiving, for when all connections together hold `queued.max.request.bytes`.
+"""Limits which connections receive large requests while all connections together hold
+`queued.max.request.bytes`.
 
-Then one connection of each principal (or address, if clients are not authenticated) may receive,
-for at most three principals: a connection takes the turn when it has bytes to receive, and keeps it
-until its request is whole and passed on. So the bound is exceeded by at most three requests, a
-request that has begun can be completed, and a client that uses all the memory does not block other
-principals. The other connections are not read from: their bytes stay in the kernel and with their
-senders. Small requests are received independently of the turn.
+At that bound, one connection of each principal (or address, if clients are not authenticated) may
+have a turn, for at most three principals. A connection takes the turn when it has bytes to receive,
+and keeps it until its request is complete and passed on. So the bound is exceeded by at most three
+requests, a request that has begun can be completed, and a client that uses all the memory does not
+block other principals. The other connections are not read from: their bytes stay in the kernel and
+with the senders. Small requests are received without a turn.
 
-Complete requests that wait for the worker's thread count, too. If they alone exceed half of the
-bound, no connection gets the turn until some are done: so the total is at most one and a half times
-the bound, plus those three requests. (If the turn waited until all are done, a client that sends
-small requests for the worker could block large ones.)
+Complete requests that wait for the worker's thread also count. If they alone exceed half of the
+bound, no connection gets a turn until some of them are done. The total is therefore at most one and
+a half times the bound, plus the three requests. (If connections waited until all of them are done,
+a client that sends small requests for the worker could block large requests.)
 
-The memory of a request that does not get complete is freed: while any connection waits, each
-connection that holds a part of a large request and has received less than LEAST_PROGRESS_BYTES in
-`SILENCE_S` is closed, whether it has the turn or not.
+The memory of a request that stays incomplete is freed. While any connection waits, each connection
+that holds part of a large request and has received less than LEAST_PROGRESS_BYTES in `SILENCE_S`
+is closed, whether it has a turn or not.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ MOST_HOLDERS = 3
 class Receiver(Protocol):
     """A connection that may hold a part of a large request.
 
-    owner: the principal or address whose share it uses. held_bytes: the received bytes of requests
-    that are not passed on yet. awaits_rest: whether it holds a part of a large request, and waits
-    for the rest.
+    owner: the client's principal, or its address if it is not authenticated. held_bytes: the
+    received bytes of requests that are not passed on yet. awaits_rest: whether the connection holds
+    a part of a large request, and waits for the rest.
     """
 
     @property
@@ -57,7 +58,8 @@ class ReceiveTurns:
 
     holders: the connections that have a turn, by their owners.
 
-    Takes: receivers, all connections whose parts of requests the memory counts.
+    Takes: receivers, a function that returns all connections whose incomplete requests count
+           towards the memory.
     """
 
     def __init__(
@@ -114,7 +116,9 @@ class ReceiveTurns:
         self.on_freed()
 
     def on_freed(self) -> None:
-        """Resume waiting connections, all or the next ones, since memory was freed."""
+        """Resume waiting connections, since memory was freed: all of them, or those that can take a
+        turn now.
+        """
         if not self._waiting:
             return
         if not self._memory.is_full:

@@ -1,4 +1,4 @@
-"""The source of random ids: the operating system."""
+"""Creates random ids with the operating system's random generator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import uuid
 
 
 class SystemIds:
-    """Random names from the operating system's generator."""
+    """Random ids from the operating system's generator."""
 
     def __init__(self) -> None:
         self._random = random.SystemRandom()

@@ -1,9 +1,10 @@
-"""Calls from threads into the event loop.
+"""Lets other threads call functions in the thread of the event loop.
 
 asyncio's function (`call_soon_threadsafe`) is slow: it sends a byte through a pair of sockets,
-makes a handle with its own context, and receives a second time, which raises since there are no
-bytes. A commit waits for such a call. This module uses a counter in the kernel (eventfd), which is
-written and read once; on systems without it asyncio's function is used.
+makes a handle with its own context, and tries to receive a second time, which raises since there
+are no more bytes. A commit waits for such a call. This module uses a counter in the kernel
+(eventfd) instead, which is written and read once. On systems without eventfd, it uses asyncio's
+function.
 """
 
 from __future__ import annotations
@@ -46,11 +47,14 @@ class ThreadCalls:
                 function, arguments = self._calls.popleft()
                 function(*arguments)
         finally:
-            if self._calls and self._event_fd >= 0:  # after an error in one call, make the others
+            # a call has raised an error: the remaining calls are made in the next round
+            if self._calls and self._event_fd >= 0:
                 os.eventfd_write(self._event_fd, 1)
 
     def close(self) -> None:
-        """Close the descriptor. Waiting calls are not made; no thread may add another."""
+        """Close the descriptor. Calls that still wait are never made, and no thread may request
+        another.
+        """
         if self._event_fd >= 0:
             self._loop.remove_reader(self._event_fd)
             os.close(self._event_fd)

@@ -1,8 +1,8 @@
-"""TLS on a listener: the settings `ssl.*` as an SSL context, and a socket that uses it.
+"""TLS on a listener: makes an SSL context from the settings `ssl.*`, and sockets that use it.
 
-The rim uses a `TlsSocket` as any other socket. Settings are Apache Kafka's; stores may be PEM or
-PKCS#12. A changed store file is read again at the next connection; an unreadable file is logged,
-and its earlier content stays in use.
+The rim uses a `TlsSocket` like any other socket. The settings are Apache Kafka's, and stores may be
+PEM or PKCS#12. If a store file has changed, it is read again at the next connection. If the changed
+file cannot be read, this is logged, and the earlier content stays in use.
 
 Source: KIP-651 (PEM), Apache Kafka's `ssl.*` reference.
 """
@@ -39,19 +39,19 @@ _HINTS = {
 
 
 class TlsError(ValueError):
-    """The settings of TLS are not valid; the text says which one, and what to do."""
+    """The settings of TLS are not valid. The text says which setting is wrong, and what to do."""
 
 
 class TlsSocket:
-    """A connected non-blocking socket, with TLS.
+    """A connected non-blocking socket with TLS.
 
-    Like those of a socket, its methods raise BlockingIOError instead of blocking. The handshake is
-    done by the first reads. `recv_into` returns less than requested only if no more bytes have
-    arrived, except those of `pending`. refused_bytes: the number of bytes that `send` could not
-    accept, and that have to be passed to it again unchanged; 0 if there are none.
+    Its methods raise BlockingIOError instead of blocking, like those of a plain socket. The
+    handshake is done by the first reads. If `recv_into` returns fewer bytes than requested, no more
+    bytes have arrived, except those that `pending` counts. refused_bytes: the number of bytes that
+    `send` could not accept, and that have to be passed to it again unchanged; 0 if there are none.
 
-    Takes: on_shaken, called once, with the socket, before the first bytes are returned; `recv_into`
-           raises its OSError.
+    Takes: on_shaken, which is called once with the socket, after the handshake and before the first
+           bytes are returned; `recv_into` raises the OSError that it raises.
     """
 
     __slots__ = ("_on_shaken", "_socket", "refused_bytes")
@@ -80,12 +80,15 @@ class TlsSocket:
         return self._on_shaken is not None
 
     def pending(self) -> int:
-        """The number of decrypted bytes that were not read yet; the system does not report them."""
+        """The number of decrypted bytes that were not read yet. The operating system does not
+        report these bytes as readable.
+        """
         return self._socket.pending()
 
     def recv_into(self, view: memoryview) -> int:
-        """Receive. Gives: the number of bytes; 0 if the client has disconnected. Raises: OSError,
-        BlockingIOError.
+        """Receive bytes into the buffer. Gives: the number of bytes; 0 if the client has
+        disconnected.
+        Raises: OSError, BlockingIOError.
         """
         total = 0
         while total < len(view):
@@ -122,7 +125,7 @@ class TlsSocket:
         return sent
 
     def close(self) -> None:
-        """Send TLS's closing alert if that does not block, and close."""
+        """Close the socket, after sending TLS's closing alert if that does not block."""
         with contextlib.suppress(OSError, ValueError):
             self._socket.unwrap()
         self._socket.close()
@@ -137,7 +140,7 @@ def _explained(error: ssl.SSLError) -> str:
 class TlsListener:
     """Makes the TLS sockets of a listener.
 
-    Takes:  settings, the listener's settings by Kafka's names.
+    Takes:  settings, the listener's settings, with Kafka's names as keys.
     Raises: TlsError.
     """
 
@@ -169,8 +172,10 @@ class TlsListener:
     def wrap(
         self, sock: socket.socket, on_shaken: Callable[[ssl.SSLSocket], None] | None = None
     ) -> TlsSocket:
-        """The socket with TLS, by the current certificates in the files; on_shaken is called when
-        the client is identified. Raises: OSError.
+        """Wrap the socket in TLS, with the certificates that the files currently contain.
+
+        Takes:  on_shaken, which is called when the client is identified.
+        Raises: OSError.
         """
         wrapped = self.context().wrap_socket(
             sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
@@ -178,7 +183,7 @@ class TlsListener:
         return TlsSocket(wrapped, on_shaken)
 
     def context(self) -> ssl.SSLContext:
-        """The context with the current certificates in the files."""
+        """The SSL context, with the certificates that the files currently contain."""
         state = self._state_of_files()
         if state != self._seen:
             self._seen = state
@@ -208,11 +213,11 @@ def make_context(settings: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def make_client_context(settings: Mapping[str, str]) -> ssl.SSLContext:
-    """The SSL context for a connection to another broker, from the same settings.
+    """Make the SSL context for a connection to another broker from the same settings.
 
-    The other broker's certificate has to contain its address. Without a trust store the system's
-    authorities are trusted; the certificate of a key store is presented on request.
-    Raises: TlsError.
+    The other broker's certificate has to contain its address. Without a trust store, the
+    authorities that the operating system trusts are trusted. The certificate of the key store, if
+    there is one, is presented on request. Raises: TlsError.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _set_protocols(context, settings)
@@ -281,7 +286,7 @@ def _set_protocols(context: ssl.SSLContext, settings: Mapping[str, str]) -> None
 
 
 def _key_store(settings: Mapping[str, str]) -> str:
-    """The key and its certificates, as PEM."""
+    """The private key and its certificates, as PEM."""
     key, chain = settings.get("ssl.keystore.key"), settings.get("ssl.keystore.certificate.chain")
     if key or chain:
         if not (key and chain):
@@ -327,7 +332,7 @@ def _store(settings: Mapping[str, str], store: str) -> str:
 
 
 def _pem_text(data: bytes, store: str, path: str) -> str:
-    """The text of a PEM file; text around its parts may be in any encoding."""
+    """The text of a PEM file. The text before and after its PEM blocks may be in any encoding."""
     if b"-----BEGIN" not in data:
         raise TlsError(
             f"ssl.{store}.location={path} is not PEM: no part of it begins with -----BEGIN. For "
@@ -357,11 +362,11 @@ def _pem_of_pkcs12(data: bytes, password: str, path: str) -> str:
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """A short-lived file with a text, since `ssl` reads a key only from a path.
+    """Make a short-lived file that contains the text, since `ssl` reads a key only from a path.
 
     The file is in memory and has no name in any directory, so that the key is never on a disk. On
-    systems without such files, or without /proc, it is a temporary file of mode 0600, which is
-    removed.
+    systems without memory files or without /proc, it is a temporary file with mode 0600, which is
+    removed afterwards.
     """
     with contextlib.ExitStack() as stack:
         try:

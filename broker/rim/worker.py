@@ -1,4 +1,4 @@
-"""The worker: a thread for long computations without access to the core's state, such as checks of
+"""The worker: a thread for long computations that do not use the core's state, such as checks of
 batches that decompress to a large size.
 """
 
@@ -13,13 +13,13 @@ from typing import Any
 from barnabas.broker.outbox import Work
 
 SWITCH_INTERVAL_S = (
-    0.001  # how long the event loop waits for the interpreter each time the worker holds it
+    0.001  # how long the event loop waits for the interpreter's lock each time the worker holds it
 )
 
 
 class Worker:
-    """Runs work in order, one piece at a time, which bounds its memory; `on_done(work, result,
-    error)` is called in its thread.
+    """Runs work in order, one item at a time, which bounds the memory that the work uses.
+    `on_done(work, result, error)` is called in the worker's thread.
     """
 
     def __init__(self, on_done: Callable[[Work, Any, Exception | None], Any]) -> None:
@@ -39,7 +39,7 @@ class Worker:
         self._queue.put(work)
 
     def stop(self) -> None:
-        """End the thread after its current work; waiting work is dropped, since no client is
+        """End the thread after its current work. Waiting work is dropped, since no client is
         connected any more.
         """
         self._stopping = True

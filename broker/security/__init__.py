@@ -1,1 +1,1 @@
-"""Authentication and authorization: SASL's mechanisms, users, principals, ACLs, and the audit."""
+"""Authentication and authorization: SASL mechanisms, users, principals, ACLs, and the audit log."""

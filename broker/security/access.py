@@ -1,4 +1,4 @@
-"""The permissions of a request's client, for handlers."""
+"""Gives handlers the permissions of the client that sent a request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ClientAccess:
         self._connections = connections
 
     def of(self, context: RequestContext) -> Access | None:
-        """The permissions of a request's client; None without an authorizer."""
+        """The permissions of the client that sent a request; None without an authorizer."""
         if self.authorizer is None:
             return None
         refusals = self.authorizer.refusals

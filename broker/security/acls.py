@@ -16,8 +16,8 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 class _Number(IntEnum):
-    """A number of the protocol that is a fast key of dictionaries: an Enum's own hash is a Python
-    function.
+    """A number of the protocol. It hashes as an int, since an Enum's own hash is a Python function,
+    which makes it a slow key of dictionaries.
     """
 
     __hash__ = int.__hash__
@@ -37,8 +37,8 @@ class ResourceType(_Number):
 
 
 class PatternType(_Number):
-    """The names that an ACL applies to. ANY and MATCH are only for filters: MATCH finds all ACLs
-    that apply to a name.
+    """How an ACL's name is compared with the names of resources. ANY and MATCH are only for
+    filters: MATCH finds all ACLs that apply to a name.
     """
 
     UNKNOWN = 0
@@ -96,7 +96,7 @@ FAILED = {
 
 
 class AclFilter(NamedTuple):
-    """A filter of ACLs. A field that is None, or ANY, matches all."""
+    """A filter of ACLs. A field that is None or ANY matches every value."""
 
     resource_type: int
     resource_name: str | None

@@ -1,18 +1,18 @@
-"""The audit records of decisions and logins."""
+"""The audit records of authorization decisions and logins."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 ANONYMOUS = "User:ANONYMOUS"
-BY_CERTIFICATE = -1  # used in place of an API key
+BY_CERTIFICATE = -1  # used in place of an API key if TLS has authenticated the client
 
 
 class AuditRecord(NamedTuple):
     """A decision of the authorizer: principal, host, request, operation and resource.
 
-    operation, resource_type: by the names of Kafka's tools. api_key: BY_CERTIFICATE for a client
-    that TLS has authenticated.
+    operation, resource_type: as named by Kafka's tools. api_key: BY_CERTIFICATE for the login of a
+    client that TLS has authenticated.
     """
 
     principal: str

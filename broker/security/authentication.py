@@ -12,8 +12,9 @@
     AUTHENTICATED  SaslAuthenticate  34
     AUTHENTICATED  anything else     served; the end where the session has ended
 
-A refused ApiVersions does not change the stage, nor does a token that is not the last one. An
-answer that refuses a client, and the end of its connection, are delayed by
+Numbers are error codes, and "the end" means that the connection is closed. Neither a refused
+ApiVersions nor a token that is not the last one changes the stage. If a client is refused, the
+response and the end of its connection are delayed by
 `connection.failed.authentication.delay.ms`. Source: KIP-43, KIP-152 (SaslAuthenticate), KIP-368
 (sessions that are renewed), KIP-306 (the delay).
 """
@@ -60,9 +61,9 @@ class Stage(Enum):
 
 
 class SaslServer(Protocol):
-    """The server's side of one mechanism's exchange. lifetime_ms: how long the client's credential
-    is valid; None if for ever. refusal: the reason if the last answer refused the client, whose
-    next message ends the exchange.
+    """The server's side of one SASL exchange. lifetime_ms: how long the client's credential is
+    valid; None if it does not expire. refusal: if the last token that was sent refuses the client,
+    the reason; the client's next message ends the exchange.
     """
 
     user: str
@@ -71,17 +72,19 @@ class SaslServer(Protocol):
     lifetime_ms: int | None
 
     def evaluate(self, token: bytes) -> bytes:
-        """The answer to the client's token. Raises: AuthenticationError."""
+        """Return the server's token in response to the client's token.
+        Raises: AuthenticationError.
+        """
         ...
 
 
 class Authentication:
-    """The state of one connection's authentication. user: the user of the last session, if there
-    was one.
+    """The state of one connection's authentication.
 
-    session_end_ms: the end of the session in steady time; None if it has no end. renewed_ms: the
-    time of the last renewal; None if it was never renewed. passes_until_ms: until this time every
-    request, except those of the exchange, is served without a check of this state.
+    user: the user of the last session, if there was one. session_end_ms: the steady time at which
+    the session ends; None if it has no end. renewed_ms: the time of the last renewal; None if the
+    session was never renewed. passes_until_ms: until this time every request, except those of the
+    SASL exchange, is served without a check of this state.
     """
 
     __slots__ = (
@@ -107,7 +110,7 @@ class Authentication:
         return self._server
 
     def fail(self) -> None:
-        """The login has failed; the connection gets no second attempt."""
+        """Record that the login has failed. The connection gets no second attempt."""
         self.stage, self._server = Stage.FAILED, None
         self.passes_until_ms = NEVER_MS
 
@@ -132,9 +135,9 @@ class Authentication:
 class Verdict(NamedTuple):
     """The decision on a frame. With neither `answer` nor `close` the request is served.
 
-    answer: a message, or bytes for a token without a header. close: why the connection is closed
-    after the answer. is_failure: whether answer and close are delayed. is_admitted: whether this
-    frame has authenticated the client.
+    answer: a response message, or the bytes of a token without a header. close: why the connection
+    is closed after the response. is_failure: whether the response and the close are delayed.
+    is_admitted: whether this frame has authenticated the client.
     """
 
     answer: Message | bytes | None = None
@@ -144,7 +147,8 @@ class Verdict(NamedTuple):
 
 
 SERVE = Verdict()
-# a larger request is refused without rows, since these would require reading all its elements
+# If a larger request is refused, its response contains no rows, since these would require reading
+# all elements of the request.
 LONGEST_SHAPED = 16 << 10
 OTHER_MECHANISM = Verdict(close="a session can only be renewed with its own mechanism")
 
@@ -163,9 +167,9 @@ class AuthenticationSettings(NamedTuple):
 class Authenticator:
     """Decides on each frame of a connection that has to authenticate.
 
-    Takes: users; new_nonce, the server's part of SCRAM's nonces; refusal, which makes the answer to
-           a request with an error code; new_bearer_server, which makes the server of OAUTHBEARER,
-           if that is enabled.
+    Takes: users; new_nonce, which makes the server's part of a SCRAM nonce; refusal, which makes
+           the response that refuses a request with an error code; new_bearer_server, which makes
+           the server of an OAUTHBEARER exchange, or None if that mechanism is not enabled.
     """
 
     def __init__(
@@ -205,7 +209,8 @@ class Authenticator:
             return self._on_handshake(state, frame, header, now_ms)
         if state.stage is Stage.AUTHENTICATED:
             if header.api is None:
-                return SERVE  # the core refuses its unsupported version, as in any other stage
+                # the core refuses the unsupported version of the request, as in any other stage
+                return SERVE
             return Verdict(self._refusal(header, frame, Code.ILLEGAL_SASL_STATE))
         if header.api_key == API_VERSIONS and state.stage is Stage.GREETING:
             return self._on_versions(state, frame, header)
@@ -216,7 +221,8 @@ class Authenticator:
     ) -> Verdict:
         """Refuse a request that is sent in place of a token."""
         close = SASL_STATE_ERROR
-        # kafkajs and aiokafka send another request after a refusal
+        # After a refusal, kafkajs and aiokafka send another request. The reason of that refusal is
+        # then the reason for closing the connection.
         if state.mechanism and state.server.refusal:
             close = f"authentication failed: {state.server.refusal}"
         if header.api is None or len(frame) > LONGEST_SHAPED:
@@ -226,7 +232,9 @@ class Authenticator:
     def _on_versions(
         self, state: Authentication, frame: memoryview, header: RequestHeader
     ) -> Verdict:
-        """Serve ApiVersions. After an answer without an error it is not served again."""
+        """Serve ApiVersions. After a response without an error, the connection may not send it
+        again.
+        """
         if header.api is not None:
             request = ApiVersionsRequest.read(frame, header.body_start, header.api_version)[0]
             if names_software(request, header.api_version):
@@ -253,7 +261,8 @@ class Authenticator:
             )
         state.mechanism, before = name, state.mechanism
         if is_renewal and before != name:
-            # counts as an unknown mechanism, whose first token ends the connection
+            # The changed mechanism counts as an unknown one. The first token that the client sends
+            # for it ends the connection.
             state.mechanism = ""
         stage = Stage.TOKENS if header.api_version > 0 else Stage.BARE_TOKENS
         state.begin(self._server_of(name), stage)
@@ -320,7 +329,7 @@ class Authenticator:
 
     def _maybe_complete(self, state: Authentication, now_ms: int) -> int:
         """Complete the login if the exchange is complete. Gives: the session's lifetime in ms; 0 if
-        it has no end, or the exchange is not complete.
+        the session has no end, or the exchange is not complete.
         """
         if not state.server.is_complete:
             return 0

@@ -1,10 +1,10 @@
 """The table of the permissions that each request needs, and the steps that check them.
 
-With an authorizer `authorized` puts the steps of a rule around a row of
-`broker/requests/dispatch.py`; without one this module is not imported. A request without a row ends
-its connection: a test checks that the table has all rows of `protocol/api_table.py`. Source:
-KIP-11, KIP-98, KIP-290, KIP-430 (operations), KIP-679, KIP-848, KIP-932, KIP-939, and the answers
-of Apache Kafka 3.9.
+With an authorizer, `authorized` puts the steps of a rule around a row of
+`broker/requests/dispatch.py`. Without an authorizer this module is not imported. A request without
+a rule ends its connection; a test checks that every API of `protocol/api_table.py` has a rule.
+Source: KIP-11, KIP-98, KIP-290, KIP-430 (operations), KIP-679, KIP-848, KIP-932, KIP-939, and the
+responses of Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -176,7 +176,8 @@ RULES: dict[str, Rule] = {
     "DescribeLogDirs": _DESCRIBE_CLUSTER,
     "SaslAuthenticate": OPEN,
     "CreatePartitions": rule(each(ALTER, TOPIC, "topics.name")),
-    # there are no delegation tokens: the handler refuses every request
+    # Every client may send these requests, since the handler refuses all of them: there are no
+    # delegation tokens.
     "CreateDelegationToken": OPEN,
     "RenewDelegationToken": OPEN,
     "ExpireDelegationToken": OPEN,
@@ -288,7 +289,7 @@ RULES: dict[str, Rule] = {
 
 
 def authorized(parts: GuardParts, api: Api, row: Route) -> Route:
-    """The dispatch row of an API, with the steps of its rule before the handler."""
+    """The dispatch row of an API, whose handler runs only after the steps of the API's rule."""
     _, takes, is_all_allowed = RULES[api.name]
     if not takes:
         return row

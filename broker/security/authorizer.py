@@ -3,15 +3,16 @@
 | in this order | then |
 |---|---|
 | the principal is one of super.users | allowed |
-| an ACL that matches denies the operation, or all | denied |
-| an ACL that matches allows it, all, or an operation that implies it | allowed |
-| no ACL of any principal matches the resource, and `allow.everyone.if.no.acl.found` | allowed |
+| a matching ACL denies the operation, or all operations | denied |
+| a matching ACL allows the operation, all operations, or an operation that implies it | allowed |
+| no ACL of any principal matches the resource, and `allow.everyone.if.no.acl.found` is set |
+allowed |
 | else | denied |
 
-An ACL matches the resource by its name, by the beginning of it, or as `*`; the principal as itself
-or as `User:*`; the host as itself or as `*`, an IPv6 address also in Java's form
-(`2001:db8:0:0:0:0:0:a`), which ACLs of Apache Kafka use. Decisions are cached by principal and host
-until an ACL changes. Source: KIP-11, KIP-290, KIP-679 (`may_any`), KIP-801.
+An ACL matches a resource by the whole name, by a prefix of the name, or by `*`. It matches a
+principal by its name or by `User:*`, and a host by its address or by `*`. An IPv6 address may also
+have Java's form (`2001:db8:0:0:0:0:0:a`), which the ACLs of Apache Kafka use. Decisions are cached
+by principal and host until an ACL changes. Source: KIP-11, KIP-290, KIP-679 (`may_any`), KIP-801.
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.metadata import Acl, ClusterMetadata
     from barnabas.protocol.request_context import RequestContext
 
-MOST_REMEMBERED = 200_000  # cached decisions, which take 30 MB, or 100 MB with the longest names
-LONGEST_REMEMBERED = 255  # longer names are not cached: names may have 32,767 characters
+# the maximum number of cached decisions; they take 30 MB, or 100 MB with the longest names
+MOST_REMEMBERED = 200_000
+LONGEST_REMEMBERED = 255  # longer names (of up to 32,767 characters) are not cached
 AUDITED_ONCE = frozenset((Operation.READ, Operation.WRITE, Operation.DESCRIBE))
-SOME_NAME = "hardcode"  # Kafka's name for a resource of unknown name
+SOME_NAME = "hardcode"  # the name that Kafka uses for a resource whose name is unknown
 
 Question = tuple[int, int, str]
 """(operation, resource type, name); a negative operation: on any resource of the type"""
@@ -49,9 +51,9 @@ Question = tuple[int, int, str]
 class Access:
     """The permissions of one principal from one host. Decisions are cached until an ACL changes.
 
-    keeper: the authorizer that notifies it of changes; None for an object that one request uses.
-    readable, writable: topics that the principal may read or write; callers check these before they
-    call `may`.
+    keeper: the authorizer that notifies this object of changes; None for an object that only one
+    request uses. readable, writable: topics that the principal may read or write; callers check
+    these before they call `may`.
     """
 
     __slots__ = (
@@ -103,7 +105,9 @@ class Access:
                 self.writable.add(name)
 
     def sees(self, operation: int, resource_type: int, name: str) -> bool:
-        """Whether a client may see the resource: otherwise the answer leaves it out silently."""
+        """Whether the client may see the resource. Otherwise the response omits the resource, and
+        no refusal is logged.
+        """
         return self._decision(operation, resource_type, name)
 
     def may_on_cluster(self, operation: int) -> bool:
@@ -111,8 +115,8 @@ class Access:
         return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def is_enough_on_cluster(self, operation: int) -> bool:
-        """Whether the operation on the cluster is allowed, in a case in which another permission
-        may be sufficient as well: so a negative result is not logged as a refusal.
+        """Whether the operation on the cluster is allowed. Use this if another permission may be
+        sufficient as well: a negative result is not logged as a refusal.
         """
         return self._decision(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
@@ -128,7 +132,9 @@ class Access:
         return answer
 
     def operations(self, bits: int, resource_type: int, name: str) -> int:
-        """The allowed operations, as a bit set of their numbers."""
+        """Which of the operations in `bits` are allowed, as a bit set of the
+        operations' numbers.
+        """
         return sum(
             1 << operation
             for operation in range(bits.bit_length())
@@ -136,15 +142,15 @@ class Access:
         )
 
     def forget(self) -> None:
-        """Clear the cached decisions: an ACL has changed."""
+        """Clear the cached decisions, since an ACL has changed."""
         self._answers.clear()
         self.readable.clear()
         self.writable.clear()
         self.audited.clear()
 
     def retire(self) -> None:
-        """Stop caching: the authorizer has dropped this object, and no longer notifies it of
-        changes. A parked request may still use it.
+        """Stop caching decisions. The authorizer has dropped this object, and no longer notifies it
+        of changes, but a parked request may still use it.
         """
         self.forget()
         self.keeper = None
@@ -154,7 +160,8 @@ class AuditedAccess(Access):
     """The access of one request, with an audit line for each decision.
 
     READ, WRITE and DESCRIBE are logged once per connection, until an ACL changes or the cache is
-    cleared: lines for each Produce and Fetch would be most of the data that the broker writes.
+    cleared. With a line for each Produce and Fetch, the audit log would be most of the data that
+    the broker writes.
     """
 
     __slots__ = ("_context", "_shared", "_tell")
@@ -208,13 +215,14 @@ class AuditedAccess(Access):
 
 
 class Authorizer:
-    """The ACLs, arranged for look-ups, and the permissions of each principal.
+    """The ACLs of the metadata journal, indexed by (type, pattern, name) and principal, and the
+    permissions of each principal.
 
-    Takes:  super_users, principals as `User:NAME`. everyone_if_no_acl:
-            allow.everyone.if.no.acl.found. is_on: whether requests can be refused; otherwise
-            decisions are made only for the audit log. tell: the function that gets audit records;
-            None without an audit log. on_changed, called after each change.
-    Holds:  by (type, pattern, name) and principal, the ACLs of the metadata journal.
+    Takes: super_users, principals in the form `User:NAME`; everyone_if_no_acl, the setting
+           allow.everyone.if.no.acl.found; is_on, which is False if no request is refused, and
+           decisions are made only for the audit log; tell, the function that is called with each
+           audit record, or None without an audit log; on_changed, the function that is called
+           after each change of an ACL.
     """
 
     def __init__(
@@ -235,7 +243,7 @@ class Authorizer:
         self._accesses: dict[tuple[str, str], Access] = {}
         self._remembered = 0
         self._index: dict[tuple[int, int, str], dict[str, list[Acl]]] = {}
-        # the number of prefixes of each length, by type
+        # by resource type: the number of prefixed ACLs for each length of the prefix
         self._prefix_lengths: dict[int, dict[int, int]] = {}
         for acl in metadata.acls.values():
             self._take(acl)
@@ -257,7 +265,7 @@ class Authorizer:
     def decide(
         self, principal: str, host: str, operation: int, resource_type: int, name: str
     ) -> bool:
-        """The decision, computed without the cache; see the table above."""
+        """Decide by the table above, without using the cache."""
         if principal in self._super_users or not self.is_on:
             return True
         is_allowed, has_acl = False, False
@@ -274,8 +282,8 @@ class Authorizer:
         return is_allowed or (not has_acl and self._everyone_if_no_acl)
 
     def decide_any(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
-        """Whether the operation is allowed on some resource of the type: an ACL allows it, and no
-        ACL denies all that this one allows (KIP-679).
+        """Whether the operation is allowed on some resource of the type. This is so if an ACL
+        allows the operation, and no ACL denies it for all names that this ACL matches (KIP-679).
         """
         if self.decide(principal, host, operation, resource_type, SOME_NAME):
             return True
@@ -318,7 +326,7 @@ class Authorizer:
                     yield by_principal
 
     def make_room(self) -> None:
-        """Count one more cached decision or audit line; clear the caches if there are too many."""
+        """Count one more cached decision or audit line. If there are too many, clear the caches."""
         self._remembered += 1
         if self._remembered > MOST_REMEMBERED:
             for access in self._accesses.values():
@@ -335,7 +343,7 @@ class Authorizer:
     # --- changing --------------------------------------------------------------------------------
 
     def add(self, acls: Mapping[uuid.UUID, Acl]) -> None:
-        """Add ACLs; they are in force when the call returns."""
+        """Add ACLs, which are in force when the call returns."""
         self._metadata.add_acls(acls)
         for acl in acls.values():
             self._take(acl)
@@ -343,7 +351,7 @@ class Authorizer:
         self._on_changed()
 
     def remove(self, ids: Sequence[uuid.UUID]) -> None:
-        """Remove ACLs; they are no longer in force when the call returns."""
+        """Remove ACLs, which are no longer in force when the call returns."""
         acls = [self._metadata.acls[acl_id] for acl_id in ids]
         self._metadata.remove_acls(ids)
         for acl in acls:
@@ -396,7 +404,7 @@ def _spellings(host: str) -> tuple[str, ...]:
 def _of(
     by_principal: Mapping[str, list[Acl]], principal: str, hosts: tuple[str, ...]
 ) -> Iterator[Acl]:
-    """The ACLs of a principal, and of the wildcard of its type, that apply to a host."""
+    """The ACLs that apply to a host, and to a principal or all principals of its type."""
     everybody = f"{principal.partition(':')[0]}:{WILDCARD}"
     for who in (principal, everybody) if principal != everybody else (principal,):
         for acl in by_principal.get(who, ()):
@@ -405,7 +413,7 @@ def _of(
 
 
 def _is_covered(pattern: int, name: str, denied: set[tuple[int, str]]) -> bool:
-    """Whether all names that a pattern allows are denied."""
+    """Whether every name that a pattern allows is denied."""
     if (pattern, name) in denied:
         return True
     return any(

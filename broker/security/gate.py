@@ -1,4 +1,6 @@
-"""The gate between a listener with SASL and the broker, by the authenticator's decisions."""
+"""The gate between a listener with SASL and the broker, which acts on the authenticator's
+decisions.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +43,14 @@ logger = logging.getLogger("barnabas.security")
 HUNG_UP, MOST_LINES_OF_AN_ADDRESS = "hung up", 20  # lines per minute
 
 
-# The time between the answer to a failed login and the end of its connection: a client that
-# receives both at once may see only the end (kafka-python does). Most clients close the connection
-# first.
+# The time between the response to a failed login and the end of the connection. A client that
+# receives both at once may see only the end, as kafka-python does. Most clients close the
+# connection first.
 READING_TIME_MS = 100
 
 
 class _Refusal(NamedTuple):
-    """A delayed answer, or the delayed close of a connection."""
+    """A response to send after a delay, or a connection to close after a delay."""
 
     deadline_ms: int
     connection: ConnectionState
@@ -57,10 +59,11 @@ class _Refusal(NamedTuple):
 
 
 class SaslGate:
-    """Passes requests of authenticated clients to the broker.
+    """Passes the requests of authenticated clients to the broker.
 
-    Holds: refusals that wait for `connection.failed.authentication.delay.ms`, in order; and
-    connections that are closed after their clients had time to read the refusal.
+    _refusals: the refusals that are delayed by `connection.failed.authentication.delay.ms`, in
+    order. _ends: the connections that are closed when their clients have had time to read the
+    refusal.
     """
 
     def __init__(
@@ -128,8 +131,8 @@ class SaslGate:
         frame: memoryview,
         now_ms: int,
     ) -> bool:
-        """Whether the broker serves the request; otherwise the gate answers the request, or closes
-        its connection.
+        """Whether the broker is to serve the request. Otherwise the gate responds to the request,
+        or closes its connection.
 
         Raises: ProtocolViolation if the request cannot be read.
         """
@@ -174,7 +177,7 @@ class SaslGate:
     def _record_login(
         self, connection: ConnectionState, authentication: Authentication, verdict: Verdict
     ) -> None:
-        """Count a login that has ended, and write it to the audit log."""
+        """If a login has succeeded or failed, count it and write it to the audit log."""
         has_failed = verdict.is_failure or _ends_a_login(authentication, verdict)
         if not (verdict.is_admitted or has_failed):
             return
@@ -186,7 +189,7 @@ class SaslGate:
         )
 
     def _encoded(self, verdict: Verdict, frame: memoryview) -> Sequence[bytes | bytearray]:
-        """The verdict's answer as a frame; empty if the verdict has no answer."""
+        """The verdict's response as a frame; empty if the verdict has no response."""
         if isinstance(verdict.answer, bytes):
             return (SIZE.pack(len(verdict.answer)) + verdict.answer,)
         if verdict.answer is None:
@@ -206,12 +209,12 @@ class SaslGate:
             self._requests.close(refusal.connection.connection_id, refusal.reason)
 
     def next_deadline_ms(self) -> int | None:
-        """The time when the next refusal, or close of a connection, is due."""
+        """The time at which the next refusal is to be sent, or the next connection closed."""
         queues = self._refusals, self._ends
         return min((queue[0].deadline_ms for queue in queues if queue), default=None)
 
     def on_tick(self, now_ms: int) -> None:
-        """Send the refusals, and end the connections, that are due."""
+        """Send the refusals that are due, and close the connections that are due."""
         for refusal in self._due(self._refusals, now_ms):
             self._answer(refusal)
             if refusal.pieces:
@@ -222,8 +225,9 @@ class SaslGate:
             self._end(refusal)
 
     def _due(self, queue: deque[_Refusal], now_ms: int) -> Iterator[_Refusal]:
-        """Take the due refusals from a queue. If the client has disconnected, the refusal is only
-        logged, in the form in which the rim logs closed connections: so the log has every attempt.
+        """Take the due refusals from a queue. If the client has already disconnected, the refusal
+        is only logged, in the same form as the rim logs closed connections. So every attempt is in
+        the log.
         """
         for row in self._lines.left_out(now_ms):
             logger.warning(
@@ -249,7 +253,7 @@ def _ends_a_login(authentication: Authentication, verdict: Verdict) -> bool:
 
 
 def _refusal(header: RequestHeader, frame: memoryview, code: Code) -> Message:
-    """The answer that refuses everything that the request names.
+    """The response that refuses everything that the request names.
 
     Raises: MalformedMessageError, IndexError or struct.error if the request cannot be read.
     """

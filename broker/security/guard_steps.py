@@ -1,10 +1,10 @@
 """The steps that check a request against the authorizer: as a whole, for each row, or by a special
 function.
 
-A rule (`authorization.py` has one for each API) is a few steps, which run before the handler of a
-request. A step answers the request, or returns None: then the next step runs, and at last the
-handler. A step for rows passes the allowed rows on, and adds the refusals of the others to the
-handler's answer.
+A rule consists of a few steps, which run before the handler of a request (`authorization.py` has a
+rule for each API). A step either answers the request or returns None. If it returns None, the next
+step runs, and after the last step the handler. A step that checks rows passes the allowed rows on,
+and adds the refusals of the others to the handler's response.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RequestT = TypeVar("RequestT", bound="Message")
 
 CLUSTER, TOPIC = ResourceType.CLUSTER, ResourceType.TOPIC
 DESCRIBE = Operation.DESCRIBE
-NOT_ASKED = -(2**31)  # the value of authorized operations that were not requested
+NOT_ASKED = -(2**31)  # the value of authorized operations that the client did not request
 NO_ID = uuid.UUID(int=0)
 ROWS_AT_ONCE = 500
 
@@ -53,11 +53,11 @@ class GuardParts(NamedTuple):
 
 
 class Case(Generic[RequestT]):
-    """One request before its handler, with the permissions of its client.
+    """One request before its handler is called, with the permissions of its client.
 
-    Holds: amendments, which remove resources from the handler's answer that the client may not see.
-    Answers that refuse the whole request are not amended: the handler did not make them, and their
-    rows may be encoded already.
+    Amendments are functions that change the handler's response, for example by removing resources
+    that the client may not see. They are not applied to a response that refuses the whole request:
+    the handler did not make it, and its rows may be encoded already.
     """
 
     __slots__ = ("_amendments", "_handle", "access", "context", "parts", "request", "version")
@@ -74,7 +74,7 @@ class Case(Generic[RequestT]):
         self.parts, self._handle = parts, handle
         self.request, self.context, self.access = request, context, access
         self.version = context.api_version
-        self._amendments: tuple[Callable[[Any], None], ...] = ()  # empty for most requests
+        self._amendments: tuple[Callable[[Any], None], ...] = ()  # most requests have no amendments
 
     def proceed(self) -> Answer:
         """The handler's answer."""
@@ -83,15 +83,17 @@ class Case(Generic[RequestT]):
         return self._handle(self.request, self.context)
 
     def proceed_beside(self, denied: list[Any], code: Code) -> Answer:
-        """The answer of a handler that itself refuses the denied rows, with that code."""
+        """Return the response of a handler that also takes the denied rows, and refuses them with
+        the code.
+        """
         return self._handle(self.request, self.context, denied, code)
 
     def refuse(self, code: Code) -> Message:
-        """The answer that refuses the whole request."""
+        """The response that refuses the whole request."""
         return self.request.error_response(self.version, code)
 
     def amend(self, amendment: Callable[[Any], None]) -> None:
-        """Change the handler's answer before it is sent, if the handler is called."""
+        """Change the handler's response before it is sent, if the handler is called."""
         self._amendments += (amendment,)
 
     def split(
@@ -101,11 +103,11 @@ class Case(Generic[RequestT]):
         code: Code,
         refused: Callable[[list[Any]], Any] | None = None,
     ) -> Answer:
-        """Pass the allowed rows of a list of the request to the handler, and add the refusals of
-        the others; a long list in slices.
+        """Pass the allowed rows of one of the request's lists to the handler, and add the refusals
+        of the others to its response. A long list is checked in slices.
 
-        Takes: refused, which makes the answer with the refusals of some rows; None if each row gets
-               the error code.
+        Takes: refused, which makes the response with the refusals of some rows; None if each row
+               gets the error code.
         """
 
         def refuse(denied: list[Any]) -> Any:
@@ -158,7 +160,7 @@ class Case(Generic[RequestT]):
         return self._with_others(field, allowed, rows, refusals)
 
     def _with_others(self, field: str, allowed: list[Any], rows: str, refused: Any) -> Answer:
-        """The handler's answer about the allowed rows, with the refusals of the others."""
+        """The handler's response about the allowed rows, with the refusals of the others added."""
         setattr(self.request, field, allowed)
         self.amend(lambda answer: join_rows(answer, rows, getattr(refused, rows), self.version))
         return self.proceed()
@@ -170,8 +172,8 @@ class Case(Generic[RequestT]):
         return refused_rows(request, self.version, code)
 
     def topic_name(self, row: Any) -> str | None:
-        """The name of a row's topic, looked up by its id if it has one; None for an unknown
-        topic.
+        """The name of a row's topic, which is looked up if the row has a topic id. None for an
+        unknown topic.
         """
         topic_id = getattr(row, "topic_id", None)
         if topic_id is None or topic_id == NO_ID:
@@ -181,7 +183,9 @@ class Case(Generic[RequestT]):
         return None if topic is None else topic.name
 
     def may_topic(self, operation: Operation) -> Callable[[Any], bool]:
-        """Whether the operation on a row's topic is allowed. The handler refuses unknown ids."""
+        """Return a check of whether the operation on a row's topic is allowed. It lets unknown
+        topic ids pass, since the handler refuses them.
+        """
 
         def is_allowed(row: Any) -> bool:
             name = self.topic_name(row)
@@ -190,12 +194,12 @@ class Case(Generic[RequestT]):
         return is_allowed
 
     def sees_topic(self, row: Any) -> bool:
-        """Whether a row of an answer is about a topic that may be described."""
+        """Whether the client may describe the topic of a row in a response."""
         name = self.topic_name(row)
         return name is not None and self.access.sees(DESCRIBE, TOPIC, name)
 
     def mask(self, rows: Any, resource_type: ResourceType, key: str, field: str) -> None:
-        """Remove the operations that are not allowed from the rows of an answer."""
+        """Remove the operations that are not allowed from the rows of a response."""
         for row in rows:
             bits = getattr(row, field)
             if bits != NOT_ASKED:
@@ -213,7 +217,7 @@ def parted(items: list[Any], is_allowed: Callable[[Any], bool]) -> tuple[list[An
 
 
 class Ask(NamedTuple):
-    """An operation that a request requires on a kind of resource, for the documentation. when: the
+    """An operation that a request requires on a type of resource, for the documentation. when: the
     case in which it is required; empty if it is required for each resource that the request names.
     """
 
@@ -226,10 +230,11 @@ Take = Callable[[Case[Any]], Answer | None]
 
 
 class Step(NamedTuple):
-    """A step of a rule. take: answers a request, or returns None to continue with the next step;
-    None instead of a function if the handler checks by itself. is_about_answer: whether the step
-    only adds an amendment of the handler's answer, so that it comes before steps that call the
-    handler.
+    """A step of a rule.
+
+    take: a function that answers a request, or returns None to continue with the next step; None
+    instead of a function if the handler makes the check. is_about_answer: whether the step only
+    adds an amendment of the handler's response. Such steps come before those that call the handler.
     """
 
     asks: tuple[Ask, ...]
@@ -238,7 +243,7 @@ class Step(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """The checks of an API's requests. Without asks every client may send them.
+    """The checks of an API's requests. If `asks` is empty, every client may send the request.
 
     takes: the functions of the steps, in order. is_all_allowed: for frequent requests, a quick test
     of whether the steps would pass the request on unchanged.
@@ -263,7 +268,7 @@ def rule(*steps: Step, is_all_allowed: Callable[[Any, Access], bool] | None = No
 
 
 def on_cluster(*operations: Operation) -> Step:
-    """A step: the whole request needs one of these operations on the cluster."""
+    """Make a step that requires one of these operations on the cluster for the whole request."""
 
     first, *others = operations
 
@@ -279,7 +284,9 @@ def on_cluster(*operations: Operation) -> Step:
 
 
 def enough_on_cluster(operation: Operation, *, is_audited: bool = True) -> Step:
-    """A step: an operation on the cluster is sufficient; without it the next steps decide."""
+    """Make a step for which an operation on the cluster is sufficient. If the client may not do it,
+    the next steps decide.
+    """
 
     def take(case: Case[Any]) -> Answer | None:
         access = case.access
@@ -293,7 +300,9 @@ def enough_on_cluster(operation: Operation, *, is_audited: bool = True) -> Step:
 
 
 def whole(operation: Operation, resource_type: ResourceType, field: str) -> Step:
-    """A step: the whole request needs an operation on the resource that one of its fields names."""
+    """Make a step that requires an operation on the resource that is named by one of the request's
+    fields.
+    """
 
     def take(case: Case[Any]) -> Answer | None:
         name = getattr(case.request, field) or ""  # the field may be null
@@ -305,7 +314,9 @@ def whole(operation: Operation, resource_type: ResourceType, field: str) -> Step
 
 
 def every(operation: Operation, resource_type: ResourceType, field: str, when: str) -> Step:
-    """A step: the whole request needs an operation on each name of one of its lists."""
+    """Make a step that requires an operation on each name in one of the request's lists. If one is
+    denied, the whole request is refused.
+    """
 
     def take(case: Case[Any]) -> Answer | None:
         names = getattr(case.request, field) or ()
@@ -324,11 +335,12 @@ def each(
     *,
     by_id: bool = False,
 ) -> Step:
-    """A step: each row of a request needs an operation on its resource; rows without it are
-    refused.
+    """Make a step that requires an operation on the resource of each row of a request, and refuses
+    only the rows for which it is denied.
 
-    Takes: path, the list of the request, and the field of a row that has the name ("topics.name");
-           without a field the row is the name; by_id, whether a row may have a topic's id instead.
+    Takes: path, the list of the request, and the field that contains the name ("topics.name");
+           without a field, the rows themselves are names; by_id, whether a row may have a topic id
+           instead of the name.
     """
     field, _, key = path.partition(".")
     code = FAILED[resource_type]
@@ -346,19 +358,19 @@ def each(
 
 
 def by_hand(take: Callable[[Case[Any]], Answer | None], *asks: Ask) -> Step:
-    """A step with a special function from `guards.py`."""
+    """Make a step with a special function from `guards.py`."""
     return Step(asks, take)
 
 
 def in_handler(*asks: Ask) -> Step:
-    """A step without a function: the handler checks by itself, since its answer is not a message,
-    or contains resources that the request does not name.
+    """Make a step without a function. The handler makes the check, since its response is not a
+    message, or contains resources that the request does not name.
     """
     return Step(asks, None)
 
 
 def in_answer(amendment: Callable[[Case[Any], Any], None], *asks: Ask) -> Step:
-    """A step that removes resources from the answer that the client may not see."""
+    """Make a step that removes the resources that the client may not see from the response."""
 
     def take(case: Case[Any]) -> None:
         case.amend(partial(amendment, case))
@@ -367,7 +379,9 @@ def in_answer(amendment: Callable[[Case[Any], Any], None], *asks: Ask) -> Step:
 
 
 def operations_of(rows: str, resource_type: ResourceType, key: str, field: str) -> Step:
-    """A step: rows of the answer list the allowed operations, if the request asks for them."""
+    """Make a step that limits the operations listed in the response's rows to those that the client
+    may do, if the request asks for this list.
+    """
 
     def mask(case: Case[Any], answer: Any) -> None:
         case.mask(getattr(answer, rows), resource_type, key, field)

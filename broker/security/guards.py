@@ -1,6 +1,6 @@
-"""Special steps of rules, each for one request or a few.
+"""Special steps of rules, each for one API or a few.
 
-The table in `authorization.py` says which request uses which.
+The table in `authorization.py` shows which API uses which step.
 """
 
 from __future__ import annotations
@@ -31,15 +31,18 @@ if TYPE_CHECKING:
 
 CLUSTER, GROUP, TOPIC = ResourceType.CLUSTER, ResourceType.GROUP, ResourceType.TOPIC
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
-# These are globals, since each request uses them, and looking up a member in its class takes
-# several times as long.
+# These are global variables, since they are used for each request, and looking up a member in its
+# Enum class takes several times as long.
 CLUSTER_ACTION, DELETE, DESCRIBE = Operation.CLUSTER_ACTION, Operation.DELETE, Operation.DESCRIBE
 IDEMPOTENT_WRITE, TWO_PHASE_COMMIT = Operation.IDEMPOTENT_WRITE, Operation.TWO_PHASE_COMMIT
 WRITE = Operation.WRITE
 DELETE_BY_ID_SINCE = 6
 NAMED_IN_LOG = 10
-KAFKA_3_9 = "3.9"  # this release answers a refused OffsetFetch 0 or 1 without rows, 4.x with errors
-SHARE, SHARE_SINCE = 2, 6  # the kind of key in FindCoordinator, and the version that has it
+# This release answers a refused OffsetFetch of version 0 or 1 without rows. Later releases answer
+# it with errors.
+KAFKA_3_9 = "3.9"
+# the key type of share partitions in FindCoordinator, and the first version that has it
+SHARE, SHARE_SINCE = 2, 6
 GROUPS_SINCE = 8  # the first version of OffsetFetch with several groups
 
 
@@ -47,7 +50,7 @@ GROUPS_SINCE = 8  # the first version of OffsetFetch with several groups
 
 
 def produce(case: Case[ProduceRequest]) -> Answer:
-    """WRITE on each topic, and on the transactional id if a batch is transactional."""
+    """Requires WRITE on each topic, and on the transactional id if a batch is transactional."""
     request = case.request
     transactional_id, code = request.transactional_id, FAILED[TOPIC]
     allowed: list[Any] = []
@@ -73,7 +76,7 @@ def produce(case: Case[ProduceRequest]) -> Answer:
 
 
 def may_produce_all(request: ProduceRequest, access: Access) -> bool:
-    """Whether no batch will be refused; False if that cannot be seen from the names."""
+    """Whether no batch will be refused. False if this quick check cannot decide."""
     transactional_id, writable = request.transactional_id, access.writable
     if transactional_id is not None and not (
         _has_transactional(request) and access.may(WRITE, TRANSACTIONAL_ID, transactional_id)
@@ -87,7 +90,9 @@ def may_produce_all(request: ProduceRequest, access: Access) -> bool:
 
 
 def _hang_up(case: Case[Any], denied: list[Any]) -> Answer:
-    """End the connection of a client that requested no answer: it would not see a refusal."""
+    """End the connection of a client that requested no response, since it would not see
+    a refusal.
+    """
     names = ", ".join(str(case.topic_name(row)) for row in denied[:NAMED_IN_LOG])
     if len(denied) > NAMED_IN_LOG:
         names += f" and {len(denied) - NAMED_IN_LOG} more topics"
@@ -115,9 +120,9 @@ def _has_transactional(request: ProduceRequest) -> bool:
 def only_topics_to_describe(
     case: Case[describe_topic_partitions.DescribeTopicPartitionsRequest],
 ) -> Answer | None:
-    """DESCRIBE on each topic; if none is named, the request is narrowed to topics that the client
-    may describe. The topic of the cursor may be deleted or hidden meanwhile: only its name is
-    needed to continue.
+    """Requires DESCRIBE on each topic. If the request names no topic, it is narrowed to the topics
+    that the client may describe. The topic of the cursor may have been deleted or hidden meanwhile,
+    since only its name is needed to continue.
     """
     request, access, cursor = case.request, case.access, case.request.cursor
     names = {topic.name for topic in request.topics}
@@ -146,8 +151,8 @@ def only_topics_to_describe(
 
 
 def find_coordinator(case: Case[FindCoordinatorRequest]) -> Answer | None:
-    """DESCRIBE on each group or transactional id, by the kind of the key; CLUSTER_ACTION for share
-    partitions, which only brokers ask for.
+    """Requires DESCRIBE on the group or transactional id, depending on the key type, or
+    CLUSTER_ACTION for a share partition, since only brokers look those up.
     """
     if case.request.key_type == SHARE and case.version >= SHARE_SINCE:
         if case.access.may_on_cluster(CLUSTER_ACTION):
@@ -155,7 +160,7 @@ def find_coordinator(case: Case[FindCoordinatorRequest]) -> Answer | None:
         return case.refuse(FAILED[CLUSTER])
     resource_type = {0: GROUP, 1: TRANSACTIONAL_ID}.get(case.request.key_type)
     if resource_type is None:
-        return None  # the handler refuses such a key
+        return None  # the handler refuses an unknown key type
     if case.version < 4:
         take = whole(DESCRIBE, resource_type, "key").take
     else:
@@ -165,7 +170,7 @@ def find_coordinator(case: Case[FindCoordinatorRequest]) -> Answer | None:
 
 
 def hide_groups_of_hidden_topics(case: Case[Any], answer: Any) -> None:
-    """Refuse a described group that has a topic which the client may not describe."""
+    """Refuse a described group if one of its topics is one that the client may not describe."""
     answer.groups[:] = [
         group
         if all(case.access.sees(DESCRIBE, TOPIC, name) for name in _topics_of(group))
@@ -186,8 +191,8 @@ def _topics_of(group: Any) -> set[str]:
 
 
 def hide_assigned_topics(case: Case[Any], answer: Any) -> None:
-    """Remove topics that the client may not see from a member's assignment: the member's pattern
-    may match them.
+    """Remove topics that the client may not describe from a member's assignment, since the member's
+    pattern may match such topics.
     """
     if answer.assignment is not None:
         rows = [row for row in answer.assignment.topic_partitions if case.sees_topic(row)]
@@ -195,7 +200,9 @@ def hide_assigned_topics(case: Case[Any], answer: Any) -> None:
 
 
 def hide_groups(case: Case[Any], answer: Any) -> None:
-    """Without DESCRIBE on the cluster, list only groups that the client may describe."""
+    """List only groups that the client may describe, unless the client has DESCRIBE on
+    the cluster.
+    """
     access = case.access
     if not access.sees(DESCRIBE, CLUSTER, CLUSTER_NAME):
         answer.groups[:] = [
@@ -204,8 +211,8 @@ def hide_groups(case: Case[Any], answer: Any) -> None:
 
 
 def offset_fetch_step(case: Case[offset_fetch.OffsetFetchRequest]) -> Answer:
-    """DESCRIBE on each group, and on each topic; if all topics are requested, the answer has only
-    those that the client may describe.
+    """Requires DESCRIBE on each group and on each topic. If all topics are requested, the response
+    contains only those that the client may describe.
     """
     request, access = case.request, case.access
     if case.version < GROUPS_SINCE:
@@ -236,7 +243,7 @@ def offset_fetch_step(case: Case[offset_fetch.OffsetFetchRequest]) -> Answer:
 
 def _hidden_offsets(case: Case[Any], group: Any) -> list[Any]:
     """Remove the topics that the client may not describe from a request, or from one of its groups.
-    Gives: their rows of the answer.
+    Gives: the rows of the response that refuse these topics.
     """
     if group.topics is None:
         return []
@@ -265,8 +272,8 @@ def _hidden_offsets(case: Case[Any], group: Any) -> list[Any]:
 
 
 def _hide_offsets(case: Case[Any], answer: Any, refused: list[Any]) -> None:
-    """Remove the topics that the client may not describe from an answer, or from one of its groups,
-    and add the refusals. Unknown ids stay, with their error.
+    """Remove the topics that the client may not describe from a response, or from one of its
+    groups, and add the refusals. Rows with unknown topic ids stay, with their errors.
     """
     answer.topics[:] = [
         row for row in answer.topics if case.topic_name(row) is None or case.sees_topic(row)
@@ -277,8 +284,9 @@ def _hide_offsets(case: Case[Any], answer: Any, refused: list[Any]) -> None:
 
 
 def init_producer_id(case: Case[InitProducerIdRequest]) -> Answer | None:
-    """WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster, or WRITE on some
-    topic (KIP-679). Two-phase commit also requires TWO_PHASE_COMMIT on the id (KIP-939).
+    """Requires WRITE on the transactional id. Without a transactional id, requires IDEMPOTENT_WRITE
+    on the cluster, or WRITE on some topic (KIP-679). Two-phase commit also requires
+    TWO_PHASE_COMMIT on the transactional id (KIP-939).
     """
     request, access = case.request, case.access
     transactional_id = request.transactional_id
@@ -296,9 +304,9 @@ def init_producer_id(case: Case[InitProducerIdRequest]) -> Answer | None:
 def add_partitions(
     case: Case[add_partitions_to_txn.AddPartitionsToTxnRequest],
 ) -> Answer | None:
-    """WRITE on the transactional id and on each topic: if one is refused no partition is added, and
-    unknown partitions get their own error. WRITE is not sufficient for an internal topic. Requests
-    of brokers (version 4 on) need only CLUSTER_ACTION.
+    """Requires WRITE on the transactional id and on each topic. If one topic is refused, no
+    partition is added, and unknown partitions get their own error. WRITE is not sufficient for an
+    internal topic. Requests of brokers (version 4 and later) require only CLUSTER_ACTION.
     """
     request, access = case.request, case.access
     if case.version >= 4:
@@ -311,7 +319,7 @@ def add_partitions(
     topics = request.v3_and_below_topics
     allowed, denied = parted(topics, lambda row: is_internal(row) or may_write(row))
     if not denied:
-        return None  # continue: the handler refuses internal topics
+        return None  # the handler is called, and refuses internal topics
     internal, allowed = parted(allowed, is_internal)
     # the refusals are made from the rows of the request: first the refused topics, then the others
     request.v3_and_below_topics = [*denied, *internal]
@@ -332,7 +340,7 @@ def _is_internal(row: Any) -> bool:
 
 
 def hide_topics_of_transactions(case: Case[Any], answer: Any) -> None:
-    """Remove the topics that the client may not describe from described transactions."""
+    """Remove the topics that the client may not describe from the descriptions of transactions."""
     for state in answer.transaction_states:
         state.topics[:] = [
             row for row in state.topics if case.access.sees(DESCRIBE, TOPIC, row.topic)
@@ -343,8 +351,9 @@ def hide_topics_of_transactions(case: Case[Any], answer: Any) -> None:
 
 
 def delete_topics_step(case: Case[delete_topics.DeleteTopicsRequest]) -> Answer:
-    """DELETE on the topic. A topic given by its name also needs DESCRIBE; an unknown name needs
-    only DESCRIBE. The answer for a topic given by its id contains the name only with DESCRIBE.
+    """Requires DELETE on the topic, and also DESCRIBE if the topic is given by its name. An unknown
+    name requires only DESCRIBE. If the topic is given by its id, the response contains its name
+    only if the client has DESCRIBE.
     """
     if case.version < DELETE_BY_ID_SINCE:
         return case.split("topic_names", _may_delete_named(case), FAILED[TOPIC])
@@ -382,7 +391,7 @@ def _may_delete(
     def may_delete(row: delete_topics.DeleteTopicState) -> bool:
         if row.name is not None:
             return row.topic_id in (None, NO_ID) and may_delete_named(row.name)
-        # None if the id is unknown or null: the handler refuses the row
+        # The name is None if the id is unknown or null. Then the handler refuses the row.
         name = case.topic_name(row)
         return name is None or case.access.may(DELETE, TOPIC, name)
 
@@ -408,7 +417,7 @@ def _deletion_refused(
 
 
 def configs(case: Case[Any], operation: Operation) -> Answer | None:
-    """An operation on each named topic or group, and on the cluster for other resources."""
+    """Requires an operation on each named topic or group, or on the cluster for other resources."""
     access, rows = case.access, case.request.ROWS["resources"]
     denied: dict[Code, list[Any]] = {}
     allowed = []
@@ -436,14 +445,14 @@ def configs(case: Case[Any], operation: Operation) -> Answer | None:
 
 
 def hide_cluster_operations(case: Case[Any], answer: Any) -> None:
-    """List the operations on the cluster only with DESCRIBE."""
+    """List the operations on the cluster only if the client has DESCRIBE on the cluster."""
     bits = answer.cluster_authorized_operations
     if bits != NOT_ASKED:
         answer.cluster_authorized_operations = cluster_operations(case.access, bits)
 
 
 def cluster_operations(access: Access, bits: int) -> int:
-    """The allowed operations on the cluster; none without DESCRIBE."""
+    """The allowed operations on the cluster; none if the client lacks DESCRIBE on it."""
     if not access.sees(DESCRIBE, CLUSTER, CLUSTER_NAME):
         return 0
     return access.operations(bits, CLUSTER, CLUSTER_NAME)

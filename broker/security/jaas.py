@@ -1,9 +1,10 @@
-"""JAAS texts, the values of `sasl.jaas.config`: the class of a login module, a flag, and options.
+"""Reads JAAS texts, the values of `sasl.jaas.config`: the class of a login module, a flag, and
+options.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required
         username="admin" password="secret" user_alice="her password";
 
-Source: KIP-85 and KIP-103; one module in each text.
+A text may contain only one module. Source: KIP-85, KIP-103.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import NamedTuple
 from barnabas.broker.java_text import BLANKS
 
 _FLAGS = ("required", "requisite", "sufficient", "optional")
-_TOKEN = re.compile(  # white space is that of Java's StreamTokenizer
+_TOKEN = re.compile(  # the white space is that of Java's StreamTokenizer
     r'[\0-\x20]*(?:"((?:[^"\\]|\\.)*)"|([^\0-\x20="\';]+)|([=;]))', re.DOTALL
 )
 USER_PREFIX = "user_"
 
 
 class JaasError(ValueError):
-    """The text is not valid; the message says what is wrong, and contains no value of the text."""
+    """The text is not valid. The message says what is wrong, and contains no value of the text."""
 
 
 class LoginModule(NamedTuple):
@@ -32,7 +33,7 @@ class LoginModule(NamedTuple):
 
     @property
     def passwords(self) -> dict[str, str]:
-        """The passwords by user: the values of the options `user_NAME`."""
+        """The passwords by user, from the options `user_NAME`."""
         return {
             name.removeprefix(USER_PREFIX): value
             for name, value in self.options.items()
@@ -61,7 +62,7 @@ def parse_jaas(text: str) -> LoginModule:
 
 
 def _words(text: str) -> list[tuple[str, str]]:
-    """The words and marks of a text, in order: (word, "") or ("", mark)."""
+    """The words and punctuation marks of a text, in order, as (word, "") or ("", mark)."""
     words: list[tuple[str, str]] = []
     at, end = 0, len(text.rstrip(BLANKS))
     while at < end:

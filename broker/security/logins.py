@@ -1,4 +1,6 @@
-"""Logins of clients, by SASL or by a certificate: their principals, counts, and audit records."""
+"""Records the logins of clients, by SASL or by a certificate: their principals, counts and audit
+records.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +25,25 @@ class Logins:
 
     @functools.cached_property
     def counts(self) -> LoginCounts:
-        """The counts of logins that succeeded and failed, made at first use."""
+        """The numbers of logins that succeeded and failed. The object is created at its
+        first use.
+        """
         from barnabas.broker.observation.login_counts import LoginCounts
 
         return LoginCounts(self._listeners)
 
     def on_certificate(self, connection: ConnectionState, principal: str) -> None:
-        """A client has completed the TLS handshake. principal: from its certificate; ANONYMOUS
-        without one, if none is required.
+        """Record that a client has completed the TLS handshake.
+
+        Takes: principal, the principal from the client's certificate; ANONYMOUS if the client has
+               no certificate, and none is required.
         """
         connection.principal, connection.access = principal, None
         if principal != ANONYMOUS:
             self._on_tls(connection, has_succeeded=True)
 
     def on_no_certificate(self, connection: ConnectionState) -> None:
-        """The TLS handshake failed on a listener that accepts client certificates."""
+        """Record that the TLS handshake failed on a listener that accepts client certificates."""
         self._on_tls(connection, has_succeeded=False)
 
     def _on_tls(self, connection: ConnectionState, *, has_succeeded: bool) -> None:
@@ -47,8 +53,8 @@ class Logins:
     def on_sasl(
         self, connection: ConnectionState, mechanism: str, api_key: int, *, has_succeeded: bool
     ) -> None:
-        """A SASL login has succeeded or failed. Takes: api_key, the key of the request that
-        completed it.
+        """Record that a SASL login has succeeded or failed. Takes: api_key, the API key of the
+        request with which the login ended.
         """
         self.counts.count(connection.listener, mechanism, has_succeeded=has_succeeded)
         self._audit(connection, api_key, has_succeeded)

@@ -3,15 +3,15 @@
     client  n,[a=USER],^Aauth=Bearer TOKEN^A[KEY=VALUE^A ...]^A
     server  nothing: the token is accepted
             {"status":"invalid_token"} for any refused token; the reason is only in the log
-    client  ^A, after a refusal; the answer has the reason as its error's text
+    client  ^A, after a refusal; the response has the reason as its error's text
 
-^A is the byte 1. A token is a JWT (RFC 7519) that a key of the set has signed, by an algorithm of
-that kind of key; shared secrets (HS256 ...) are not accepted. The checks of its claims are those of
-Apache Kafka's validator:
+^A is the byte 1. A token is a JWT (RFC 7519) that is signed with a key of the key set, by an
+algorithm for that type of key. Shared secrets (HS256 ...) are not accepted. A token's claims are
+checked as by Apache Kafka's validator:
 
     exp, iat      required; exp not past and iat, nbf not ahead by more than the clock skew
-    iss, aud      the expected ones, if settings name some; an audience that is not expected
-                  refuses the token
+    iss, aud      must be the expected ones, if settings name some; a token with a different
+                  audience is refused
     sub           the name of the claim is a setting; a text, trimmed as Java does it: a no-break
                   space is a part of a name
     scope         the name of the claim is a setting; a text or a list of texts, if present
@@ -49,31 +49,35 @@ _TIMES_UNCHECKED = {"verify_exp": False, "verify_nbf": False, "verify_iat": Fals
 
 
 class KeySetError(ValueError):
-    """A set of keys cannot be read; the text says why."""
+    """A set of keys cannot be read. The text says why."""
 
 
 class VerificationKey(NamedTuple):
-    """A public key, and the algorithms by which it may have signed."""
+    """A public key, and the algorithms that a signature checked with it may use."""
 
     key: Any
     algorithms: tuple[str, ...]
 
 
 class UnknownKeys:
-    """The ids of unknown keys for which the set was read again within the last minute.
+    """The ids of unknown keys for which the key set was read again within the last minute.
 
-    As in Apache Kafka an unknown id causes a read at most once a minute, and an id that is too long
-    never does. Apache Kafka remembers 16 ids, and drops the oldest for the next one. Here the next
-    one waits until the oldest is a minute old, so that unauthenticated clients cause at most 16
-    reads a minute, whatever ids they invent. Each of these reads also finds new keys of the issuer.
+    As in Apache Kafka, an unknown key id causes a read at most once a minute, and an id that is too
+    long never causes one. Apache Kafka remembers 16 ids, and drops the oldest id to make room for a
+    new one. Here a new id causes no read until the oldest id is a minute old, so that
+    unauthenticated clients cause at most 16 reads a minute, whatever ids they invent. Each of these
+    reads also finds new keys of the issuer.
     """
 
     def __init__(self) -> None:
         self._asked_ms: dict[str, int] = {}
 
     def are_worth_a_read(self, key_id: str, wall_ms: int) -> bool:
-        """Whether the set is to be read again for a key id; if so, the id is remembered."""
-        self._asked_ms = {  # also drops times after now: the clock may have been set back
+        """Whether the key set is to be read again because of a key id. If so, the id
+        is remembered.
+        """
+        # also drops times that are after now, since the clock may have been set back
+        self._asked_ms = {
             known: asked_ms
             for known, asked_ms in self._asked_ms.items()
             if 0 <= wall_ms - asked_ms < UNKNOWN_KEY_MS
@@ -89,9 +93,10 @@ class UnknownKeys:
 
 
 class KeySet:
-    """The keys that sign tokens, by their ids. The rim replaces them when they have changed.
+    """The keys that verify the signatures of tokens, by key id. The rim replaces them when the set
+    has changed.
 
-    on_unknown_key: called when a token's key is unknown and the set is to be read again.
+    on_unknown_key: called when a token's key is unknown and the key set is to be read again.
     """
 
     def __init__(self) -> None:
@@ -100,7 +105,9 @@ class KeySet:
         self._unknown = UnknownKeys()
 
     def key(self, key_id: str | None, wall_ms: int) -> VerificationKey | None:
-        """The key of a token. A token without a key id is accepted if the set has only one key."""
+        """The key for a token's key id; None if it is unknown. A token without a key id is accepted
+        if the set has only one key.
+        """
         if key_id is None and len(self.keys) == 1:
             return next(iter(self.keys.values()))
         key = None if key_id is None else self.keys.get(key_id)
@@ -128,8 +135,8 @@ def parse_keys(data: object) -> dict[str, VerificationKey]:
 
 
 def _key(row: Mapping[str, Any], algorithms: tuple[str, ...]) -> VerificationKey:
-    """The verification key of an entry. Raises: KeySetError, whose text has no part of the key: the
-    file may contain a private one.
+    """The verification key of an entry. Raises: KeySetError, whose text contains no part of the
+    key, since the file may contain a private key.
     """
     try:
         key = PyJWK.from_dict(dict(row)).key
@@ -153,7 +160,7 @@ class TokenSettings(NamedTuple):
 
 
 class Bearer(NamedTuple):
-    """The user of a token, and the end of its validity (ms since 1970)."""
+    """The user that a token names, and the end of the token's validity (ms since 1970)."""
 
     name: str
     expiry_ms: int
@@ -166,7 +173,7 @@ class TokenValidator:
         self._settings, self._keys = settings, keys
 
     def bearer(self, token: str, wall_ms: int) -> Bearer:
-        """The bearer of a valid token. Raises: AuthenticationError."""
+        """Return the user that a valid token names. Raises: AuthenticationError."""
         try:
             claims = self._claims(token, wall_ms)
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
@@ -221,7 +228,8 @@ def _time(claims: Mapping[str, Any], name: str) -> float:
 class OAuthBearerServer:
     """The server's side of one exchange.
 
-    After: user is the bearer's name once `is_complete`; lifetime_ms, how long the token is valid.
+    After: once `is_complete`, `user` is the name of the token's user, and `lifetime_ms` is how long
+           the token is valid.
     """
 
     def __init__(self, validator: TokenValidator, wall_ms: Callable[[], int]) -> None:
@@ -233,7 +241,7 @@ class OAuthBearerServer:
         self.refusal = ""
 
     def evaluate(self, token: bytes) -> bytes:
-        """The answer to the client's message. Raises: AuthenticationError."""
+        """Return the response to the client's message. Raises: AuthenticationError."""
         if self.is_complete or self.refusal:
             raise AuthenticationError(
                 self.refusal or "a message after the last one of the exchange", REFUSAL

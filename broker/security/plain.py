@@ -1,4 +1,4 @@
-"""PLAIN's server side: one message with a user's name and password (RFC 4616)."""
+"""PLAIN's server side: the client sends one message with a user's name and password (RFC 4616)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PlainServer:
         self.is_complete = False
 
     def evaluate(self, token: bytes) -> bytes:
-        """Check the user's password. Gives: the answer, which is empty. Raises:
+        """Check the user's password. Gives: the server's response, which is empty. Raises:
         AuthenticationError.
         """
         try:
@@ -32,8 +32,8 @@ class PlainServer:
             raise AuthenticationError("a message that is not [user], NUL, user, NUL, password")
         authorization, self.user, password = parts
         expected = self._passwords.get(self.user)
-        # compare digests, which have equal length, even for an unknown user: the duration reveals
-        # neither the password nor whether the user exists
+        # Compare digests, which have equal lengths, even if the user is unknown. The duration then
+        # reveals neither the password nor whether the user exists.
         is_right = hmac.compare_digest(_digest(password), _digest(expected or ""))
         if expected is None or not is_right:
             name = shown(self.user)

@@ -1,15 +1,16 @@
-"""Principals of clients with a certificate: rules map its subject to a name.
+"""Makes the principals of clients that have a certificate: rules map the certificate's subject to a
+name.
 
     ssl.principal.mapping.rules = RULE:PATTERN/REPLACEMENT/[LU], ..., DEFAULT
 
-The first rule whose pattern matches the whole subject makes the name; $1 is the pattern's
-first group, L and U make it lower and upper case. Patterns are Java's: `\\w`, `\\d` and `\\s` match
-ASCII alone (`java_text`). DEFAULT is the subject itself, also used without rules. A slash within a
-rule has a backslash before it.
+The first rule whose pattern matches the whole subject makes the name. $1 is the pattern's first
+group; L and U make the name lower and upper case. Patterns are Java's: `\\w`, `\\d` and `\\s` match
+only ASCII characters (`java_text`). DEFAULT is the subject itself, which is also the name if there
+are no rules. A slash within a rule is escaped with a backslash.
 
-Source: KIP-371, KIP-457; the subject's form is RFC 2253's, as Java's X500Principal.getName() writes
-it: the last part first. A part whose name is not in RFC 2253 is written as its number and its
-bytes.
+Source: KIP-371, KIP-457. The subject has the form of RFC 2253, as written by Java's
+X500Principal.getName(): the last part comes first. If an attribute's name is not in RFC 2253, its
+object identifier and its encoded bytes are written.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _KEYWORDS = {
     "streetAddress": "STREET", "userId": "UID",
 }  # fmt: skip
 _PRINTABLE, _IA5, _UTF8 = 0x13, 0x16, 0x0C
-_NUMBERS = {  # object identifiers, each with the DER type of its text by RFC 5280
+_NUMBERS = {  # object identifiers, each with the DER type that RFC 5280 specifies for its text
     "emailAddress": ("1.2.840.113549.1.9.1", _IA5),
     "serialNumber": ("2.5.4.5", _PRINTABLE),
     "dnQualifier": ("2.5.4.46", _PRINTABLE),
@@ -53,17 +54,20 @@ Rule = Callable[[str], str | None]
 
 
 class MappingError(ValueError):
-    """The rules cannot be read; the text shows the unreadable part."""
+    """The rules cannot be read. The text shows the unreadable part."""
 
 
 class PrincipalMapper:
-    """Makes principals of subjects. Raises: MappingError if the rules cannot be read."""
+    """Maps the subjects of certificates to principals. Raises: MappingError if the rules cannot be
+    read.
+    """
 
     def __init__(self, rules: str) -> None:
         self._rules = list(_read_rules(trimmed(rules))) or [_subject_itself]
 
     def principal(self, certificate: Mapping[str, Any] | None) -> str:
-        """The principal of a client's certificate, as `ssl` decodes it; ANONYMOUS for none.
+        """The principal for a client's certificate, as decoded by `ssl`; ANONYMOUS without a
+        certificate.
 
         Raises: OSError if no rule matches.
         """
@@ -78,7 +82,7 @@ class PrincipalMapper:
 
 
 def distinguished_name(subject: Subject) -> str:
-    """A subject as text."""
+    """A subject as text, in the form of RFC 2253."""
     return ",".join(
         "+".join(_attribute(name, value) for name, value in part) for part in reversed(subject)
     )
@@ -104,7 +108,7 @@ def _attribute(name: str, value: str) -> str:
 
 
 def _long_length(length: int) -> bytes:
-    """A length of DER that takes more than seven bits."""
+    """The DER encoding of a length that needs more than seven bits."""
     data = length.to_bytes((length.bit_length() + 7) // 8, "big")
     return bytes([0x80 | len(data)]) + data
 
@@ -150,8 +154,8 @@ def _rule(pattern_text: str, replacement: str, case: str) -> Rule:
     def apply(subject: str) -> str | None:
         if pattern.fullmatch(subject) is None:
             return None
-        # Kafka makes the name by String.replaceAll, which may match a part of the subject, or
-        # several: `.*` also matches the empty text at its end
+        # Kafka makes the name with String.replaceAll, which replaces each match in the subject.
+        # There may be several: `.*` also matches the empty text at the subject's end.
         name = replaced(pattern, make, subject)
         return name.lower() if case == "L" else name.upper() if case == "U" else name
 
@@ -159,8 +163,8 @@ def _rule(pattern_text: str, replacement: str, case: str) -> Rule:
 
 
 def _escaped_if_unknown(group_count: int, reference: re.Match[str]) -> str:
-    """The text of a group reference; with an escaping backslash if the pattern has groups but not
-    this one.
+    """The text of a group reference. If the pattern does not have that group, a backslash is added,
+    which escapes the reference.
     """
     first = int(reference[1][0])
     return reference[0] if first <= group_count else rf"\{reference[0]}"

@@ -1,8 +1,9 @@
-"""Log lines about refusals by ACLs: the refused operation, and the command that would allow it.
+"""Writes log lines about refusals by ACLs: the refused operation, and the command that would allow
+it.
 
 A client is a principal at an address. Each client gets one line per minute, so that a client that
-is refused a thousand times a second does not fill the disk; all refusals are in the audit log
-(`barnabas.audit.log`).
+is refused a thousand times a second does not fill the disk. The audit log (`barnabas.audit.log`)
+has all refusals.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ logger = logging.getLogger("barnabas.security")
 
 LINES_OF_A_CLIENT = 1  # lines per minute
 KIND = "refusal"
-LONGEST_NAME = 255  # a topic's name has at most 249 characters; a name in a request may have 32,767
+# A topic's name has at most 249 characters, but a name in a request may have 32,767.
+LONGEST_NAME = 255
 
 
 class RefusalLines:
@@ -35,7 +37,7 @@ class RefusalLines:
     def write(
         self, principal: str, host: str, operation: int, resource_type: int, name: str
     ) -> None:
-        """Log a refusal, if this client got no line in the last minute."""
+        """Log a refusal, unless a refusal of this client was already logged in the last minute."""
         self._lines.left_out(self.now_ms)  # this removes the clients whose minutes have ended
         if not self._lines.may_write(KIND, f"{principal} at {host}", self.now_ms):
             return

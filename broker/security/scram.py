@@ -1,4 +1,5 @@
-"""SCRAM's server side: the stored credential of a password, and the two messages that prove it.
+"""SCRAM's server side: the stored credential of a password, and the two messages of the client that
+prove knowledge of the password.
 
     client  n,[a=USER],n=USER,r=NONCE                     first
     server  r=NONCE and more,s=SALT,i=ITERATIONS
@@ -38,9 +39,9 @@ _FINAL = re.compile(
 
 
 class AuthenticationError(Exception):
-    """A login failed; the text is for the broker's log, and contains no secret.
+    """A login failed. The text is for the broker's log, and contains no secret.
 
-    answer: the message for the client, in place of the usual one.
+    answer: the text for the client, in place of the usual one.
     """
 
     def __init__(self, text: str, answer: str = "") -> None:
@@ -49,7 +50,7 @@ class AuthenticationError(Exception):
 
 
 def shown(name: str) -> str:
-    """A client's name for the log, shortened, since it may be long."""
+    """A client's name as the log shows it: a long name is shortened."""
     return name if len(name) <= MOST_SHOWN else f"{name[:MOST_SHOWN]}..."
 
 
@@ -76,15 +77,17 @@ BY_NUMBER = {mechanism.number: mechanism for mechanism in MECHANISMS.values()}
 def credential_of(
     mechanism: Mechanism, salted_password: bytes, salt: bytes, iterations: int
 ) -> ScramCredential:
-    """The credential of a password that is already salted and iterated, as clients send it."""
+    """The credential of a password that is already salted and iterated, which is how clients send
+    it.
+    """
     client_key = mechanism.digest(salted_password, b"Client Key")
     server_key = mechanism.digest(salted_password, b"Server Key")
     return ScramCredential(salt, mechanism.hash(client_key), server_key, iterations)
 
 
 def salted(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    """Salt and iterate a password: Hi() of RFC 5802. Even the smallest allowed number of iterations
-    takes some ms of CPU.
+    """Salt and iterate a password, which is Hi() of RFC 5802. Even the smallest allowed number of
+    iterations takes some milliseconds of CPU time.
     """
     return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
 
@@ -92,9 +95,9 @@ def salted(mechanism: Mechanism, password: str, salt: bytes, iterations: int) ->
 class ScramServer:
     """The server's side of one exchange.
 
-    Takes: credential_of_user, which returns None for an unknown user; nonce, the server's part of
-           the nonce, different for each exchange.
-    After: user is the client's name once `is_complete`.
+    Takes: credential_of_user, a function that returns None for an unknown user; nonce, the server's
+           part of the nonce, which is different for each exchange.
+    After: once `is_complete`, `user` is the client's name.
     """
 
     lifetime_ms: int | None = None
@@ -114,10 +117,11 @@ class ScramServer:
         self._credential: ScramCredential | None = None
 
     def evaluate(self, token: bytes) -> bytes:
-        """The answer to the client's next message. Raises: AuthenticationError."""
+        """Return the response to the client's next message. Raises: AuthenticationError."""
         if self.is_complete:
             raise AuthenticationError("a message after the last one of the exchange")
-        if len(token) > LONGEST_MESSAGE:  # the first message of an unauthenticated client is stored
+        # bounded, since the first message of an unauthenticated client is stored
+        if len(token) > LONGEST_MESSAGE:
             raise AuthenticationError(f"a message of more than {LONGEST_MESSAGE} bytes")
         try:
             text = token.decode()

@@ -1,4 +1,4 @@
-"""Steps of rules for requests about share groups. The table in `authorization.py` uses them."""
+"""Steps of rules for requests about share groups, which the table in `authorization.py` uses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNKNOWN = -1
 
 
 def alter_offsets(case: Case[Any]) -> Answer:
-    """READ on each topic: the partitions of topics without it are refused."""
+    """Requires READ on each topic. The partitions of other topics are refused."""
 
     def refused(topics: list[Any]) -> Message:
         return alter_share_group_offsets.AlterShareGroupOffsetsResponse(
@@ -45,7 +45,7 @@ def alter_offsets(case: Case[Any]) -> Answer:
 
 
 def delete_offsets(case: Case[Any]) -> Answer:
-    """READ on each topic: topics without it are refused."""
+    """Requires READ on each topic. Other topics are refused."""
 
     def refused(topics: list[Any]) -> Message:
         return delete_share_group_offsets.DeleteShareGroupOffsetsResponse(
@@ -65,8 +65,8 @@ def _may_read(case: Case[Any]) -> Callable[[Any], bool]:
 
 
 def describe_offsets(case: Case[Any]) -> None:
-    """DESCRIBE on each topic: the partitions of topics without it are refused; if all topics are
-    requested, they are left out.
+    """Requires DESCRIBE on each topic. The partitions of other topics are refused, or omitted if
+    the request is for all topics.
     """
     refused: dict[str, list[Any]] = {}
     for group in case.request.groups:

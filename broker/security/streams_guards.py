@@ -18,21 +18,25 @@ DESCRIBE, TOPIC = Operation.DESCRIBE, ResourceType.TOPIC
 
 
 def describe_topology(case: Case[StreamsGroupHeartbeatRequest]) -> Answer | None:
-    """DESCRIBE on all topics of the topology; invalid names are refused first."""
+    """Requires DESCRIBE on all topics of the topology. A topology with invalid names is left to the
+    handler, which refuses it.
+    """
     topology = case.request.topology
     if topology is None:
         return None
     try:
         check_names(topology)
     except KafkaError:
-        return None  # the handler refuses such names
+        return None  # the handler refuses invalid names
     if all(case.access.may(DESCRIBE, TOPIC, name) for name in dict.fromkeys(names_of(topology))):
         return None
     return case.refuse(FAILED[TOPIC])
 
 
 def hide_groups_of_hidden_topics(case: Case[Any], answer: Any) -> None:
-    """Refuse a described group whose topology has a topic that the client may not describe."""
+    """Refuse a described group if its topology contains a topic that the client may
+    not describe.
+    """
     answer.groups[:] = [
         group
         if all(case.access.sees(DESCRIBE, TOPIC, name) for name in _topics_of(group))

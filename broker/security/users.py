@@ -1,4 +1,4 @@
-"""The users, and the sources of their passwords and credentials.
+"""The users, and where their passwords and credentials come from.
 
     source                                          PLAIN   SCRAM
     barnabas.users.file                             yes     yes
@@ -6,8 +6,8 @@
     AlterUserScramCredentials (KIP-554)             no      yes, and overrides the file
 
 A users file has a line for each user: the name, a colon, the password. Empty lines and lines that
-begin with # are ignored. Lines end with LF, CR LF or CR. Only ASCII blanks around a name and a
-password are ignored: other blanks are a part of it, as they are for clients.
+begin with # are ignored. Lines end with LF, CR LF or CR. ASCII blanks around a name and a password
+are ignored. Other blanks are a part of the name or password, as they are for clients.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 class UsersFileError(ValueError):
-    """A users file cannot be read; the text names the line, and shows no password."""
+    """A users file cannot be read. The text names the line, and shows no password."""
 
 
 def parse_users(text: str) -> dict[str, str]:
@@ -56,10 +56,11 @@ def make_credentials(
     made: Credentials,
     new_salt: Callable[[], bytes],
 ) -> None:
-    """Salt and iterate each password for each mechanism, into `made`, unless `made` already has it.
+    """Salt and iterate each password for each mechanism, and add the credentials to `made`, except
+    those that `made` already contains.
 
-    Each credential takes some milliseconds of CPU with the interpreter lock released, so the
-    function may run in a thread.
+    Each credential takes some milliseconds of CPU time, during which the interpreter's lock is
+    released, so the function may run in a thread.
     """
     for user, password in passwords.items():
         for mechanism in mechanisms:
@@ -74,9 +75,9 @@ class Users:
     """Passwords for PLAIN and credentials for SCRAM.
 
     Takes: file_passwords, the passwords in the users file; plain_passwords, the passwords in JAAS
-           texts; kept, the credentials in the metadata journal; made, the credentials of the users
-           file that are made so far: missing ones are made at their first use; new_salt, a source
-           of random bytes.
+           texts; kept, the credentials in the metadata journal; made, the credentials that were
+           already made from the users file: each missing one is made at its first use; new_salt,
+           a source of random bytes.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""The settings of a subscription of clients' metrics (KIP-714).
+"""The settings of a subscription to clients' metrics (KIP-714).
 
-Subscriptions are stored and shown; `telemetry.py` asks clients for the metrics that they name.
-Source: KIP-714, Apache Kafka 3.9.
+Subscriptions are stored and can be described, and `telemetry.py` asks clients for the metrics that
+the subscriptions name. Source: KIP-714, Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from barnabas.protocol.errors import Code, KafkaError
 
 
 class SubscriptionRows:
-    """The settings of a subscription."""
+    """The settings of a subscription to clients' metrics."""
 
     interval_ms = integer(
         300_000, "How often a client sends its metrics.", lowest=100, highest=HOUR_MS

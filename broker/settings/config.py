@@ -1,7 +1,7 @@
 """BrokerConfig: the broker's settings, each a typed attribute (`config.node_id`).
 
-The tables are in `rows_broker.py`, and `setting.py` says how a row is read. Four layers give a
-setting its value, the first that has one:
+The tables are in `rows_broker.py`, and `setting.py` describes how a row is read. A setting's value
+comes from the first of four layers that contains it:
 
     dynamic            changed at run time on this broker              kept in the metadata journal
     dynamic default    changed at run time for every broker (name "")  kept in the metadata journal
@@ -33,7 +33,7 @@ from barnabas.broker.settings.setting import INT_MAX, ConfigError, nearest
 if TYPE_CHECKING:
     from barnabas.broker.logs.metadata import ScramCredential
 
-KAFKAS_FACTOR = 3  # the default for Apache Kafka's internal topics
+KAFKAS_FACTOR = 3  # Apache Kafka's default replication factor for its internal topics
 REPLICATION_FACTORS = (
     "default.replication.factor",
     "offsets.topic.replication.factor",
@@ -43,13 +43,14 @@ REPLICATION_FACTORS = (
 
 
 class BrokerConfig(BrokerRows):
-    """The broker's settings as typed attributes; `config[name]` is for requests that name them.
+    """The broker's settings as typed attributes. `config[name]` is for code that has a setting's
+    name, for example from a request.
 
-    explicit: the settings of the file and the command line; dynamic, dynamic_defaults: the settings
-    that were changed at run time on this broker, and for every broker; all as text. warnings:
-    settings that were accepted and have no effect here. listeners: in the order in which they are
-    named. users: the passwords of barnabas.users.file, by name; user_credentials: their SCRAM
-    credentials.
+    explicit: the settings of the file and the command line, as text. dynamic, dynamic_defaults: the
+    settings that were changed at run time on this broker, and for every broker, as text. warnings:
+    lines about settings that were accepted but have no effect here. listeners: in the order in
+    which `listeners` names them. users: the passwords of barnabas.users.file, by name.
+    user_credentials: the SCRAM credentials of these users.
     """
 
     def __init__(
@@ -87,7 +88,9 @@ class BrokerConfig(BrokerRows):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
-        """The config with the given settings. Raises: ConfigError for the first invalid setting."""
+        """Make a config from the given settings. Raises: ConfigError for the first
+        invalid setting.
+        """
         explicit: dict[str, str] = {}
         of_listeners: dict[str, str] = {}
         warnings = []
@@ -114,7 +117,7 @@ class BrokerConfig(BrokerRows):
 
     @property
     def has_sasl(self) -> bool:
-        """Whether clients have to authenticate, on any listener."""
+        """Whether clients have to authenticate by SASL on any listener."""
         return any(listener.has_sasl for listener in self.listeners)
 
     @property
@@ -128,7 +131,7 @@ class BrokerConfig(BrokerRows):
     def set_dynamic(self, configs: Mapping[str, str]) -> None:
         """Apply the settings that were changed at run time on this broker.
 
-        Raises: ConfigError on a value that is not allowed; then nothing has changed.
+        Raises: ConfigError if a value is not allowed; then no setting has changed.
         """
         self._values = self._layered(self.dynamic_defaults, configs)
         self.dynamic = dict(configs)
@@ -136,17 +139,20 @@ class BrokerConfig(BrokerRows):
     def set_dynamic_defaults(self, configs: Mapping[str, str]) -> None:
         """Apply the settings that were changed at run time for every broker.
 
-        Raises: ConfigError on a value that is not allowed; then nothing has changed.
+        Raises: ConfigError if a value is not allowed; then no setting has changed.
         """
         self._values = self._layered(configs, self.dynamic)
         self.dynamic_defaults = dict(configs)
 
     def default_value(self, name: str) -> Any:
-        """The typed value without changes at run time on this broker."""
+        """The typed value that the setting has without the changes made at run time on
+        this broker.
+        """
         return self._layered(self.dynamic_defaults, {})[name]
 
     def _layered(self, *layers: Mapping[str, str]) -> dict[str, Any]:
-        """The typed values of the layers over the fixed ones; the last layer takes precedence.
+        """Put the typed values of the layers over those of the fixed layers. The last layer takes
+        precedence.
 
         An unknown name, which a later version may have stored, is skipped.
         """
@@ -162,8 +168,8 @@ class BrokerConfig(BrokerRows):
 
     @property
     def shown_dynamic_defaults(self) -> Mapping[str, str]:
-        """The settings that were changed for every broker, and those that an emulated release sets
-        there itself.
+        """The settings that were changed at run time for every broker, and those that an emulated
+        release itself stores as such.
         """
         if not self.release.kept_defaults:
             return self.dynamic_defaults
@@ -207,7 +213,7 @@ def parse_connection_overrides(text: str) -> dict[str, int]:
 
 
 def _check_connections(values: Mapping[str, Any]) -> None:
-    """Raise ConfigError for limits of connections that are invalid or contradictory."""
+    """Check the limits of connections. Raises: ConfigError if they are invalid or contradictory."""
     overrides = parse_connection_overrides(values["max.connections.per.ip.overrides"])
     if values["max.connections.per.ip"] == 0 and not overrides:
         raise ConfigError(
@@ -225,7 +231,7 @@ def _one_data_dir(text: str) -> str:
 
 
 def _principals(name: str, text: str) -> tuple[str, ...]:
-    """The principals of a list separated by semicolons. Raises: ConfigError."""
+    """Parse a list of principals that is separated by semicolons. Raises: ConfigError."""
     principals = tuple(filter(None, map(trimmed, text.split(";"))))
     for principal in principals:
         kind, colon, user = principal.partition(":")

@@ -1,9 +1,9 @@
-"""Settings as requests show them: their value as text, and where it comes from (Kafka's
+"""Settings as responses show them: the value as text, and where it comes from (Kafka's
 ConfigSource).
 
-The value of a topic's setting is looked up in the topic's own configs, then, by its broker-level
-names, in the dynamic configs of the broker, in those of every broker, in the settings that the
-broker was started with, and in the defaults.
+A topic's setting is first looked up in the topic's own configs. If it is not set there, the names
+that it has as a broker's setting are looked up in the dynamic configs of the broker, in those of
+every broker, in the settings with which the broker was started, and in the defaults.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
 from barnabas.broker.settings.setting import Kind, Setting
 from barnabas.broker.settings.topic_config import topic_setting_value
 
-# Settings that Apache Kafka can change at run time and this broker cannot. Kafka also refuses some
-# changes of them: listeners cannot be added or removed, and security is changed for each listener
-# separately.
+# Settings that Apache Kafka can change at run time and this broker cannot. Kafka, too, refuses some
+# changes: listeners cannot be added or removed, and security settings can only be changed for each
+# listener separately.
 DYNAMIC_IN_KAFKA = frozenset(
     (
         "advertised.listeners", "listener.security.protocol.map", "listeners",
@@ -42,7 +42,7 @@ DYNAMIC_IN_KAFKA = frozenset(
 
 
 class Source(IntEnum):
-    """The source of a setting's value, by the numbers of responses."""
+    """The source of a setting's value, with the numbers that are used in responses."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -55,7 +55,9 @@ class Source(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """A name that gives the setting its value if the previous names are not set."""
+    """Another name of a setting. It provides the value if none of the names listed before it is
+    set.
+    """
 
     name: str
     value: str | None
@@ -72,17 +74,17 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_sensitive(self) -> bool:
-        """Whether the value is not shown."""
+        """Whether the value is hidden in responses."""
         return self.setting.kind is Kind.PASSWORD
 
 
 def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """All settings of a topic that has the given configs of its own."""
+    """All settings of a topic, given the topic's own configs."""
     return [_topic_entry(config, overrides, setting) for setting in TOPIC_SETTINGS.values()]
 
 
 def is_read_only(setting: Setting[Any]) -> bool:
-    """Whether clients see a broker's setting as read-only: only a restart changes it."""
+    """Whether clients see a broker's setting as read-only, since only a restart can change it."""
     return not setting.dynamic and setting.name not in DYNAMIC_IN_KAFKA
 
 
@@ -116,7 +118,7 @@ def client_metrics_entries(configs: Mapping[str, str]) -> list[ConfigEntry]:
 
 
 def group_entries(config: BrokerConfig, configs: Mapping[str, str]) -> list[ConfigEntry]:
-    """All settings of a group that has the given configs of its own."""
+    """All settings of a group, given the group's own configs."""
     entries = []
     for name, setting in GROUP_SETTINGS.items():
         broker_name = broker_setting(name)
@@ -154,7 +156,7 @@ def shown(setting: Setting[Any], value: Any) -> str | None:
 
 
 def shown_text(setting: Setting[Any], text: str) -> str | None:
-    """A value's text as requests may show it: without passwords, including those in addresses."""
+    """A value's text as responses may show it: without passwords, including those in addresses."""
     return None if setting.kind is Kind.PASSWORD else without_password(text)
 
 
@@ -167,8 +169,8 @@ def _topic_entry(
     if setting.name in overrides:
         synonyms.insert(0, Synonym(setting.name, value, Source.TOPIC))
     source = synonyms[0].source if synonyms else Source.DEFAULT
-    # Kafka lists broker-level names only from the setting's main name on: log.retention.hours alone
-    # is not listed
+    # Kafka lists broker-level names only from the setting's main name on. If only
+    # log.retention.hours is set, for example, it is not listed.
     own = [synonym for synonym in synonyms if synonym.source is Source.TOPIC]
     rest = synonyms[len(own) :]
     while rest and rest[0].name != setting.synonyms[0]:
@@ -177,7 +179,7 @@ def _topic_entry(
 
 
 def _broker_level(config: BrokerConfig, names: tuple[str, ...]) -> list[Synonym]:
-    """The synonyms that come from the given settings of the broker, in the order of precedence."""
+    """The synonyms for which the broker has settings, in the order of precedence."""
     synonyms = []
     layers = (
         (Source.DYNAMIC_BROKER, config.dynamic),

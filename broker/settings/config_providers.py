@@ -1,4 +1,4 @@
-"""Settings whose values are elsewhere: in files, or in the environment.
+"""Finds the values of settings that are stored elsewhere: in files, or in the environment.
 
     config.providers=file,env,directory
     ${file:/etc/barnabas/secrets:key}     the value of that key in a properties file
@@ -6,10 +6,11 @@
     ${env:NAME}                           an environment variable
 
 A value may contain several references, and text around them. A provider may have any name if
-`config.providers.NAME.class` says which of Apache Kafka's providers it is; without it the names are
-as above. `config.providers.NAME.param.allowed.paths` bounds the files, and
-`config.providers.env.param.allowlist.pattern` the variables. A reference that cannot be resolved
-ends the start (Apache Kafka leaves the text as it is, and a password would be `${env:...}`).
+`config.providers.NAME.class` says which of Apache Kafka's providers it is. Without that setting,
+its name must be one of those above. `config.providers.NAME.param.allowed.paths` limits which files
+may be read, and `config.providers.env.param.allowlist.pattern` limits which variables. If a
+reference cannot be resolved, the start fails. (Apache Kafka leaves the text as it is, so that a
+password could be `${env:...}`.)
 
 Source: KIP-297, KIP-421, KIP-887 (env), KIP-993 (allowed.paths).
 """
@@ -38,9 +39,10 @@ Find = Callable[[str, str], str | None]
 
 
 def resolve(properties: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The settings with all references resolved, without the settings of the providers themselves.
+    """Resolve all references in the settings. The result omits the settings of the providers
+    themselves.
 
-    Raises: ConfigError, which shows no value.
+    Raises: ConfigError, whose text shows no value.
     """
     providers = _providers(properties, environment)
     return {
@@ -71,7 +73,7 @@ def _value(name: str, providers: Mapping[str, Find], match: re.Match[str]) -> st
     if provider not in providers:
         if provider in _CLASSES.values():
             raise ConfigError(f"{name}: {match[0]} needs {PROVIDERS}={provider}")
-        return match[0]  # not a reference of a configured provider
+        return match[0]  # not a reference, since no provider has this name
     try:
         value = providers[provider](path or "", key)
     except ConfigError as error:
@@ -79,7 +81,7 @@ def _value(name: str, providers: Mapping[str, Find], match: re.Match[str]) -> st
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise ConfigError(f"{name}: {match[0]} cannot be read: {reason}") from error
-    except ValueError as error:  # system calls refuse a NUL in a path
+    except ValueError as error:  # a NUL in the path, which system calls refuse
         shown = match[0].replace("\0", "\\0")
         raise ConfigError(f"{name}: {shown} cannot be read: a path has no NUL") from error
     if value is None:
@@ -88,7 +90,7 @@ def _value(name: str, providers: Mapping[str, Find], match: re.Match[str]) -> st
 
 
 def _providers(properties: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, Find]:
-    """The functions that find values, by the providers' names."""
+    """The providers by their names. Each is a function that finds a value."""
     providers: dict[str, Find] = {}
     for name, kind, prefix in _named_providers(properties):
         allowed = properties.get(f"{prefix}param.allowed.paths", "")
@@ -141,7 +143,8 @@ def _in_files(allowed: list[Path]) -> Find:
         _check_allowed(Path(path), allowed)
         try:
             return read_properties(Path(path).read_text(encoding="utf-8")).get(key)
-        except ConfigError:  # the error's text shows four characters, which may be from a password
+        # the original text shows four characters, which may belong to a password
+        except ConfigError:
             raise ConfigError(
                 "a \\u in the file is not followed by four hexadecimal digits; write \\\\ for a "
                 "backslash"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def transaction_settings(config: BrokerConfig, features: FinalizedFeatures) -> TxnSettings:
-    """The settings of transactions, with the finalised level of `transaction.version`."""
+    """The settings of transactions, including the finalised level of `transaction.version`."""
     return TxnSettings(
         transaction_max_timeout_ms=config.transaction_max_timeout_ms,
         transactional_id_expiration_ms=config.transactional_id_expiration_ms,
@@ -54,7 +54,7 @@ def streams_group_settings(config: BrokerConfig) -> StreamsGroupSettings:
 
 
 def group_settings(config: BrokerConfig) -> GroupSettings:
-    """The settings of all groups, and of the classic ones."""
+    """The settings that apply to all types of groups, and those of classic groups."""
     return GroupSettings(
         min_session_timeout_ms=config.group_min_session_timeout_ms,
         max_session_timeout_ms=config.group_max_session_timeout_ms,

@@ -1,4 +1,4 @@
-"""The finalised features, and the callbacks that run when their levels change."""
+"""The finalised levels of features, and the callbacks that run when the levels change."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 
 class CurrentFeatures:
-    """The current levels of features. finalized: the levels. on_updated: functions called after
-    each change.
+    """The current levels of features.
+
+    finalized: the finalised levels. on_updated: functions that are called after each change of a
+    level.
     """
 
     def __init__(self, config: BrokerConfig, metadata: ClusterMetadata) -> None:
@@ -36,23 +38,23 @@ class CurrentFeatures:
 
     @property
     def speaks_consumer_groups(self) -> bool:
-        """Whether there are groups of the consumer protocol (KIP-848)."""
+        """Whether groups of the consumer protocol are enabled (KIP-848)."""
         if self._config.release.has_group_preview:
             return "consumer" in self._config.group_coordinator_rebalance_protocols
         return self.finalized.level(GROUP_VERSION) > 0
 
     @property
     def speaks_share_groups(self) -> bool:
-        """Whether there are share groups (KIP-932)."""
+        """Whether share groups are enabled (KIP-932)."""
         return self.finalized.level(SHARE_VERSION) > 0
 
     @property
     def speaks_streams_groups(self) -> bool:
-        """Whether there are streams groups (KIP-1071)."""
+        """Whether streams groups are enabled (KIP-1071)."""
         return self.finalized.level(STREAMS_VERSION) > 0
 
     def update(self, updated: Mapping[str, int]) -> None:
-        """Set the given levels; other features keep their levels."""
+        """Set the levels of the given features. Other features keep their levels."""
         self.finalized = finalize(
             self._metadata,
             {**self.finalized.levels, **updated},

@@ -1,8 +1,8 @@
-"""The warnings of a start: listeners and ports that are open to other machines, secrets that other
-users can read, and settings of security without effect.
+"""The warnings that a start logs about listeners and ports that are open to other machines, secrets
+that other users can read, and security settings that have no effect.
 
-An address that only this machine can reach (127.0.0.1, ::1, localhost, a socket in the file system)
-is not open to other machines.
+An address that only this machine can reach (127.0.0.1, ::1, localhost, a Unix domain socket) is not
+open to other machines.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.listeners import ListenerConfig
 
 OTHERS_MAY_READ = 0o044
-OTHERS_MAY_ENTER = 0o005  # of others only: access for a group may be intended
+# excludes the group's permissions, since access for a group may be intended
+OTHERS_MAY_ENTER = 0o005
 _LOOPBACK = re.compile(r"127(?:\.[0-9]{1,3}){3}")
-# a password may contain a slash; but HOST:PORT/PATH@ contains no password
+# A password may contain a slash. But HOST:PORT/PATH@ contains no password.
 _USER_INFO = re.compile(r"://(?:[^/?#\s]*@|[^/?#@:\s]*:(?![0-9]+[/?#])\S*@)")
 SECRET_WORDS = ("password", "jaas.config", "ssl.keystore.key", "secret", "registry.token")
 
@@ -31,12 +32,13 @@ def is_local(host: str) -> bool:
     return (
         host in ("localhost", "::1")
         or host.startswith(UNIX_SCHEME)
-        or _LOOPBACK.fullmatch(host) is not None  # but 127.example.com may be any machine
+        # a prefix is not enough: 127.example.com may be any machine
+        or _LOOPBACK.fullmatch(host) is not None
     )
 
 
 def without_password(text: str) -> str:
-    """The text; if it is an address with a user and a password, these are hidden."""
+    """The text, in which the user and the password of an address are hidden."""
     return _USER_INFO.sub("://[hidden]@", text)
 
 
@@ -51,7 +53,7 @@ def warnings_of(
     """The warnings about the settings of a start.
 
     Takes: arguments, the names of the settings on the command line; secret_files, the files from
-           which values of settings were read.
+           which the values of secret settings were read.
     """
     for listener in config.listeners:
         yield from _open_listener(config, listener)
@@ -98,7 +100,9 @@ def _open_listener(config: BrokerConfig, listener: ListenerConfig) -> Iterator[s
 
 
 def _open_ports(config: BrokerConfig) -> Iterator[str]:
-    """The warnings about open ports, except the console's: the console warns when it listens."""
+    """The warnings about open ports. The console's port is not checked here, since the console
+    warns about it when it begins to listen.
+    """
     host = config.barnabas_metrics_host
     if config.barnabas_metrics_port >= 0 and not is_local(host):
         yield (
@@ -111,7 +115,8 @@ def _open_ports(config: BrokerConfig) -> Iterator[str]:
 def _settings_without_effect(config: BrokerConfig) -> Iterator[str]:
     """Warnings about settings of TLS and of users that have no effect with these listeners."""
     of_tls = [name for name in config.explicit if name.startswith("ssl.")]
-    of_link = config.barnabas_replication_secret  # the link to a standby uses the same settings
+    # the connection to a standby also uses the settings `ssl.*`
+    of_link = config.barnabas_replication_secret
     if of_tls and not of_link and not any(one.has_tls for one in config.listeners):
         yield (
             f"{', '.join(of_tls)} have no effect: no listener uses TLS; that needs "
@@ -163,4 +168,4 @@ def _mode(path: str) -> int:
     try:
         return os.stat(path).st_mode
     except OSError:
-        return 0  # the file will be created, or reading it will fail with an error
+        return 0  # the file will be created later, or reading it will fail with an error

@@ -1,11 +1,11 @@
 """Features of the cluster (KIP-584): the versions that this broker supports, and the finalised
 levels.
 
-A client gets them from ApiVersions, and uses the finalised levels: with `transaction.version` at 2,
-the second version of the transaction protocol (KIP-890). A level comes from the first of three
-places that has one: the setting `barnabas.features`; UpdateFeatures, whose levels are in the
-metadata journal; the table. The journal stores the levels with an epoch that rises with each
-change, since a client uses the answer with the highest epoch.
+A client gets both from ApiVersions, and uses the finalised levels: with `transaction.version` at 2,
+it uses the second version of the transaction protocol (KIP-890). The level of a feature comes from
+the first of three places that contains one: the setting `barnabas.features`; the metadata journal,
+in which UpdateFeatures stores levels; the table. The journal stores the levels with an epoch that
+rises with each change, since a client uses the response with the highest epoch.
 
 | feature | level | effect |
 |---|---|---|
@@ -20,7 +20,8 @@ change, since a client uses the answer with the highest epoch.
 | | 1 | streams groups (KIP-1071) |
 | metadata.version | 7 to 30 | none: it describes Apache Kafka's metadata log (3.3 to 4.3) |
 
-The supported features are those of a release (`releases.py`): emulated releases have others.
+The supported features depend on the release (`releases.py`), since a broker may emulate another
+one.
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11  # Acl
 
 
 class Feature(NamedTuple):
-    """A feature: one row of the table.
+    """A feature, which is one row of the table.
 
-    default_level: the finalised level unless a setting says otherwise; level 0 is not shown.
+    default_level: the finalised level if no setting and no update has set another one. A feature at
+    level 0 is not listed.
     """
 
     name: str
@@ -76,15 +78,15 @@ def operations(*numbers: int) -> int:
 
 
 class Release(NamedTuple):
-    """The release that clients see: a column of the table in `releases.py`.
+    """The release that clients see, which is a column of the table in `releases.py`.
 
-    apis: by key, the supported requests. features: with their default levels. group_operations: a
-    bit set of the AclOperations of a group. names_doubled_offsets: whether ListOffsets answers as
-    often as a request names a partition. fewest_segment_bytes: the minimum of segment.bytes.
-    kept_defaults: settings of the broker that the cluster stores as dynamic defaults.
-    has_group_preview: whether groups of the consumer protocol are those of 3.9, which
-    `group.coordinator.rebalance.protocols` enables. defaults: defaults of the broker's settings
-    that differ from the table.
+    apis: the supported requests, by API key. features: the supported features, with their default
+    levels. group_operations: a bit set of the AclOperations that apply to a group.
+    names_doubled_offsets: if a ListOffsets request names a partition several times, whether the
+    response names it as often. fewest_segment_bytes: the minimum of segment.bytes. kept_defaults:
+    settings of the broker that the cluster stores as dynamic defaults. has_group_preview: whether
+    groups of the consumer protocol are those of 3.9, which `group.coordinator.rebalance.protocols`
+    enables. defaults: defaults of the broker's settings that differ from the table.
     """
 
     name: str
@@ -115,7 +117,7 @@ EMULATED = ("3.9", "4.3")
 
 
 def release_of(name: str) -> Release:
-    """The release that is emulated; TODAY for none. Raises: KeyError."""
+    """The release of that name, to be emulated; TODAY if the name is empty. Raises: KeyError."""
     if not name:
         return TODAY
     from barnabas.broker.settings.releases import emulated
@@ -124,8 +126,8 @@ def release_of(name: str) -> Release:
 
 
 class FinalizedFeatures(NamedTuple):
-    """The finalised levels. epoch: rises with each change. supported: the features that this broker
-    supports.
+    """The finalised levels. epoch: a number that rises with each change. supported: the features
+    that this broker supports.
     """
 
     levels: Mapping[str, int]
@@ -141,10 +143,9 @@ def levels_of(
     updated: Mapping[str, int] | None = None,
     supported: Iterable[Feature] = FEATURES,
 ) -> dict[str, int]:
-    """The level of each supported feature.
+    """The level of each supported feature. Unsupported features are skipped.
 
-    Takes:  settings, as `name=level`; updated, the levels that UpdateFeatures has set. Unsupported
-            features are skipped.
+    Takes:  settings, as `name=level`; updated, the levels that UpdateFeatures has set.
     """
     named = dict(updated or {})
     for setting in settings:
@@ -164,7 +165,7 @@ def finalize(
     supported: tuple[Feature, ...] = FEATURES,
     updated: Mapping[str, int] | None = None,
 ) -> FinalizedFeatures:
-    """Finalise these levels; they are stored if they have changed.
+    """Finalise these levels. If they have changed, they are stored.
 
     Takes: updated, the levels that UpdateFeatures has set; None if they are unchanged.
     """

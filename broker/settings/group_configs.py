@@ -1,11 +1,11 @@
-"""The settings of a single group: of consumer groups (KIP-848), share groups
-(KIP-932) and streams groups (KIP-1071).
+"""The settings of a single group: of a consumer group (KIP-848), a share group (KIP-932) or a
+streams group (KIP-1071).
 
-A setting of a group overrides the broker's `group.<setting>`, if there is one, within the broker's
-`group.<kind>.min.…` and `….max.…`. A group need not exist to have settings.
+A setting of a group overrides the broker's `group.<setting>`, if there is one. Its value has to be
+within the broker's `group.<kind>.min.…` and `….max.…`. A group need not exist to have settings.
 
-A value that was accepted and exceeds the bounds of a later start is limited to them, as by Apache
-Kafka.
+If a value was accepted, but a later start has narrower bounds, the value is limited to them, as in
+Apache Kafka.
 """
 
 from __future__ import annotations
@@ -140,19 +140,21 @@ KINDS = tuple(dict.fromkeys(name.partition(".")[0] for name in GROUP_SETTINGS))
 
 
 def broker_setting(name: str) -> str | None:
-    """The name of the broker's setting that is the default of a group's setting, or None."""
+    """The name of the broker's setting that provides the default for a group's setting, or None."""
     broker_name = f"group.{name}"
     return broker_name if broker_name in BROKER_SETTINGS else None
 
 
 def default_value(config: BrokerConfig, name: str) -> Any:
-    """The typed value for a group without settings of its own."""
+    """The typed value for a group that does not have the setting itself."""
     broker_name = broker_setting(name)
     return GROUP_SETTINGS[name].default if broker_name is None else config[broker_name]
 
 
 def check_group_configs(config: BrokerConfig, configs: Mapping[str, str]) -> None:
-    """Raise KafkaError INVALID_CONFIG for settings that a group cannot have."""
+    """Check the settings of a group. Raises: KafkaError INVALID_CONFIG for settings that a group
+    cannot have.
+    """
     values = {}
     for name, text in configs.items():
         setting = GROUP_SETTINGS.get(name)
@@ -192,7 +194,9 @@ def _check_heartbeat(config: BrokerConfig, kind: str, values: Mapping[str, Any])
 
 
 def _bounds(config: BrokerConfig, name: str) -> tuple[int | None, int | None]:
-    """The minimum and maximum that the broker allows; None for a missing bound."""
+    """The minimum and the maximum that the broker allows for a setting; None for a
+    missing bound.
+    """
     least, most = (
         config[bound] if bound in BROKER_SETTINGS else None for bound in _names_of_bounds(name)
     )
@@ -200,14 +204,16 @@ def _bounds(config: BrokerConfig, name: str) -> tuple[int | None, int | None]:
 
 
 def _names_of_bounds(name: str) -> tuple[str, str]:
-    """The names of the broker's settings for minimum and maximum, if they exist."""
+    """The names of the broker's settings for the minimum and the maximum. Such settings need not
+    exist.
+    """
     kind, _, rest = name.partition(".")
     rest = rest.removeprefix("num.")
     return f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
 
 
 def group_overrides(config: BrokerConfig, configs: Mapping[str, str]) -> dict[str, Any]:
-    """The settings of a group, typed, within the broker's bounds."""
+    """The settings of a group as typed values, limited to the broker's bounds."""
     values = {}
     for name, text in configs.items():
         if name not in GROUP_SETTINGS:
@@ -221,14 +227,14 @@ def group_overrides(config: BrokerConfig, configs: Mapping[str, str]) -> dict[st
 
 
 class GroupConfigs:
-    """The values of the settings of groups. Their text is parsed once after each change."""
+    """The values of the groups' settings. Their text is parsed only once after each change."""
 
     def __init__(self, config: BrokerConfig, metadata: ClusterMetadata) -> None:
         self._config, self._metadata = config, metadata
         self._parsed: dict[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {}
 
     def overrides(self, group_id: str) -> Mapping[str, Any]:
-        """The settings that are set for the group, by name."""
+        """The settings of the group itself, as typed values by name."""
         configs = self._metadata.group_configs.get(group_id)
         if configs is None:
             if self._parsed:
@@ -240,6 +246,6 @@ class GroupConfigs:
         return parsed[1]
 
     def value(self, group_id: str, name: str) -> Any:
-        """The value of one setting: the group's own, or else the broker's."""
+        """The value of one setting: the group's own value, or else the broker's."""
         own = self.overrides(group_id)
         return own[name] if name in own else default_value(self._config, name)

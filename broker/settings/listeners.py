@@ -6,9 +6,10 @@
     listener.name.NAME....           settings of one listener; they override those of all
 
 Each name occurs once, and so does each port, except that an IPv4 and an IPv6 listener may share
-one. Names are compared without regard to case. A listener of `controller.listener.names` is
-skipped. Our own form is `unix:///PATH`, a socket in the file system: its name is UNIX and its
-protocol PLAINTEXT, unless the map says otherwise; its clients get that address.
+a port. Names are compared without regard to case. Listeners that are named in
+`controller.listener.names` are skipped. `unix:///PATH`, a Unix domain socket, is an extension of
+this broker. Its name is UNIX, and its protocol is PLAINTEXT, unless the map says otherwise. Its
+clients get the same address.
 
 Source: KIP-103 (listener names), KIP-226 (settings of a listener), KIP-797 (one port, two
 addresses).
@@ -48,7 +49,7 @@ VALIDATORS = (
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
 )
 _HANDLER = "oauthbearer.sasl.server.callback.handler.class"
-# settings that a listener may have for a single mechanism
+# settings that a listener may have for one SASL mechanism
 OF_MECHANISMS = ("sasl.jaas.config", "connections.max.reauth.ms")
 UNIX, UNIX_SCHEME = "UNIX", "unix://"
 ANYWHERE = ("0.0.0.0", "::")
@@ -56,12 +57,12 @@ _PORT = re.compile(r"[0-9]{1,5}")
 
 
 class ListenerError(ValueError):
-    """Settings of listeners are wrong; the text says which one, and what to do."""
+    """The settings of listeners are wrong. The text says which setting is wrong, and what to do."""
 
 
 class Endpoint(NamedTuple):
-    """One entry of `listeners` or `advertised.listeners`. host: `unix:///PATH`, with the port 0,
-    for a socket in the file system.
+    """One entry of `listeners` or `advertised.listeners`. host: the host's name or address. For a
+    Unix domain socket it is `unix:///PATH`, and the port is 0.
     """
 
     name: str
@@ -76,12 +77,13 @@ class Endpoint(NamedTuple):
 
 
 class ListenerConfig:
-    """One listener. advertised: the address for its clients; None for the address to which they
-    connected.
+    """One listener.
 
-    own: its settings `listener.name.NAME....`, without that prefix. tls: makes TLS connections,
-    once the rim has read the certificates. oauth: the requirements on tokens; oauth_keys: the keys
-    that sign them, set by the rim; both None without OAUTHBEARER.
+    advertised: the address that its clients get; None for the address to which they connected. own:
+    its settings `listener.name.NAME....`, without that prefix. tls: makes TLS connections, once the
+    rim has read the certificates. oauth: the requirements on tokens. oauth_keys: the keys that
+    verify the signatures of tokens, which the rim sets. oauth and oauth_keys are None without
+    OAUTHBEARER.
     """
 
     def __init__(
@@ -93,8 +95,9 @@ class ListenerConfig:
         values: Mapping[str, Any],
         settings: Mapping[str, Setting[Any]],
     ) -> None:
-        """Takes: values, the typed settings of all listeners; settings, the table by which the
-               listener's own settings are read.
+        """Takes: values, the typed settings of all listeners; settings, the table that describes
+        how
+               the listener's own settings are read.
 
         Raises: ListenerError; ConfigError for a value that is not allowed.
         """
@@ -117,13 +120,13 @@ class ListenerConfig:
         self.oauth_keys = None if self.oauth is None else _no_keys()
 
     def __getitem__(self, name: str) -> Any:
-        """The typed value of a setting: the listener's own, else that of all listeners."""
+        """The typed value of a setting: the listener's own value, or else that of all listeners."""
         text = self.own.get(name)
         return self._values[name] if text is None else self._settings[name].parse(text)
 
     @property
     def path(self) -> str | None:
-        """The path of the listener's socket in the file system; None if it has an address."""
+        """The path of the listener's Unix domain socket; None if the listener has an IP address."""
         host = self.endpoint.host
         return host.removeprefix(UNIX_SCHEME) if host.startswith(UNIX_SCHEME) else None
 
@@ -134,7 +137,7 @@ class ListenerConfig:
 
     @property
     def max_reauth_ms(self) -> dict[str, int]:
-        """The validity of an authentication in ms, by mechanism; 0 if it has no end."""
+        """How long an authentication is valid, in ms, by mechanism; 0 if it has no end."""
         name = "connections.max.reauth.ms"
         every = self[name]
         return {
@@ -143,14 +146,14 @@ class ListenerConfig:
         }
 
     def tls_settings(self, of_all: Mapping[str, str]) -> dict[str, str]:
-        """The listener's settings `ssl.*` as text, by Kafka's names; its own settings override
-        those of all listeners.
+        """The listener's settings `ssl.*` as text, by Kafka's names. The listener's own settings
+        override those of all listeners.
         """
         own = {name: text for name, text in self.own.items() if name.startswith("ssl.")}
         return {name: text for name, text in of_all.items() if name.startswith("ssl.")} | own
 
     def tls_principal(self, certificate: Mapping[str, Any] | None) -> str:
-        """The principal of a client with this certificate, as `ssl` decodes it.
+        """The principal for a client's certificate, as decoded by `ssl`.
 
         Raises: OSError if no rule of ssl.principal.mapping.rules matches.
         """
@@ -221,11 +224,11 @@ def read_listeners(
     settings: Mapping[str, Setting[Any]],
     warnings: list[str],
 ) -> tuple[ListenerConfig, ...]:
-    """The listeners, in the order in which `listeners` names them.
+    """The listeners, in the order in which the setting `listeners` names them.
 
     Takes:  values, the broker's settings, typed; of_listeners, the settings `listener.name.NAME...`
-            as text; settings, the table; warnings, to which a line is added for each setting
-            without effect.
+            as text; settings, the table that describes the settings; warnings, a list to which a
+            line is added for each setting without effect.
     Raises: ListenerError; ConfigError for a value that is not allowed.
     """
     controllers = {name.upper() for name in values["controller.listener.names"]}
@@ -287,7 +290,7 @@ def _endpoint(setting: str, text: str, part: str) -> Endpoint:
 
 
 def _check_ports(endpoints: Sequence[Endpoint], brokers: int) -> None:
-    """Raise ListenerError if two endpoints would listen at one port."""
+    """Check that no two endpoints would listen at the same port. Raises: ListenerError."""
     by_port: dict[int, list[Endpoint]] = {}
     for endpoint in endpoints:
         if brokers > 1 and endpoint.name == UNIX:
@@ -307,7 +310,7 @@ def _check_ports(endpoints: Sequence[Endpoint], brokers: int) -> None:
 
 
 def _family(host: str) -> int:
-    """The version of an IP address: 4 or 6; 0 for a name."""
+    """The version of an IP address, 4 or 6; 0 for a host name."""
     import ipaddress  # slow to import, and rarely needed
 
     try:
@@ -372,7 +375,7 @@ def _own_settings(
     names: Sequence[str],
     warnings: list[str],
 ) -> dict[str, dict[str, str]]:
-    """The own settings of each listener, without their prefix.
+    """The settings of each listener that apply to it alone, without their prefix.
 
     Raises: ListenerError, ConfigError.
     """
@@ -387,7 +390,7 @@ def _own_settings(
             name.startswith(OWN_SETTINGS_PREFIXES) and name in settings
         )
         if name == _HANDLER and text in VALIDATORS:
-            continue  # no effect: tokens are verified in any case
+            continue  # the setting has no effect, since tokens are verified in any case
         if not is_own and not is_of_mechanism:
             raise ListenerError(
                 f"{full_name}: a listener has settings of its own only for "

@@ -3,8 +3,8 @@
     log4j    TRACE  DEBUG  INFO  WARN     ERROR  FATAL
     Python   5      DEBUG  INFO  WARNING  ERROR  CRITICAL
 
-A level that is not among them is shown as the next more severe one. A change lasts until the
-process ends.
+A logger's level that is not in this table is shown as the next more severe one. A change lasts
+until the process ends.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ LEVELS = {
     "FATAL": logging.CRITICAL,
 }
 
-# The parent of all our loggers, created here so that it can be set.
+# The parent of all loggers of this program. It is created here so that its level can be set.
 logger = logging.getLogger("barnabas")
 
 
 def levels() -> dict[str, str]:
-    """The effective level of each logger, the root's first."""
+    """The effective level of each logger, beginning with the root logger."""
     return {ROOT: _name_of(logging.getLogger().level)} | {
         name: _name_of(existing.getEffectiveLevel())
         for name in sorted(logging.Logger.manager.loggerDict)
@@ -40,7 +40,7 @@ def exists(name: str) -> bool:
 
 
 def set_level(name: str, level: str | None) -> None:
-    """Set the level of an existing logger to one of LEVELS, or with None to the level of its
+    """Set the level of an existing logger to one of LEVELS. None resets it to the level of its
     parent.
     """
     existing = _existing(name)

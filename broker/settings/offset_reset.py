@@ -3,7 +3,8 @@
 earliest                 at the first record
 latest                   after the last record
 by_duration:<duration>   at the first record that is not older than an ISO 8601 duration
-                         (PnDTnHnMn.nS), as Java's Duration reads it; not below zero
+                         (PnDTnHnMn.nS), in the form that Java's Duration reads; it may not be
+                         negative
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ _DURATION = (
 
 
 class OffsetReset(NamedTuple):
-    """A value of the setting. age_ms: the length of a duration, else None."""
+    """A value of the setting. age_ms: the length of the duration; None for the other values."""
 
     text: str
     age_ms: int | None
 
     def timestamp(self, wall_ms: int) -> int:
-        """The timestamp of ListOffsets that finds the offset."""
+        """The timestamp with which ListOffsets would find the offset."""
         if self.age_ms is not None:
             return max(wall_ms - self.age_ms, 0)
         return EARLIEST_TIMESTAMP if self.text == "earliest" else LATEST_TIMESTAMP
@@ -43,7 +44,7 @@ LATEST = OffsetReset("latest", None)
 
 
 class OffsetResetSetting(Setting[OffsetReset]):
-    """The row of `share.auto.offset.reset`."""
+    """The setting `share.auto.offset.reset`, as a row of the table."""
 
     __slots__ = ()
 
@@ -68,7 +69,9 @@ class OffsetResetSetting(Setting[OffsetReset]):
 
 
 def _milliseconds(text: str) -> int | None:
-    """The length of a duration; None for an invalid or negative one."""
+    """The length of a duration in milliseconds; None if the text is invalid or the duration
+    negative.
+    """
     found = re.fullmatch(_DURATION, text[:_LONGEST], re.IGNORECASE | re.ASCII)
     if found is None or len(text) >= _LONGEST:
         return None

@@ -1,4 +1,4 @@
-"""Java properties files: the format of Apache Kafka's server.properties."""
+"""Reads Java properties files, the format of Apache Kafka's server.properties."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _HEXADECIMAL = re.compile(r"[0-9a-fA-F]{4}")
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """The pairs of a Java properties file: # and ! begin comments; a backslash at a line's end
-    continues it; = or : or a blank separates.
+    """The names and values in a Java properties file. A line that begins with # or ! is a comment.
+    A backslash at the end of a line continues it in the next one. The name ends at =, : or a blank.
 
-    Raises: ConfigError where \\u is not followed by four hexadecimal digits; its text shows no part
-            of the line, which may contain a password.
+    Raises: ConfigError if \\u is not followed by four hexadecimal digits; its text shows no part of
+            the line, which may contain a password.
     """
     properties: dict[str, str] = {}
     pending, number = "", 0
-    # splitlines() would also split at a form feed and other separators inside a value
+    # splitlines() would also split the text at a form feed and other separators inside a value
     for number, raw in enumerate(_LINE_END.split(text), 1):
         line = pending + raw.lstrip(" \t\f")
         pending = ""
@@ -87,8 +87,8 @@ def _unescape(text: str) -> str:
 
 
 def _with_whole_letters(text: str) -> str:
-    """Join two \\u escapes that are a surrogate pair in UTF-16. Raises: ConfigError for half of a
-    pair.
+    """Join each two \\u escapes that are a surrogate pair in UTF-16. Raises: ConfigError if half of
+    a pair is missing.
     """
     try:
         return text.encode("utf-16-be", "surrogatepass").decode("utf-16-be")

@@ -1,9 +1,9 @@
 """The releases of Apache Kafka that this broker can emulate (`barnabas.emulate`).
 
-One table says how releases differ: the versions of requests, the features, and a field for each
-answer that differs. The code that makes such an answer reads the field from `BrokerConfig.release`,
-so that no other place names a release. Without the setting the release is TODAY (`features.py`):
-all that the broker supports.
+One table says how releases differ: in the versions of requests, the features, and a field for each
+kind of response that differs. The code that makes such a response reads the field from
+`BrokerConfig.release`, so that no other code names a release. If the setting is empty, the release
+is TODAY (`features.py`), with everything that the broker supports.
 
 | field | 3.9 | 4.3 | today |
 |---|---|---|---|
@@ -16,7 +16,8 @@ all that the broker supports.
 | has_group_preview | the preview of KIP-848 | KIP-848 | as 4.3 |
 | defaults | of groups, as the preview has them | as today | |
 
-Source: answers of Apache Kafka 3.9.0 and 4.3.2 (ApiVersions, and the transcripts of `make oracle`).
+Source: responses of Apache Kafka 3.9.0 and 4.3.2 (ApiVersions, and the transcripts of `make
+oracle`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from barnabas.broker.settings.features import (
 )
 from barnabas.protocol.api_table import APIS, Api
 
-# The answers of these releases to ApiVersions: key, first version, last version.
+# The contents of these releases' responses to ApiVersions: key, first version, last version.
 _VERSIONS_3_9 = """
     0 0-11  1 0-17  2 0-9  3 0-12  8 0-9  9 0-9  10 0-6  11 0-9  12 0-4  13 0-5  14 0-5  15 0-5
     16 0-5  17 0-1  18 0-4  19 0-7  20 0-6  21 0-2  22 0-5  23 0-4  24 0-5  25 0-4  26 0-4  27 0-1
@@ -57,7 +58,7 @@ _VERSIONS_4_3 = """
 
 
 def _versions(text: str) -> dict[int, tuple[int, int]]:
-    """The versions by key: the first and the last version that a release supports."""
+    """The first and the last version that a release supports, by API key."""
     words = text.split()
     versions = {}
     for key, span in zip(words[::2], words[1::2], strict=True):
@@ -85,7 +86,9 @@ def emulated(name: str) -> Release:
 
 
 def advertised_versions(name: str) -> dict[int, tuple[int, int]]:
-    """The versions in ApiVersions of a release: by key, the first and the last."""
+    """The first and the last version of each API in the ApiVersions response of a release, by API
+    key.
+    """
     return _versions({"3.9": _VERSIONS_3_9, "4.3": _VERSIONS_4_3}[name])
 
 

@@ -1,11 +1,12 @@
-"""The settings of the broker, one a row: name, type, default, bounds, purpose.
+"""The settings of the broker, one in each row: name, type, default, bounds, purpose.
 
-A row is the only declaration of a setting: it is a typed attribute of BrokerConfig
-(`config.node_id` is an int), its name with dots for underscores is the setting's name, and
-docs/CONFIGURATION.md is generated from it. The rows are grouped by subject; `BrokerRows` is all of
-them.
+A row is the only declaration of a setting. It is a typed attribute of BrokerConfig
+(`config.node_id` is an int). The setting's name is the attribute's name with dots in place of the
+underscores. docs/CONFIGURATION.md is generated from the rows. They are grouped by subject, and
+`BrokerRows` contains all of them.
 
-Source: Apache Kafka 3.9's configuration reference; names that begin with `barnabas.` are our own.
+Source: Apache Kafka 3.9's configuration reference. Only this broker has the settings whose names
+begin with `barnabas.`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _STORES = ("PEM", "PKCS12", "JKS")
 
 
 class NodeRows:
-    """The broker itself: its number, its listeners, its data directory, the release that it
+    """The broker itself: its number, listeners and data directory, and the release that it
     emulates.
     """
 
@@ -180,7 +181,7 @@ class ConnectionRows:
 
 
 class LogRows:
-    """Topics and logs. Most are the defaults of settings of topics."""
+    """Topics and logs. Most of these settings are the defaults for topics' settings."""
 
     num_partitions = integer(
         1,
@@ -756,7 +757,7 @@ class SecurityRows:
 
 
 class ObservationRows:
-    """Observation of the broker: its log, metrics and console."""
+    """Settings for observing the broker: its logs, metrics and console."""
 
     barnabas_audit_log = optional_string(
         "A file that gets a line (JSON) for each operation that is allowed or refused, with its "
@@ -827,7 +828,7 @@ class ObservationRows:
 
 
 class StandbyRows:
-    """A standby, and the lease by which two nodes decide which one leads."""
+    """A standby, and the lease that decides which of two nodes is the leader."""
 
     barnabas_lease_url = string(
         "",

@@ -1,5 +1,5 @@
-"""The broker's settings of share groups (KIP-932), of their coordinators, and of the topic that
-stores their state.
+"""The broker's settings for share groups (KIP-932), for their coordinators, and for the topic that
+stores the groups' state.
 """
 
 from __future__ import annotations
@@ -196,7 +196,9 @@ _BOUNDED = tuple(
 
 
 def check_share_settings(values: Mapping[str, Any]) -> None:
-    """Raise ConfigError for contradictory settings; Apache Kafka refuses the same ones."""
+    """Check the settings of share groups. Raises: ConfigError for contradictory settings, which
+    Apache Kafka refuses as well.
+    """
     for name in _BOUNDED:
         rest = name.removeprefix("group.share.")
         least, most = f"group.share.min.{rest}", f"group.share.max.{rest}"

@@ -1,4 +1,4 @@
-"""The broker's settings of streams groups (KIP-1071)."""
+"""The broker's settings for streams groups (KIP-1071)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INT_MAX = 2**31 - 1
 
 
 class StreamsRows:
-    """Streams groups: the groups of Kafka Streams with group.protocol=streams."""
+    """Streams groups: the groups of Kafka Streams applications with group.protocol=streams."""
 
     group_streams_assignment_interval_ms = integer(
         1000,
@@ -86,7 +86,9 @@ _BOUNDED = ("assignment.interval.ms", "heartbeat.interval.ms", "session.timeout.
 
 
 def check_streams_settings(values: Mapping[str, Any]) -> None:
-    """Raise ConfigError for contradictory settings; Apache Kafka refuses the same ones."""
+    """Check the settings of streams groups. Raises: ConfigError for contradictory settings, which
+    Apache Kafka refuses as well.
+    """
     prefix = "group.streams."
     for rest in _BOUNDED:
         name, least, most = f"{prefix}{rest}", f"{prefix}min.{rest}", f"{prefix}max.{rest}"

@@ -1,7 +1,8 @@
-"""The settings of topics, one a row: name, type, default, bounds, purpose.
+"""The settings of topics, one in each row: name, type, default, bounds, purpose.
 
-A row is a typed attribute of TopicConfig (config.py), and its name with dots for underscores is the
-setting's name. synonyms: the broker's settings that give its default, in order of precedence.
+A row is a typed attribute of TopicConfig (topic_config.py). The setting's name is the attribute's
+name with dots in place of the underscores. synonyms: the broker's settings that provide its
+default, in order of precedence.
 
 Source: Apache Kafka 3.9's configuration reference.
 """

@@ -115,7 +115,7 @@ _KEPT_ROWS = (
         per_broker=True,
     ),
 )
-# Settings of security (TLS, authentication) are not in these tables.
+# The tables above do not contain security settings (TLS, authentication).
 KEPT_SETTINGS = {row.name: row for row in _KEPT_ROWS}
 ALL_BROKER_SETTINGS = BROKER_SETTINGS | KEPT_SETTINGS
 
@@ -206,7 +206,9 @@ _REFUSED_PREFIXES = {
 
 
 def why_ignored(name: str) -> str | None:
-    """Why one of Apache Kafka's settings has no effect here; None if it has one, or is unknown."""
+    """Why one of Apache Kafka's settings has no effect here; None if it has an effect, or is
+    unknown.
+    """
     if name in BROKER_SETTINGS:
         return None
     return IGNORED_KEYS.get(name) or next(
@@ -215,8 +217,9 @@ def why_ignored(name: str) -> str | None:
 
 
 def why_refused(name: str, text: str) -> str | None:
-    """Why one of Apache Kafka's settings ends the start, since its user relies on an effect that is
-    missing here; None if it does not. An empty value is accepted.
+    """Why the broker does not start with one of Apache Kafka's settings, since its user would rely
+    on an effect that is missing here. None if the setting does not prevent the start; an empty
+    value never does.
     """
     if not trimmed(text):
         return None

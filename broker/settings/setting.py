@@ -1,11 +1,13 @@
 """A setting: its name, type, default, bounds and purpose, and the parser of its text.
 
-The tables (`rows_broker.py`, `rows_topic.py`) declare each setting once, as a class's attribute:
+The tables (`rows_broker.py`, `rows_topic.py`) declare each setting once, as an attribute of a
+class:
 
     node_id = integer(1, "This broker's number.", lowest=0)
 
-The attribute's name, with dots for underscores, is the setting's name. On the class the attribute
-is the Setting; on a config, which has the values, it is the typed value (`Row`).
+The attribute's name, with dots in place of the underscores, is the setting's name. Read from the
+class, the attribute is the Setting. Read from a config, which has the values, it is the typed value
+(`Row`).
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ Value = TypeVar("Value")
 
 
 class ConfigError(Exception):
-    """A setting is unknown or has a value that is not allowed; the text says what to do."""
+    """A setting is unknown, or has a value that is not allowed. The text says what to do."""
 
 
 class Kind(Enum):
-    """A setting's type, by its number in DescribeConfigs."""
+    """A setting's type, with the number that DescribeConfigs uses."""
 
     BOOLEAN = 1
     STRING = 2
@@ -51,7 +53,8 @@ class Kind(Enum):
 
 _BOUNDS = {Kind.INT: 2**31, Kind.SHORT: 2**15, Kind.LONG: 2**63}
 _LIST_COMMA = re.compile(r"\s*,\s*", re.ASCII)
-# int() also takes 1_000 and digits of other scripts; float() also takes nan and inf
+# Regular expressions are used because int() also accepts 1_000 and digits of other scripts, and
+# float() also accepts nan and inf.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -63,7 +66,7 @@ class HasValues(Protocol):
 
 
 class Options(TypedDict, total=False):
-    """The optional columns of a row, besides default and purpose; see Setting."""
+    """The optional columns of a row, besides default and purpose. They are described at Setting."""
 
     name: str
     lowest: float
@@ -76,15 +79,15 @@ class Options(TypedDict, total=False):
 
 
 class Setting(Generic[Value]):
-    """A setting: one row of a table.
+    """A setting, which is one row of a table.
 
     choices         the values of a STRING, the members of a LIST; empty: anything
     lowest, highest inclusive bounds of a number
-    never           values within these that are refused anyway; never_because says why
-    dynamic         a setting of the broker that may change while it runs
-    per_broker      it may be changed on one broker, but not for all at once
-    synonyms        for a setting of a topic: the settings of the broker that are its default, in
-                    order of precedence
+    never           values within these bounds that are refused; never_because says why
+    dynamic         whether this setting of the broker may change while the broker runs
+    per_broker      whether it may be changed on one broker, but not for all at once
+    synonyms        for a setting of a topic: the settings of the broker that provide its default,
+                    in order of precedence
     """
 
     __slots__ = (
@@ -115,7 +118,7 @@ class Setting(Generic[Value]):
         self.never, self.never_because = never, never_because
 
     def parse(self, text: str) -> Value:
-        """The typed value. Raises ConfigError."""
+        """Convert the text to the typed value. Raises: ConfigError."""
         text = trimmed(text)
         value: Value = self._parse(text)
         if value in self.never:
@@ -166,7 +169,7 @@ class Setting(Generic[Value]):
         return value
 
     def render(self, value: Any) -> str | None:
-        """The value as text, as DescribeConfigs shows it."""
+        """The value as text, in the form that DescribeConfigs shows."""
         if value is None:
             return None
         if self.kind is Kind.BOOLEAN:
@@ -177,7 +180,9 @@ class Setting(Generic[Value]):
 
 
 class Row(Setting[Value]):
-    """A setting that is declared as an attribute: on a config, the attribute is the typed value."""
+    """A setting that is declared as an attribute of a class. On a config, the attribute is the
+    typed value.
+    """
 
     __slots__ = ()
 
@@ -245,7 +250,9 @@ def double(default: float, doc: str, **more: Unpack[Options]) -> Row[float]:
 
 
 def rows_of(table: type) -> dict[str, Setting[Any]]:
-    """The settings of a table's class and of its bases, by name, in the order of declaration."""
+    """The settings that a table's class and its base classes declare, by name, in the order of
+    declaration.
+    """
     return {
         row.name: row
         for part in table.__mro__
@@ -255,6 +262,6 @@ def rows_of(table: type) -> dict[str, Setting[Any]]:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of an error text for an unknown name: the most similar known name."""
+    """A hint for the end of an error text about an unknown name: the most similar known name."""
     matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f"; did you mean {matches[0]}?" if matches else "; `barnabas settings` lists all names"

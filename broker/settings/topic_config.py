@@ -23,7 +23,9 @@ _UNIT_MS = {"hours": HOUR_MS, "minutes": MINUTE_MS}
 
 
 def check_segment_bytes(name: str, value: Any, release: Release) -> None:
-    """Raise ConfigError for segments that are smaller than an emulated release allows."""
+    """Check the segment size against the minimum of an emulated release. Raises: ConfigError if it
+    is smaller.
+    """
     if name in ("segment.bytes", "log.segment.bytes") and value < release.fewest_segment_bytes:
         raise ConfigError(
             f"{name}={value}: Apache Kafka {release.name} requires at least "
@@ -58,23 +60,23 @@ def validate_topic_configs(configs: Mapping[str, str | None], release: Release =
 
 
 def broker_default(config: BrokerConfig, setting: Setting[Any]) -> tuple[Any, str | None]:
-    """The default of a topic's setting, typed and in its own unit.
+    """The default of a topic's setting, typed and in the unit of the topic's setting.
 
-    Gives:  the value, and the broker's setting that has it; None if the value is the table's
-            default.
+    Gives:  the value, and the name of the broker's setting that provides it; None as the name if
+            the value is the table's default.
     """
     for name in setting.synonyms:
         if config.source_of(name) != "default":
             unit_ms = _UNIT_MS.get(name.rsplit(".", 1)[1])
             if unit_ms is None:
                 return config[name], name
-            is_bounded = config[name] > 0  # -1 hours also means unlimited
+            is_bounded = config[name] > 0  # a negative number means unlimited in every unit
             return config[name] * unit_ms if is_bounded else config[name], name
     return setting.default, None
 
 
 def topic_setting_value(config: BrokerConfig, overrides: Mapping[str, str], name: str) -> Any:
-    """A topic's typed value: its own, else the broker's default."""
+    """The typed value of a topic's setting: the topic's own value, or else the broker's default."""
     setting = TOPIC_SETTINGS[name]
     return (
         setting.parse(overrides[name]) if name in overrides else broker_default(config, setting)[0]
@@ -82,7 +84,7 @@ def topic_setting_value(config: BrokerConfig, overrides: Mapping[str, str], name
 
 
 class TopicConfig(TopicRows):
-    """The settings of one topic as typed attributes; each is looked up when it is read."""
+    """The settings of one topic as typed attributes. Each value is looked up when it is read."""
 
     def __init__(self, config: BrokerConfig, overrides: Mapping[str, str]) -> None:
         self._values: dict[str, Any] = _TopicValues(config, overrides)

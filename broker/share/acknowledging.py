@@ -1,4 +1,4 @@
-"""The acknowledgements of one request of a member."""
+"""The acknowledgements that one request of a share group's member contains."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ Codes = dict["Place", tuple[int, str | None]]
 
 
 class Acknowledging:
-    """The acknowledgements of one request. codes: the error codes of the answer, by partition."""
+    """The acknowledgements in one request. codes: the error codes for the response,
+    by partition.
+    """
 
     def __init__(
         self,
@@ -61,7 +63,8 @@ class Acknowledging:
         return not any(row.acknowledgement_batches for _, row in self.rows.values())
 
     def in_slices(self, then: Callable[[int], None], now_ms: int) -> Slices:
-        """Decide about all partitions, and make the changes; some in each slice.
+        """Decide about the acknowledgements of all partitions, and make the changes. Each slice
+        does this for some of the partitions.
 
         Takes: then, called once all changes are durable.
         """
@@ -79,7 +82,8 @@ class Acknowledging:
         for first in range(0, len(places), PARTITIONS_AT_ONCE):
             if first:
                 now_ms = yield
-            with partitions.wakes:  # no records of these partitions are acquired meanwhile
+            # while the wakes are held, no records of these partitions are acquired
+            with partitions.wakes:
                 self._decide_each(places[first : first + PARTITIONS_AT_ONCE], now_ms)
                 storing, self._storing = self._storing, []
                 left += 1
@@ -91,7 +95,7 @@ class Acknowledging:
         done(now_ms)
 
     def _refuse(self, storing: Sequence[Storing]) -> None:
-        """Refuse acknowledgements for which there is no disk space; the member may send
+        """Refuse acknowledgements for which there is no disk space. The member may send
         them again.
         """
         for one in storing:
@@ -131,7 +135,7 @@ class Acknowledging:
             self._storing.append(partitions.acknowledge(key, self._member_id, acknowledged, now_ms))
 
     def _check(self, batches: Sequence[Any]) -> None:
-        """Raise KafkaError INVALID_REQUEST for inconsistent batches."""
+        """Check that the batches are consistent. Raises: KafkaError INVALID_REQUEST."""
         last_offset = -1
         for one in batches:
             types = one.acknowledge_types

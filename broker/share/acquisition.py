@@ -1,9 +1,11 @@
-"""The acquisition of records: chooses the records, of those read from the log, that a member gets.
+"""The acquisition of records: chooses which of the records that were read from the log a member
+gets.
 
-A member gets whole batches, as they are in the log or were acquired before, even if that exceeds
-the requested number, unless it asks for a strict limit. Records that were delivered several times
-are delivered in ever smaller parts of their batch, and finally one by one: a single record may be
-the reason why all of them were released. Sources: KIP-932, KIP-1206; Apache Kafka 4.3.
+A member gets whole batches, as they are in the log or were acquired before, even if these contain
+more records than it requested, unless it requests a strict limit. Records that were delivered
+several times are delivered in ever smaller parts of their batch, and finally one by one, since a
+single record may be the reason why all of them were released. Sources: KIP-932, KIP-1206; Apache
+Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from barnabas.broker.share.in_flight import (
 )
 from barnabas.broker.share.share_partition import GroupLimits, SharePartition
 
-RECORD_LIMIT = 1  # the mode of acquisition with a strict limit of records
+RECORD_LIMIT = 1  # the acquire mode in which the number of records is a strict limit
 ACQUIRE_MODES = (0, RECORD_LIMIT)
 FEWEST_THROTTLED = 2
-LEAST_LIMIT = 2  # with a lower limit of deliveries, records are not delivered one by one
+LEAST_LIMIT = 2  # if the limit of deliveries is lower, records are not delivered one by one
 
 
 class LogBatch(NamedTuple):
@@ -37,7 +39,7 @@ class LogBatch(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """Acquired records of a member, all with the same delivery count."""
+    """Records that a member has acquired, all with the same delivery count."""
 
     first_offset: int
     last_offset: int
@@ -45,8 +47,8 @@ class Acquired(NamedTuple):
 
 
 class Taker(NamedTuple):
-    """The member that acquires, and its limits. batch_size: the size of the acquired batches, if
-    the log's batches allow it. is_limited: whether most_records is a strict limit.
+    """The member that acquires records, and its limits. batch_size: the size of the acquired
+    batches, if the log's batches allow it. is_limited: whether most_records is a strict limit.
     """
 
     member_id: str
@@ -56,7 +58,7 @@ class Taker(NamedTuple):
 
 
 class _Acquisition:
-    """One acquisition in progress. acquired: the records that the member has got so far."""
+    """One acquisition in progress. acquired: the records that the member has received so far."""
 
     def __init__(
         self,
@@ -85,7 +87,8 @@ class _Acquisition:
         if self.left <= 0:
             return
         if fetch_offset < self.first_offset:
-            # the log was compacted: the records in flight before its first record no longer exist
+            # The log was compacted. The records in flight before the first record of the read
+            # batches no longer exist.
             partition.archive(fetch_offset, self.first_offset - 1, AVAILABLE)
         begin = self.first_offset
         floor = partition.floor(begin)
@@ -112,8 +115,8 @@ class _Acquisition:
             self._acquire_new(last.last_offset + 1, self.last_offset)
 
     def _bound(self, fetch_offset: int) -> None:
-        """Respect the maximum number of records in flight. If it is reached, only available records
-        among these can be acquired.
+        """Limit the acquisition to the maximum number of records in flight. If this number is
+        reached, only records in flight that are available can be acquired.
         """
         partition = self.partition
         free = self.limits.record_locks - partition.in_flight_count
@@ -153,7 +156,7 @@ class _Acquisition:
         partition.end_offset = max(partition.end_offset, last_offset)
 
     def _end_of_batch(self, offset: int) -> int:
-        """The last offset of the log's batch that contains an offset."""
+        """The last offset of the batch in the log that contains the given offset."""
         for batch in self.fetched:
             if batch.first_offset > offset:
                 break
@@ -162,11 +165,12 @@ class _Acquisition:
         return offset
 
     def _parts(self, first_offset: int, last_offset: int) -> list[tuple[int, int]]:
-        """A range of offsets, divided into parts that have at least the batch size and end at the
-        ends of the log's batches.
+        """Divide a range of offsets into parts. Each part has at least the batch size, and ends
+        where a batch of the log ends.
         """
         parts = []
-        batch_size = max(self.taker.batch_size, 1)  # requests may name any number
+        # at least one, since requests may contain any number
+        batch_size = max(self.taker.batch_size, 1)
         if not self.taker.is_limited and last_offset - first_offset + 1 > batch_size:
             for batch in self.fetched:
                 begin = batch.first_offset
@@ -179,8 +183,8 @@ class _Acquisition:
         return parts
 
     def _put(self, first_offset: int, last_offset: int) -> None:
-        """Put records in flight as a batch of the member; with a strict limit the rest of the batch
-        is available.
+        """Put records in flight as a batch of the member. With a strict limit, the records of the
+        batch beyond the limit stay available.
         """
         end = last_offset
         if self.taker.is_limited:
@@ -192,7 +196,9 @@ class _Acquisition:
         self._add([Acquired(first_offset, end, 1)])
 
     def _acquire_gap(self, gap: InFlightBatch) -> None:
-        """Acquire records of a gap in the stored state as new ones; the rest of the gap stays."""
+        """Acquire records of a gap in the stored state as if they were new. The rest of the gap
+        stays a gap.
+        """
         partition = self.partition
         first_offset, last_offset = gap.first_offset, gap.last_offset
         parts = gap.between(max(first_offset, self.first_offset), self.last_offset)
@@ -249,8 +255,8 @@ class _Acquisition:
         return True
 
     def _is_throttled(self, batch: InFlightBatch) -> bool:
-        """Whether available records of the batch were delivered half as often as the limit
-        allows.
+        """Whether the batch has available records that were already delivered half as often as the
+        limit allows.
         """
         fewest = _throttled_from(self.limits.delivery_count)
         return any(
@@ -259,7 +265,9 @@ class _Acquisition:
         )
 
     def _acquire_part(self, batch: InFlightBatch) -> int:
-        """Acquire available records of a batch, run by run. Gives: the number of these records."""
+        """Acquire available records of a batch, run by run. Gives: the number of
+        acquired records.
+        """
         most_deliveries = self.limits.delivery_count
         fewest = _throttled_from(most_deliveries)
         made: list[Run] = []
@@ -303,8 +311,8 @@ def acquire(
 ) -> list[Acquired]:
     """Acquire records that were read from the log.
 
-    Takes: fetched, the batches from the one with fetch_offset on, up to the record limit or the end
-           of the read bytes.
+    Takes: fetched, the batches that were read, from the batch that contains fetch_offset to the
+           record limit or the end of the read bytes.
     """
     if not fetched or taker.most_records <= 0 or fetched[-1].last_offset < partition.start_offset:
         return []
@@ -316,7 +324,7 @@ def acquire(
 def without(
     partition: SharePartition, acquired: Sequence[Acquired], aborted: Sequence[LogBatch]
 ) -> list[Acquired]:
-    """The acquired records without the batches of aborted transactions, which are archived."""
+    """Archive the batches of aborted transactions, and return the acquired records without them."""
     kept = list(acquired)
     for batch in aborted:
         partition.archive(batch.first_offset, batch.last_offset, ACQUIRED)
@@ -333,12 +341,12 @@ def without(
 
 
 def _throttled_from(most_deliveries: int) -> int:
-    """The delivery count from which on records are delivered in smaller parts."""
+    """The lowest delivery count at which records are delivered in smaller parts."""
     return max(FEWEST_THROTTLED, math.ceil(most_deliveries / 2))
 
 
 def _joined(runs: Sequence[Run]) -> list[Acquired]:
-    """The acquired records; adjacent ones with the same delivery count are one row."""
+    """The acquired records. Adjacent records with the same delivery count are joined."""
     joined: list[Acquired] = []
     for run in runs:
         if (

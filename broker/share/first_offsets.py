@@ -1,9 +1,9 @@
 """The first offset of a group in a partition that it has not read yet: `share.auto.offset.reset`.
 
-The first record that is not older than a duration is found by a look-up by time, which reads the
-log. One event does a few of these look-ups; the others wait for a tick, each with the time of its
-first attempt. The worker searches a batch that takes long, and a large index is built in slices.
-Meanwhile the partition has no records for its members.
+If the setting is a duration, the first record that is not older than it is found by a look-up by
+time, which reads the log. One event makes a few of these look-ups. The others wait for a tick, and
+keep the time of their first attempt. The worker searches a batch if that takes long, and a large
+index is built in slices. Meanwhile, the members get no records of the partition.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.log.log import Log
 
-# look-ups of one event: each reads a batch of up to 10,000 records, or 1 MiB, in 3 ms
+# The maximum number of look-ups in one event. Each reads a batch of up to 10,000 records, or 1 MiB,
+# in 3 ms.
 LOOK_UPS_AT_ONCE = 4
 
 
@@ -35,13 +36,15 @@ class SearchedLater(Exception):
         self._search = search
 
     def wake(self, target: ShareTarget) -> None:
-        """Let the fetches of a session visit the partition when its first offset is known."""
+        """Let a session's fetches visit the partition again when its first offset is known."""
         self._search.targets[target] = None
 
 
 class _Search:
-    """A look-up by time. is_done: whether the look-up is complete; then offset is the result, or
-    None if there is no such record.
+    """A look-up by time.
+
+    is_done: whether the look-up is complete. offset: the result of a complete look-up; None if no
+    record is found.
     """
 
     __slots__ = ("is_done", "log", "offset", "searched", "targets", "timestamp")
@@ -63,7 +66,7 @@ class _Search:
         self.is_done, self.offset = True, None if found is None else found.offset
 
     def end(self, now_ms: int) -> None:
-        """Let the waiting sessions visit the partition."""
+        """Let the waiting sessions visit the partition again."""
         targets, self.targets = self.targets, {}
         waiting = [one for one in targets if one.session.targets.get(one.place) is one]
         for target in waiting:
@@ -73,7 +76,7 @@ class _Search:
 
 
 class FirstOffsets:
-    """The running look-ups. is_ready: whether `on_tick` has look-ups to do."""
+    """The look-ups that are in progress. is_ready: whether `on_tick` has look-ups to make."""
 
     def __init__(self, group_configs: GroupConfigs, logs: LogManager, requests: Requests) -> None:
         self._group_configs, self._logs, self._requests = group_configs, logs, requests
@@ -89,7 +92,7 @@ class FirstOffsets:
         """The offset at which the group begins.
 
         Raises: KafkaError OFFSET_NOT_AVAILABLE if the group begins at a time for which there is no
-                record; SearchedLater.
+                record; SearchedLater if the look-up is not complete yet.
         """
         reset = self._group_configs.value(key.group_id, "share.auto.offset.reset")
         if reset.age_ms is None:
@@ -113,12 +116,12 @@ class FirstOffsets:
         return search.offset
 
     def forget(self, group_id: str) -> None:
-        """Drop the look-ups of a group without sessions."""
+        """Drop the look-ups of a group that has no sessions."""
         for key in [key for key in self._searches if key.group_id == group_id]:
             self._due.pop(self._searches.pop(key), None)
 
     def on_tick(self, now_ms: int) -> None:
-        """Do some of the waiting look-ups."""
+        """Make some of the waiting look-ups."""
         for search in list(self._due)[:LOOK_UPS_AT_ONCE]:
             self._look_up(search)
             if search.is_done:
@@ -136,7 +139,7 @@ class FirstOffsets:
             self._search_elsewhere(search, long)
         except BuildPutOff as build:
             self._logs.log_dir.build_later(build, lambda _: self._due.setdefault(search))
-        except KafkaError:  # no descriptor is free: the member tries again
+        except KafkaError:  # no descriptor is free; the member will try again
             search.is_done = True
 
     def _search_elsewhere(self, search: _Search, long: SearchTakesLong) -> None:

@@ -1,12 +1,12 @@
 """The records of a share partition that are in flight: batches, and runs of offsets in them.
 
-A batch has the records that one member acquired together. While all its records have the same state
-it has one run; once they differ it is `tracked`, and each run has adjacent records in the same
-state. So memory and work depend on the number of state changes between adjacent offsets, and not on
-the number of records.
+A batch contains the records that one member acquired together. While all its records have the same
+state, it has a single run. Once their states differ it is `tracked`, and each run contains adjacent
+records in the same state. So memory and work depend on the number of state changes between adjacent
+offsets, and not on the number of records.
 
-A batch that is a `gap` has records that are missing in the stored state of the share partition:
-they were acquired before a start, and not acknowledged.
+A batch that is a `gap` contains records that are missing in the stored state of the share
+partition: they were acquired before the last start of the broker, and not acknowledged.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _END = sys.maxsize
 
 
 class Run(NamedTuple):
-    """Records in the same state; last_offset is inclusive.
+    """Adjacent records in the same state. last_offset is inclusive.
 
-    member_id, deadline_ms: for acquired records, the member that holds them, and the end of its
-    lock.
+    member_id, deadline_ms: for acquired records, the member that holds them, and the time at which
+    its lock ends.
     """
 
     first_offset: int
@@ -38,11 +38,11 @@ class Run(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the records will not be delivered again."""
+        """Whether the records are in a final state, so that they are not delivered again."""
         return self.state >= ACKNOWLEDGED
 
     def part(self, first_offset: int, last_offset: int) -> Run:
-        """The part of the run between two offsets."""
+        """The part of the run between two offsets, both inclusive."""
         if self.first_offset >= first_offset and self.last_offset <= last_offset:
             return self
         return self._replace(
@@ -52,8 +52,8 @@ class Run(NamedTuple):
 
 
 class InFlightBatch:
-    """A batch. size: the number of its records when it was acquired. available_from: an offset
-    before which no record is available.
+    """A batch in flight. size: the number of its records when it was acquired. available_from: no
+    record before this offset is available.
     """
 
     __slots__ = ("available_from", "is_gap", "is_tracked", "runs", "size")
@@ -72,7 +72,7 @@ class InFlightBatch:
         return self.runs[-1].last_offset
 
     def first_available(self) -> Run | None:
-        """The first run of available records."""
+        """The first run of available records; None if no record is available."""
         runs = self.runs
         for index in range(position(runs, self.available_from), len(runs)):
             run = runs[index]
@@ -83,7 +83,7 @@ class InFlightBatch:
         return None
 
     def between(self, first_offset: int, last_offset: int) -> Iterator[Run]:
-        """The runs with records between two offsets, cut at these offsets."""
+        """The runs that contain records between two offsets, cut at these offsets."""
         runs = self.runs
         for index in range(position(runs, first_offset), len(runs)):
             run = runs[index]
@@ -94,14 +94,14 @@ class InFlightBatch:
 
 
 def position(runs: list[Run], offset: int) -> int:
-    """The index of the run that contains the offset, or of the first run."""
+    """The index of the run that contains the offset; 0 if the offset is before the first run."""
     return max(bisect_right(runs, (offset, _END)) - 1, 0)
 
 
 def replaced(runs: list[Run], made: list[Run]) -> list[Run]:
-    """Replace a part of the runs by other runs. Gives: the new list.
+    """Replace the runs of a range of offsets by other runs. Gives: the new list.
 
-    Takes: made, the replacing runs, which are adjacent.
+    Takes: made, the new runs, which are adjacent.
     """
     if not made:
         return runs
@@ -125,7 +125,7 @@ def replaced(runs: list[Run], made: list[Run]) -> list[Run]:
 
 
 def _append(runs: list[Run], run: Run) -> None:
-    """Append a run, or join it to the last one if both have the same state."""
+    """Append a run, or join it to the last run if both are adjacent and have the same state."""
     if runs and runs[-1][2:] == run[2:] and runs[-1].last_offset + 1 == run.first_offset:
         runs[-1] = runs[-1]._replace(last_offset=run.last_offset)
     else:

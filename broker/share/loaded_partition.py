@@ -1,5 +1,5 @@
-"""A loaded share partition: the value, its log, and the sessions that are notified of its
-progress.
+"""A share partition that is loaded: its value, its log, and the sessions that are notified when
+records may be acquired.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class Idle(Protocol):
-    """A partition of a session that has no records for the member."""
+    """A partition in a session that has no records for the member at the moment."""
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether a fetch of the session waits."""
+        """Whether a fetch of the session is waiting."""
         ...
 
     def make_ready(self) -> None:
@@ -29,15 +29,18 @@ class Idle(Protocol):
         ...
 
     def try_fetches(self, now_ms: int) -> None:
-        """Try the waiting fetches."""
+        """Try again the fetches of the session that are waiting."""
         ...
 
 
 class LoadedPartition:
-    """A share partition and its log. idle: partitions of sessions that become ready when records
-    may be acquired. is_stored: whether its start offset is durable; before that no record is
-    acquired. is_dropped: whether it must no longer be used. state: the stored state from which it
-    was loaded. unstored: changes that found no disk space; the next stored change includes them.
+    """A share partition and its log.
+
+    idle: the partitions in sessions that become ready when records may be acquired. is_stored:
+    whether the start offset is durable; before that, no record is acquired. is_dropped: whether
+    this object must no longer be used. state: the stored state from which the share partition was
+    loaded. unstored: changes that were not stored because there was no disk space; the next stored
+    change includes them.
     """
 
     __slots__ = (
@@ -70,8 +73,8 @@ class LoadedPartition:
         self.unstored: list[StateBatch] = []
 
     def is_of(self, log: Log) -> bool:
-        """Whether the share partition belongs to that log, the log's current leader epoch, and the
-        present stored state.
+        """Whether this share partition was loaded for the given log, for its current leader epoch,
+        and from the stored state as it is now.
         """
         return (
             not self.is_dropped
@@ -82,7 +85,9 @@ class LoadedPartition:
 
     @property
     def is_of_state(self) -> bool:
-        """Whether the stored state was neither initialized again nor deleted since."""
+        """Whether the stored state is still the one that was loaded: since then it was neither
+        initialized again nor deleted.
+        """
         return self.state.beginning == self._beginning
 
     def on_progress(self, log: Log, now_ms: int) -> None:
@@ -90,14 +95,14 @@ class LoadedPartition:
         self.wake(now_ms)
 
     def wake(self, now_ms: int) -> None:
-        """Notify the sessions without records: they visit the partition again, since records may be
-        acquired.
+        """Notify the idle sessions. They visit the partition again, since there may be records to
+        acquire.
         """
         if self.idle:
             self.wakes.wake(self, now_ms)
 
     def wake_now(self, now_ms: int) -> None:
-        """Carry out a wake, for `Wakes`."""
+        """Notify the idle sessions now. `Wakes` calls this when it is no longer held."""
         idle, self.idle = self.idle, {}
         for target in idle:
             target.make_ready()

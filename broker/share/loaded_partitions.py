@@ -1,7 +1,8 @@
-"""The share partitions of this broker that members read: each is loaded from its stored state when
-a member first fetches it, and dropped when no member of the group has a session any more.
+"""The share partitions of this broker that members read. Each is loaded from its stored state when
+a member first fetches from it, and dropped when no member of the group has a session any more.
 
-Every change is stored before it is applied, and the answer to its request waits for the disk.
+Every change is stored before it is applied, and the response to its request waits until the change
+is on the disk.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.groups")
 
-ENDS_AT_ONCE = 100  # maximum transitions for expired locks in one tick
-# The error code for a member whose change cannot be stored, as in Apache Kafka.
+ENDS_AT_ONCE = 100  # maximum number of transitions for expired locks in one tick
+# The error codes that a member gets, as in Apache Kafka, if its change cannot be stored.
 _REFUSALS = {
     Code.FENCED_LEADER_EPOCH: Code.NOT_LEADER_OR_FOLLOWER,
     Code.FENCED_STATE_EPOCH: Code.NOT_LEADER_OR_FOLLOWER,
@@ -49,8 +50,8 @@ _REFUSALS = {
 
 
 class LoadedPartitions:
-    """All share partitions that are loaded, and the deadlines of their locks. wakes: held while
-    transitions are decided and applied, and while a fetch is tried.
+    """All loaded share partitions, and the deadlines of their locks. wakes: held while transitions
+    are decided and applied, and while a fetch is tried.
     """
 
     def __init__(
@@ -85,21 +86,23 @@ class LoadedPartitions:
     # --- loading ---------------------------------------------------------------------------------
 
     def get(self, key: SharePartitionKey) -> LoadedPartition | None:
-        """A share partition, if it is loaded."""
+        """The share partition with the key; None if it is not loaded."""
         return self._loaded.get(key)
 
     def load(self, key: SharePartitionKey, log: Log, now_ms: int) -> LoadedPartition:
-        """A share partition, which is read from its stored state if it is not loaded.
+        """The share partition with the key, which is loaded from its stored state if necessary.
 
-        Raises: KafkaError UNKNOWN_SERVER_ERROR if it is not initialized, as in Apache Kafka:
-                clients try again; OFFSET_NOT_AVAILABLE if the group begins at a time for which
+        Raises: KafkaError UNKNOWN_SERVER_ERROR if it is not initialized, as in Apache Kafka
+                (clients try again); OFFSET_NOT_AVAILABLE if the group begins at a time for which
                 there is no record; NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION;
-                COORDINATOR_NOT_AVAILABLE if there is no space for a record. SearchedLater.
+                COORDINATOR_NOT_AVAILABLE if there is no disk space for a record. SearchedLater if
+                the first offset is not known yet.
         """
         loaded = self._loaded.get(key)
         if loaded is not None and loaded.is_of(log):
             return loaded
-        # the wakes come after this block: the waiting fetches find the new partition
+        # The notifications are made at the end of this block, so that waiting fetches find the new
+        # partition.
         with self.wakes:
             self.drop(key, now_ms)
             return self._load(key, log, now_ms)
@@ -132,8 +135,8 @@ class LoadedPartitions:
         return loaded
 
     def _store_first_offset(self, loaded: LoadedPartition, now_ms: int) -> None:
-        """Store the first offset of a group: a later start could find another offset, and skip the
-        records in between.
+        """Store the first offset of a group. Otherwise a later start could find a different offset,
+        and skip the records in between.
         """
 
         def done(now_ms: int) -> None:
@@ -155,7 +158,7 @@ class LoadedPartitions:
             raise KafkaError(Code.COORDINATOR_NOT_AVAILABLE, "the disk is full") from error
 
     def drop(self, key: SharePartitionKey, now_ms: int) -> None:
-        """Drop a share partition; the next fetch loads it again."""
+        """Drop a share partition. The next fetch loads it again."""
         loaded = self._loaded.pop(key, None)
         if loaded is None:
             return
@@ -170,9 +173,10 @@ class LoadedPartitions:
         loaded.wake(now_ms)
 
     def drop_some(self, group_id: str, most: int, now_ms: int) -> int:
-        """Drop share partitions of a group without sessions, whose changes are all stored.
+        """Drop some share partitions of a group that has no sessions. Those with changes that are
+        not stored are kept.
 
-        Gives: the number of dropped partitions; less than `most` if there are no more.
+        Gives: the number of dropped partitions; less than `most` if no others can be dropped.
         """
         of_group = self._by_group.get(group_id, {})
         stored = (key for key in of_group if not self._loaded[key].unstored)
@@ -190,7 +194,9 @@ class LoadedPartitions:
             self.drop(key, now_ms)
 
     def limits(self, group_id: str) -> GroupLimits:
-        """The settings of a group, which are read again after a change."""
+        """The limits from the settings of a group. They are read again after a change of the
+        settings.
+        """
         own = self._group_configs.overrides(group_id)
         known = self._limits.get(group_id)
         if known is not None and known[0] is own:
@@ -215,7 +221,8 @@ class LoadedPartitions:
         acknowledgements: Sequence[Acknowledgement],
         now_ms: int,
     ) -> Storing:
-        """Decide about the acknowledgements of a member. The caller holds the wakes until `store`.
+        """Decide about the acknowledgements of a member. The caller holds the wakes until it has
+        called `store`.
 
         Raises: KafkaError of `SharePartition.on_acknowledged`; UNKNOWN_TOPIC_OR_PARTITION if the
                 share partition is not loaded, so that the member holds no records of it.
@@ -230,7 +237,7 @@ class LoadedPartitions:
         return storing
 
     def release(self, keys: Iterable[SharePartitionKey], member_id: str, now_ms: int) -> None:
-        """Release the records of a member whose session is closed."""
+        """Release the records that a member holds, since its session is closed."""
         with self.wakes:
             self._release(keys, member_id, now_ms)
 
@@ -249,7 +256,7 @@ class LoadedPartitions:
         self._store_or_not(storing, now_ms)
 
     def _storing(self, loaded: LoadedPartition, made: Transition, now_ms: int) -> Storing:
-        """A transition with the change of the stored state.
+        """Combine a transition with the change of the stored state that it requires.
 
         Raises: KafkaError NOT_LEADER_OR_FOLLOWER if the state was initialized again meanwhile,
                 UNKNOWN_SERVER_ERROR if it was deleted; in both cases the share partition is
@@ -274,10 +281,11 @@ class LoadedPartitions:
         return Storing(loaded, made, change)
 
     def store(self, storing: Sequence[Storing], then: Callable[[int], None], now_ms: int) -> None:
-        """Store transitions and apply them; call `then` once they are durable.
+        """Store transitions and apply them. `then` is called once they are durable.
 
         Raises: NotWrittenError if there is no disk space; OSError. In both cases no transition is
-                applied, even if some of the records are written: a later change supersedes them.
+                applied, even if some of the records are written, since a later change supersedes
+                these records.
         """
         changes = [one.change for one in storing if one.change is not None]
         with self.wakes:
@@ -292,8 +300,8 @@ class LoadedPartitions:
                     self.schedule(one.loaded)
 
     def _store_or_not(self, storing: Sequence[Storing], now_ms: int) -> None:
-        """Apply transitions that no member waits for, even without disk space to store them: after
-        a start these records are available in any case.
+        """Store and apply transitions that no member waits for. They are applied even if there is
+        no disk space to store them, since after a start these records are available in any case.
         """
         try:
             self.store(storing, _ignore, now_ms)
@@ -307,7 +315,7 @@ class LoadedPartitions:
     # --- locks -----------------------------------------------------------------------------------
 
     def schedule(self, loaded: LoadedPartition) -> None:
-        """Note when the next lock of a share partition ends."""
+        """Set the timer for the next lock of a share partition that ends."""
         deadline_ms = loaded.value.next_deadline_ms
         if deadline_ms is None:
             self._timers.cancel(loaded.key)
@@ -316,14 +324,16 @@ class LoadedPartitions:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """The time at which a lock may end next; 0 if a wake or a look-up is already due."""
+        """The time at which the next lock may end; 0 if a notification or a look-up is
+        already due.
+        """
         if self._woken_later or self.first_offsets.is_ready:
             return 0
         return self._timers.earliest_ms
 
     def wake_later(self, loaded: LoadedPartition) -> None:
-        """Try the fetches that wait for a share partition again at the next tick: a fetch that has
-        reached the limit of one turn continues then.
+        """Try the fetches that wait for a share partition again at the next tick. A fetch that has
+        reached the limit of one event continues this way.
         """
         self._woken_later[loaded] = None
 
@@ -345,10 +355,10 @@ class LoadedPartitions:
                     self.schedule(loaded)
 
     def _end_locks(self, loaded: LoadedPartition, left: int, now_ms: int) -> int:
-        """Expire the locks of a share partition. While members wait for its records, one of them
-        gets the records of the first lock before the next lock expires.
+        """Expire the locks of a share partition that have ended. If members wait for its records,
+        one of them gets the records of the first lock before the next lock expires.
 
-        Takes: left, the maximum number of transitions. Gives: how many of these are left.
+        Takes: left, the maximum number of transitions. Gives: how many transitions are left.
         """
         limits = self.limits(loaded.key.group_id)
         while True:

@@ -1,5 +1,5 @@
-"""The batches in a slice of a log, for the acquisition of their records: only their headers are
-read. Also the batches of aborted transactions.
+"""Finds the batches in a slice of a log whose records are to be acquired, reading only their
+headers. It also finds the batches of aborted transactions.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 READ_FIRST, READ_AT_ONCE = 1024, 32 * 1024
 _IS_CONTROL, _IS_TRANSACTIONAL = 0x20, 0x10
-# base offset, length, (leader epoch, magic, checksum), attributes, last offset delta,
-# (timestamps), producer id
+# The fields are: base offset, length, (leader epoch, magic, checksum), attributes, last offset
+# delta, (timestamps), producer id. Those in parentheses are skipped.
 _HEADER = struct.Struct(">qi9xhi16xq")
 
 
 class ReadBatch(NamedTuple):
-    """A batch of the log, with the transactional fields of its header."""
+    """A batch of the log, with those fields of its header that are about transactions."""
 
     batch: LogBatch
     attributes: int
@@ -31,9 +31,9 @@ class ReadBatch(NamedTuple):
 
 
 def batches_of(data: Slice, up_to_offset: int) -> list[ReadBatch]:
-    """The complete batches of a slice, up to the batch that contains an offset.
+    """The complete batches of a slice, up to the batch that contains the given offset.
 
-    Small batches are read many at a time; of large batches, little more than the headers is read.
+    Many small batches are read at a time. Of large batches, little more than the headers is read.
     """
     found: list[ReadBatch] = []
     position, end = 0, data.size
@@ -42,7 +42,7 @@ def batches_of(data: Slice, up_to_offset: int) -> list[ReadBatch]:
         at = position - chunk_at
         if at + HEADER_SIZE > len(chunk):
             if chunk and position < chunk_at + len(chunk):
-                # the last chunk contained whole batches: read more at once
+                # The last chunk contained whole batches, so read a larger chunk.
                 size = min(8 * size, READ_AT_ONCE)
             chunk = data.file.pread(min(size, end - position), data.position + position)
             chunk_at, at = position, 0
@@ -61,7 +61,7 @@ def batches_of(data: Slice, up_to_offset: int) -> list[ReadBatch]:
 def aborted_batches(
     data: Slice, batches: Sequence[ReadBatch], aborted: Sequence[AbortedTxn]
 ) -> list[LogBatch]:
-    """The batches of aborted transactions, found by the list of aborted transactions of a
+    """The batches of aborted transactions. Takes: aborted, the list of aborted transactions from a
     read_committed fetch.
     """
     waiting = sorted(aborted, key=lambda one: one.first_offset, reverse=True)

@@ -1,9 +1,9 @@
-"""Releases the records that members held when their share sessions ended, some partitions in each
-tick.
+"""Releases the records that members held when their share sessions ended. Each tick does this for
+some partitions.
 
-The member may begin another session meanwhile. Then the records of a partition that it held before
-are released before it gets or acknowledges new records of that partition. The share partitions of a
-group without sessions are dropped afterwards.
+The member may begin another session meanwhile. Then the records that it held of a partition are
+released before it gets or acknowledges new records of that partition. When a group has no sessions,
+its share partitions are dropped afterwards.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
     from barnabas.broker.share.loaded_partitions import LoadedPartitions
     from barnabas.broker.share.share_sessions import Place, ShareSession, ShareSessions
 
-# partitions released in one tick, which takes 5 to 20 ms with the records that store the change
+# The maximum number of partitions released in one tick, which takes 5 to 20 ms, including the
+# records that store the change.
 RELEASED_AT_ONCE = 200
-ENDED_AT_ONCE = 5_000  # maximum number of partitions of sessions ended in one tick
+ENDED_AT_ONCE = 5_000  # maximum number of partitions in the sessions that one tick ends
 
 
 class SessionEnds:
-    """The partitions that are to be released, by group and member; and the groups whose share
-    partitions are to be dropped.
+    """The partitions whose records are to be released, by group and member, and the groups whose
+    share partitions are to be dropped.
     """
 
     def __init__(self, partitions: LoadedPartitions, sessions: ShareSessions) -> None:
@@ -39,19 +40,20 @@ class SessionEnds:
         return bool(self._closed or self._held or self._maybe_without_sessions)
 
     def on_closed(self, connection_id: int) -> None:
-        """Note a closed connection; the next ticks end its sessions."""
+        """Record that a connection was closed, so that the next ticks end its sessions."""
         if self._sessions.of_connection(connection_id):
             self._closed[connection_id] = None
 
     def end_all(self) -> None:
-        """Note that all sessions end, as if their connections were closed, since share groups are
-        turned off.
+        """Have the next ticks end all sessions, as if their connections were closed, since share
+        groups are turned off.
         """
         self._closed.update(dict.fromkeys(one.connection_id for one in self._sessions))
 
     def close_session(self, session: ShareSession, now_ms: int) -> None:
         """End a session, unless the member has begun another one in its place. The records that the
-        member holds in its first partitions are released at once.
+        member holds are released at once in some of the partitions, and in later ticks in the
+        others.
         """
         if self._sessions.get(session.key) is session:
             self._end(session)
@@ -59,7 +61,9 @@ class SessionEnds:
             self._drop(RELEASED_AT_ONCE, now_ms)
 
     def release_now(self, group_id: str, member_id: str, place: Place, now_ms: int) -> None:
-        """Release the records that a member held in one partition, if that is not done yet."""
+        """Release the records that a member held in one partition, unless they are already
+        released.
+        """
         held = self._held.get((group_id, member_id))
         if held is not None and place in held:
             del held[place]
@@ -72,7 +76,9 @@ class SessionEnds:
         self._drop(RELEASED_AT_ONCE, now_ms)
 
     def on_tick(self, now_ms: int) -> None:
-        """End sessions of closed connections; release, and drop, some partitions."""
+        """End the sessions of closed connections. Then release records of some partitions, and drop
+        some share partitions.
+        """
         left = ENDED_AT_ONCE
         while self._closed and left > 0:
             connection_id = next(iter(self._closed))
@@ -99,7 +105,9 @@ class SessionEnds:
         self._maybe_without_sessions[key.group_id] = None
 
     def _release(self, group_id: str, member_id: str, most: int, now_ms: int) -> int:
-        """Release some partitions of a member. Gives: the number of partitions plus one."""
+        """Release the records that a member held in some partitions. Gives: the number of these
+        partitions, plus one.
+        """
         held = self._held[group_id, member_id]
         some = list(islice(held, most))
         for place in some:
@@ -111,7 +119,9 @@ class SessionEnds:
         return 1 + len(some)
 
     def _drop(self, most: int, now_ms: int) -> None:
-        """Drop share partitions of groups without sessions, once all their records are released."""
+        """Drop share partitions of groups without sessions, if all records of the group are
+        released.
+        """
         holding = {group_id for group_id, _ in self._held}
         for group_id in [one for one in self._maybe_without_sessions if one not in holding]:
             if most <= 0:

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class StateWrites:
-    """Counts and times of the share coordinator's writes, and the time of its loading.
+    """Counts and durations of the share coordinator's writes, and the duration of its loading.
 
-    writes: requests and events whose records were written together. total_ms: the time from these
-    writes until their answers could be sent, added up. load_ns: how long the replay of the internal
-    topic took at the start of the coordinator; 0 without a clock.
+    writes: the number of requests and events, for each of which all records are written together.
+    total_ms: the sum of the times from these writes until the responses could be sent. load_ns: how
+    long the coordinator took at its start to replay the internal topic; 0 without a clock.
     """
 
     __slots__ = ("load_ns", "total_ms", "writes")
@@ -25,11 +25,12 @@ class StateWrites:
 
 
 class ShareCounts:
-    """Counts of records; the loop's thread adds, another may read.
+    """Counts of records. The loop's thread increments the counts, and another thread may read them.
 
-    acknowledged: records by the number of the acknowledgement's type. acquired: deliveries.
-    lock_timeouts: records whose locks have expired. given_up: records that reached the group's
-    delivery limit. evictions: sessions whose connections were closed.
+    acknowledged: acknowledged records, by the number of the acknowledgement's type. acquired: the
+    number of deliveries. lock_timeouts: records whose locks have expired. given_up: records that
+    reached the group's delivery limit. evictions: sessions that ended because their connections
+    were closed.
     """
 
     __slots__ = ("acknowledged", "acquired", "evictions", "given_up", "lock_timeouts")

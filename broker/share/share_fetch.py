@@ -1,4 +1,6 @@
-"""One running ShareFetch: it acquires records when there are enough, or its time is up."""
+"""One ShareFetch request in progress. It acquires records when there are enough, or when its time
+is up.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,9 @@ if TYPE_CHECKING:
     from barnabas.broker.share.share_sessions import Place, ShareSession, ShareTarget
     from barnabas.storage.disk import Slice
 
-VISITED_AT_ONCE = 200  # maximum partitions loaded in one slice
-# maximum reads of one partition, if all read records belong to aborted transactions
+VISITED_AT_ONCE = 200  # maximum number of partitions loaded in one slice
+# The maximum number of reads of one partition, if all records that are read belong to aborted
+# transactions.
 READS_AT_ONCE = 16
 ROW_BYTES = 40
 
@@ -44,7 +47,7 @@ class _Candidate(NamedTuple):
 
 
 class ShareFetch:
-    """One running ShareFetch. It is answered once."""
+    """One ShareFetch request in progress, to which exactly one response is sent."""
 
     __slots__ = (
         "_codes", "_context", "_deadline_ms", "_errors", "_group_id", "_is_committed", "_is_done",
@@ -59,7 +62,7 @@ class ShareFetch:
         context: RequestContext,
         session: ShareSession | None,
     ) -> None:
-        """Takes: session, None if no records are fetched."""
+        """Takes: session, the member's session; None if no records are fetched."""
         self._parts, self._request, self._context = parts, request, context
         self._session = session
         self._shares = parts.shares.get()
@@ -83,8 +86,9 @@ class ShareFetch:
     # --- acknowledgements, and the end -----------------------------------------------------------
 
     def acknowledge(self, acknowledging: Acknowledging, now_ms: int) -> Slices:
-        """Store the request's acknowledgements. Records are acquired after these are durable:
-        otherwise they would be locked, and their log could be deleted, while the answer waits.
+        """Store the request's acknowledgements. Records are acquired only after these are durable.
+        Otherwise the records would be locked, and their log could be deleted, while the response
+        waits for the disk.
         """
         self._is_durable = False
         self._codes = acknowledging.codes
@@ -114,12 +118,14 @@ class ShareFetch:
                 self._parts.requests.park_fetch(self._context, waiting, deadline_ms)
 
     def _on_closed(self) -> None:
-        """The client has disconnected. A session that began over another connection continues."""
+        """Handle the client's disconnection. A session that was begun on another connection
+        continues.
+        """
         if self._session is not None:
             self._session.waiting.pop(self, None)
 
     def _finish(self) -> None:
-        """Answer with the rows."""
+        """Send the response with the rows."""
         assert not self._is_done, "a ShareFetch is answered once"
         self._is_done = True
         session = self._session
@@ -174,9 +180,10 @@ class ShareFetch:
     # --- records ---------------------------------------------------------------------------------
 
     def try_complete(self, now_ms: int, out_of_time: bool) -> bool:
-        """Acquire records and answer, if there are enough, or the time is up.
+        """If there are enough records or the time is up, acquire records and send the response.
 
-        Other fetches are tried after this one has its share partitions, and not while it loads one.
+        Other fetches are tried only after this one has its share partitions, and not while it loads
+        one of them.
         """
         with self._shares.partitions.wakes:
             return self._is_done or self._try(now_ms, out_of_time)
@@ -198,20 +205,20 @@ class ShareFetch:
                 return False
             has_records = self._acquire_all(session, candidates, unvisited, now_ms)
             if not (has_records or out_of_time or self._errors or self._min_bytes <= 0):
-                return False  # all read records were aborted, or are not readable yet
+                return False  # all records that were read are aborted, or not readable yet
             self._add_errors(session)
             self._add_fresh(session)
         self._finish()
         return True
 
     def _is_current(self, session: ShareSession) -> bool:
-        """Whether the member can still receive records in the answer."""
+        """Whether the member can still receive records in the response."""
         return self._shares.sessions.get(
             session.key
         ) is session and self._parts.requests.is_waited_for(self._context)
 
     def load_some(self, now_ms: int) -> bool:
-        """Load partitions that no request has visited. Gives: whether there are more."""
+        """Load some of the partitions that no request has visited. Gives: whether others remain."""
         session = self._session
         if session is None or not self._is_current(session):
             return False
@@ -223,8 +230,9 @@ class ShareFetch:
     def _candidates(
         self, session: ShareSession, unvisited: Iterator[ShareTarget], now_ms: int
     ) -> list[_Candidate]:
-        """The next unvisited partition that has records; up to max_records of them if min_bytes may
-        need several partitions. A partition without records is ready again when it has some.
+        """The next unvisited partition that has records. If min_bytes may need several partitions,
+        up to max_records such partitions. A partition that has no records is visited again when it
+        has some.
         """
         most = 1 if self._min_bytes <= 1 else self._request.max_records
         limits = self._shares.partitions.limits(self._group_id)
@@ -238,7 +246,8 @@ class ShareFetch:
                 value.on_log_start(log.log_start_offset)
             offset = value.next_offset
             end_offset = log.last_stable_offset if self._is_committed else log.high_watermark
-            loaded.idle[target] = None  # even if it has records, since there may be too few
+            # added even if the partition has records, since these may be too few
+            loaded.idle[target] = None
             if offset < end_offset and loaded.is_stored and value.may_acquire(limits.record_locks):
                 found.append(_Candidate(target, loaded, offset))
                 if len(found) >= most:
@@ -248,8 +257,8 @@ class ShareFetch:
         return found
 
     def _visit(self, target: ShareTarget, now_ms: int) -> LoadedPartition | None:
-        """The share partition of a target; None after an error, which is noted, or if its start
-        offset is not known yet.
+        """The share partition of a target. None if its start offset is not known yet, or after an
+        error, which is recorded.
         """
         try:
             log = self._topics.log(target.topic_id, target.index)
@@ -270,7 +279,7 @@ class ShareFetch:
             return None
 
     def _is_enough(self, candidates: Sequence[_Candidate]) -> bool:
-        """Whether there are min_bytes to acquire."""
+        """Whether the candidates have min_bytes of records to acquire."""
         if self._min_bytes <= 1:
             return bool(candidates) or self._min_bytes <= 0
         size = 0
@@ -288,10 +297,10 @@ class ShareFetch:
         unvisited: Iterator[ShareTarget],
         now_ms: int,
     ) -> bool:
-        """Acquire records of the candidates, then of unvisited partitions, until the member has as
-        many as it wants. Each partition may use its share of the bytes.
+        """Acquire records of the candidates, and then of unvisited partitions, until the member has
+        as many as it requested. Each partition may use an equal share of the bytes that are left.
 
-        Gives: whether it has any.
+        Gives: whether any records were acquired.
         """
         left_records, left_bytes = self._request.max_records, self._max_bytes
         count_at_most = min(len(candidates) + length_hint(unvisited), left_records)
@@ -321,7 +330,7 @@ class ShareFetch:
             session.to_end(target)
             self._shares.partitions.schedule(loaded)
             if left_records <= 0 or left_bytes <= 0:
-                break  # do not visit another partition
+                break  # before the loop's iterator visits another partition
         return bool(self._rows)
 
     def _and_more(
@@ -352,7 +361,7 @@ class ShareFetch:
             session.fresh[target] = None
 
     def _add_fresh(self, session: ShareSession) -> None:
-        """Add rows without records for the partitions that are new in the session."""
+        """Add rows without records for the partitions that were just added to the session."""
         if not session.fresh:
             return
         for target in list(session.fresh):
@@ -366,8 +375,8 @@ class ShareFetch:
     ) -> tuple[Slice | None, Sequence[Acquired], bool]:
         """Acquire records of a partition.
 
-        Gives:  the batches with the records, or None; and whether there may be more in the unread
-                part.
+        Gives:  the batches that contain the records, or None; the acquired records; and whether the
+                part of the log that was not read may contain more.
         """
         request, value = self._request, loaded.value
         limits = self._shares.partitions.limits(self._group_id)
@@ -400,8 +409,8 @@ class ShareFetch:
     def _read(
         self, loaded: LoadedPartition, offset: int, most_bytes: int
     ) -> tuple[Slice, Sequence[Any]] | None:
-        """Read the log. Gives: None if there is nothing to read, or an index has to be built
-        first.
+        """Read from the log. Gives: None if there is nothing to read, or if an index has to be
+        built first.
         """
         log, logs = loaded.log, self._parts.logs
         isolation = Isolation.READ_COMMITTED if self._is_committed else Isolation.READ_UNCOMMITTED

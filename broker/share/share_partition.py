@@ -4,15 +4,17 @@ Each record from the start offset on is in one state at a time:
 
 | state | meaning | next |
 |---|---|---|
-| available | it may be acquired; so may every record that is not in flight | acquired |
+| available | it may be acquired; this is also the state of every record that is not in flight |
+acquired |
 | acquired | one member holds it until its lock ends | any other |
 | acknowledged | it was accepted | |
 | archived | it was rejected, given up, or is no record for the group | |
 
 Records before the start offset are acknowledged or archived, and not stored. An event (a request of
-a member, an expired lock, a closed session) is decided first: `on_…` gives a `Transition` and
-changes no state. The caller stores the state batches of the transition, then calls `apply`, which
-never refuses. Acquisitions are not stored: after a start the records are available again.
+a member, an expired lock, a closed session) is decided first: the method `on_…` returns a
+`Transition` and changes no state. The caller stores the state batches of the transition, and then
+calls `apply`, which never refuses. Acquisitions are not stored: after a start the records are
+available again.
 
 Sources: KIP-932; Apache Kafka 4.3.
 """
@@ -39,12 +41,12 @@ from barnabas.coordinator.share.state_batches import StateBatch
 from barnabas.protocol.errors import Code, KafkaError
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-_FEWEST_LOCKS = 64  # with fewer rows of locks than this, obsolete ones are not removed
+_FEWEST_LOCKS = 64  # while the list of locks is shorter than this, obsolete entries are not removed
 _STATES = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED}
 
 
 class GroupLimits(NamedTuple):
-    """The settings of the group that apply to its records."""
+    """The settings of a group that limit its use of records."""
 
     delivery_count: int = 5
     record_locks: int = 2000
@@ -53,8 +55,8 @@ class GroupLimits(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """An acknowledgement of records by a member. types: one type for all records, or one for
-    each.
+    """An acknowledgement of records by a member. types: one type for all records, or a type for
+    each record.
     """
 
     first_offset: int
@@ -63,10 +65,12 @@ class Acknowledgement(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """The changes of an event: the new runs of batches, by the first offset of the batch, and the
-    state batches to be stored. before: the replaced runs. renewed: runs whose locks were extended.
-    completed: how many records will not be delivered again. given_up: how many of these reached the
-    group's delivery limit.
+    """The changes that an event causes.
+
+    before, runs: the old and the new runs of each changed batch, by the batch's first offset.
+    stored: the state batches to be stored. renewed: runs whose locks were extended. completed: the
+    number of records that will not be delivered again. given_up: the number of these that reached
+    the group's delivery limit.
     """
 
     before: dict[int, list[Run]]
@@ -86,7 +90,7 @@ class SharePartition:
 
     start_offset: all records before it are complete. end_offset: the last acquired offset; the
     start offset if no record is in flight. complete_count: how many of the records in flight are
-    acknowledged or archived.
+    complete, which means acknowledged or archived.
     """
 
     __slots__ = (
@@ -124,7 +128,7 @@ class SharePartition:
 
     @property
     def in_flight_count(self) -> int:
-        """How many records are in flight, from the start offset to the end offset."""
+        """The number of records in flight, from the start offset to the end offset."""
         return self.end_offset - self.start_offset + 1 if self._firsts else 0
 
     def __len__(self) -> int:
@@ -133,7 +137,9 @@ class SharePartition:
 
     @property
     def next_offset(self) -> int:
-        """The offset of the next acquisition: that of the first available record."""
+        """The offset at which the next acquisition begins, which is that of the first available
+        record.
+        """
         while self._available:
             run = self._batches[self._available[0]].first_available()
             if run is not None:
@@ -151,7 +157,7 @@ class SharePartition:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """A time before which no lock expires; None without locked records."""
+        """A time before which no lock expires; None if no record is locked."""
         return self._locks[0][0] if self._locks else None
 
     # --- events: decided here, changed by `apply` ------------------------------------------------
@@ -163,15 +169,15 @@ class SharePartition:
         limits: GroupLimits,
         now_ms: int,
     ) -> Transition:
-        """A member acknowledges records that it holds.
+        """Decide about a member's acknowledgements of records that it holds.
 
-        Raises: KafkaError INVALID_RECORD_STATE for records that it does not hold; INVALID_REQUEST
-                for records that were not acquired.
+        Raises: KafkaError INVALID_RECORD_STATE for records that the member does not hold;
+                INVALID_REQUEST for records that were not acquired.
         """
         staged = _Staged(self, limits, now_ms)
         for one in acknowledgements:
             if one.last_offset < self.start_offset:
-                continue  # the record was completed meanwhile
+                continue  # the records were completed meanwhile
             for batch in self._acknowledged_batches(one):
                 staged.acknowledge(batch, one, member_id)
         return staged.transition()
@@ -192,7 +198,7 @@ class SharePartition:
         return [batch for batch in found if batch.last_offset >= first_offset]
 
     def on_released(self, member_id: str, limits: GroupLimits) -> Transition:
-        """The session of a member is closed: its records become available again."""
+        """Make the records of a member available again, since its session is closed."""
         staged = _Staged(self, limits, 0)
         for batch in self.batches():
             for run in batch.runs:
@@ -201,9 +207,9 @@ class SharePartition:
         return staged.transition()
 
     def on_locks_ended(self, limits: GroupLimits, now_ms: int, *, one_by_one: bool) -> Transition:
-        """Locks have expired: their records become available again.
+        """Make the records available again whose locks have expired.
 
-        Takes: one_by_one, whether only the first record of a tracked batch is released: then each
+        Takes: one_by_one, whether only the first record of a tracked batch is released. Then each
                waiting member gets one record, as in Apache Kafka, where every record of such a
                batch has its own lock.
         """
@@ -224,8 +230,8 @@ class SharePartition:
         return staged.transition()
 
     def apply(self, transition: Transition) -> bool:
-        """Apply a transition. Gives: whether records are available now, or may become so because
-        the start offset has moved.
+        """Apply a transition. Gives: whether records are available now, or may become available
+        since the start offset has moved.
         """
         has_available = False
         for first_offset, runs in transition.runs.items():
@@ -259,8 +265,8 @@ class SharePartition:
         return True
 
     def archive(self, first_offset: int, last_offset: int, state: int) -> None:
-        """Archive the records between two offsets that are in the given state: they are no records
-        for the group, since their transaction was aborted or the log was compacted.
+        """Archive the records between two offsets that are in the given state. These are not
+        records for the group, since their transaction was aborted or the log was compacted.
         """
         for batch in self._overlapping(first_offset, last_offset):
             made = [
@@ -276,7 +282,9 @@ class SharePartition:
             batch.is_tracked = batch.is_tracked or len(batch.runs) > 1
 
     def settle(self) -> bool:
-        """Move the start offset past archived records. Gives: whether it has moved."""
+        """Move the start offset past archived records. Gives: whether the start offset
+        has moved.
+        """
         return self._move_start()
 
     # --- the batches -----------------------------------------------------------------------------
@@ -289,20 +297,20 @@ class SharePartition:
         return [batch for batch in found if batch.last_offset >= first_offset]
 
     def add_acquired(self, batch: InFlightBatch) -> None:
-        """Add a new batch in flight, and note its locks."""
+        """Add a new batch in flight, and record its locks."""
         self._add(batch)
         for run in batch.runs:
             if run.state == ACQUIRED:
                 self.note_lock(run)
 
     def note_lock(self, run: Run) -> None:
-        """Note when the lock of acquired records ends."""
+        """Record the time at which the lock of acquired records ends."""
         heapq.heappush(self._locks, (run.deadline_ms, run.first_offset, run.last_offset))
         if len(self._locks) > self._most_locks:
             self._rebuild_locks()
 
     def _rebuild_locks(self) -> None:
-        """Remove the rows of locks that were renewed or whose records are no longer held."""
+        """Remove the entries of locks that were renewed, or whose records are no longer held."""
         self._locks = [
             (run.deadline_ms, run.first_offset, run.last_offset)
             for batch in self.batches()
@@ -328,12 +336,12 @@ class SharePartition:
             self._note_available(first_offset)
 
     def floor(self, offset: int) -> InFlightBatch | None:
-        """The last batch that begins at or before the offset."""
+        """The last batch that begins at or before the offset; None if there is no such batch."""
         index = bisect_right(self._firsts, offset) - 1
         return None if index < 0 else self._batches[self._firsts[index]]
 
     def available_between(self, first_offset: int, last_offset: int) -> list[InFlightBatch]:
-        """The batches that begin between these offsets and may have available records."""
+        """The batches that begin between these offsets, and that may have available records."""
         begin = bisect_left(self._available, first_offset)
         end = bisect_right(self._available, last_offset)
         return [self._batches[first] for first in self._available[begin:end]]
@@ -354,7 +362,7 @@ class SharePartition:
             self._available.insert(index, first_offset)
 
     def forget_available(self, first_offset: int) -> None:
-        """Note that the batch that begins there has no available record."""
+        """Record that the batch that begins at this offset has no available record."""
         index = bisect_left(self._available, first_offset)
         if index < len(self._available) and self._available[index] == first_offset:
             del self._available[index]
@@ -362,8 +370,8 @@ class SharePartition:
     # --- the start offset ------------------------------------------------------------------------
 
     def _move_start(self) -> bool:
-        """Move the start offset to the first record that is not complete. Gives: whether it has
-        moved.
+        """Move the start offset to the first record that is not complete. Gives: whether the start
+        offset has moved.
         """
         start_offset, done = self.start_offset, 0
         for first in self._firsts:
@@ -406,7 +414,9 @@ class SharePartition:
             self._clear()
 
     def _cut(self, count: int, batch: InFlightBatch, offset: int) -> None:
-        """Drop the batches before a batch, and this batch's records before an offset."""
+        """Drop the batches before the given batch, and the given batch's records before
+        the offset.
+        """
         first = batch.first_offset
         del self._batches[first]
         self.forget_available(first)
@@ -427,7 +437,7 @@ class SharePartition:
 
 
 class _Staged:
-    """A transition under construction."""
+    """A transition while it is being built."""
 
     def __init__(self, partition: SharePartition, limits: GroupLimits, now_ms: int) -> None:
         self._partition, self._limits, self._now_ms = partition, limits, now_ms
@@ -448,16 +458,18 @@ class _Staged:
         )
 
     def current(self, batch: InFlightBatch) -> InFlightBatch:
-        """The runs of a batch after the changes of the transition so far."""
+        """The batch as it is after the changes that the transition contains so far."""
         runs = self._runs.get(batch.first_offset)
         return batch if runs is None else InFlightBatch(runs)
 
     def release(self, batch: InFlightBatch, run: Run) -> None:
-        """Make acquired records available, or archive them, if they were delivered too often."""
+        """Make acquired records available. If they were delivered too often, archive them."""
         self._change(batch, self._released(run))
 
     def acknowledge(self, batch: InFlightBatch, one: Acknowledgement, member_id: str) -> None:
-        """Decide about the records of one batch. Raises: KafkaError INVALID_RECORD_STATE."""
+        """Decide about the acknowledged records of one batch. Raises: KafkaError
+        INVALID_RECORD_STATE.
+        """
         begin = max(one.first_offset, self._partition.start_offset)
         for run in self.current(batch).between(begin, one.last_offset):
             if run.state != ACQUIRED or run.member_id != member_id:
@@ -498,7 +510,7 @@ class _Staged:
         return Run(run.first_offset, run.last_offset, state, run.delivery_count)
 
     def _change(self, batch: InFlightBatch, run: Run) -> None:
-        """Give records their new state, which is stored."""
+        """Change the state of records, and add the new state to what is to be stored."""
         self._put(batch, run)
         self._stored.append(
             StateBatch(run.first_offset, run.last_offset, run.state, run.delivery_count)
@@ -514,7 +526,7 @@ class _Staged:
 
 
 def _by_type(run: Run, one: Acknowledgement) -> Iterator[tuple[Run, int]]:
-    """The parts of a run with the same type of acknowledgement."""
+    """Split a run into parts whose records have the same type of acknowledgement."""
     if len(one.types) == 1:
         yield run, one.types[0]
         return

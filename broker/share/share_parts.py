@@ -1,4 +1,4 @@
-"""The parts that handle the requests of members of share groups."""
+"""The parts of the broker that are needed for requests of share groups' members."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ READ, TOPIC = 3, 2  # numbers of ACLs
 
 
 class ShareParts(NamedTuple):
-    """The parts that handle the requests of share groups."""
+    """The parts of the broker that are needed for requests of share groups' members."""
 
     config: BrokerConfig
     metadata: ClusterMetadata
@@ -43,7 +43,9 @@ class ShareParts(NamedTuple):
 
 
 class Topics:
-    """The topics of a request's partitions, by their ids, with the client's right to read them."""
+    """Looks up the topics of a request's partitions by their ids, and checks that the client may
+    read them.
+    """
 
     def __init__(self, parts: ShareParts, context: RequestContext) -> None:
         self._metadata = parts.metadata

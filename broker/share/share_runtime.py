@@ -1,9 +1,10 @@
 """Carries out the share coordinator's decisions on the logs of its internal topic.
 
-Records are appended and replayed at once. Answers wait until the records are durable, so that no
-answered acknowledgement is lost; one flush serves all waiting answers (broker/logs/flush_queue.py).
-With `barnabas.transaction.durability=os` acknowledgements are answered at once. The initialization
-and the deletion of a state wait even then: a group requests them only once.
+Records are appended and replayed at once. Responses wait until the records are durable, so that no
+acknowledgement is lost after its response. One flush serves all waiting responses
+(broker/logs/flush_queue.py). With `barnabas.transaction.durability=os` acknowledgements are
+answered at once. Even then, responses to the initialization and the deletion of a state wait, since
+a group requests these only once.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.groups")
 
-LEAST_PRUNED = 1_000  # least records deleted by a pruning, which writes the start of the log
+# minimum number of records to delete, since each pruning writes the start of the log
+LEAST_PRUNED = 1_000
 
 
 class ShareRuntime:
@@ -56,7 +58,7 @@ class ShareRuntime:
         self.writes = StateWrites()
 
     def run(self, result: Result, now_ms: int) -> None:
-        """Carry out a Result; send its answers once its records are durable.
+        """Carry out a Result, and send its responses once its records are durable.
 
         Raises: NotWrittenError if there is no disk space for the records; OSError.
         """
@@ -85,7 +87,7 @@ class ShareRuntime:
         *,
         is_acknowledgement: bool = False,
     ) -> None:
-        """Store decisions about several share partitions; call `then` once they are durable.
+        """Store decisions about several share partitions. `then` is called once they are durable.
 
         Raises: NotWrittenError if there is no disk space; some of the records may be written then.
         """
@@ -109,10 +111,10 @@ class ShareRuntime:
         then: Callable[[list[int], int], None],
         now_ms: int,
     ) -> None:
-        """Initialize the states of share partitions, for the coordinator of their group.
+        """Initialize the states of share partitions for the coordinator of their group.
 
-        Takes: rows, each (share partition, state epoch, start offset); then(codes, now_ms), called
-               with an error code for each row once the records are durable.
+        Takes: rows, each (share partition, state epoch, start offset); then(codes, now_ms), a
+               function that is called with an error code for each row once the records are durable.
         """
         changes = [self._coordinator.initialize(*row, now_ms) for row in rows]
         codes = [change.error_code for change in changes]
@@ -124,17 +126,17 @@ class ShareRuntime:
         then: Callable[[list[int], int], None],
         now_ms: int,
     ) -> None:
-        """Delete the states of share partitions, for the coordinator of their group.
+        """Delete the states of share partitions for the coordinator of their group.
 
-        Takes: then, see `initialize`.
+        Takes: then, as for `initialize`.
         """
         changes = [self._coordinator.delete(key) for key in keys]
         codes = [change.error_code for change in changes]
         self.store(changes, lambda at_ms: then(codes, at_ms), now_ms)
 
     def prune(self, now_ms: int) -> None:
-        """Delete the records that later snapshots replace. If there is no disk space for the new
-        starts of the logs, they are deleted later.
+        """Delete the records that are superseded by later snapshots. If there is no disk space for
+        the new starts of the logs, the records are deleted later.
         """
         pruned: dict[Log, int] = {}
         for log in self._topics.logs_of(SHARE_STATE_TOPIC):

@@ -1,10 +1,10 @@
 """Share sessions (KIP-932): the share partitions that each member fetches.
 
-A session is identified by the group and the member; its epoch counts the member's requests. It ends
-with the member's last request, or with the connection that began it: then the member's records are
-released. A session has the partitions that are `ready`: those which may have records for the
-member. A fetch visits only these, so that its cost does not depend on the number of partitions
-without records; the others become ready again when their records may be acquired.
+A session is identified by the group and the member, and its epoch counts the member's requests. It
+ends with the member's last request, or with the connection on which it was begun. The member's
+records are then released. The partitions of a session that may have records for the member are
+`ready`. A fetch visits only these, so that its cost does not depend on the number of partitions
+without records. The others become ready again when their records may be acquired.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1
-MOST_PARTITIONS = 300_000  # maximum partitions of all sessions together
+MOST_PARTITIONS = 300_000  # maximum number of partitions in all sessions together
 
-# the 16 bytes of a topic's id, which are fast to hash, and the partition's index
+# A topic id as its 16 bytes, which are fast to hash, and a partition index.
 Place = tuple[bytes, int]
 
 
 class SessionKey(NamedTuple):
-    """The key of a session: the ids of the group, the member, and the broker."""
+    """The key of a session: the ids of the group, of the member, and of the broker."""
 
     group_id: str
     member_id: str
@@ -38,12 +38,14 @@ class Waiting(Protocol):
     """A fetch that waits for records."""
 
     def try_complete(self, now_ms: int, out_of_time: bool) -> bool:
-        """Answer the fetch, if there are records. Gives: whether it is answered."""
+        """If there are records, answer the fetch. Gives: whether it is answered."""
         ...
 
 
 class ShareTarget:
-    """A partition in a session. partition: the share partition; None until the first visit."""
+    """A partition in a session. partition: the loaded share partition; None until the
+    first visit.
+    """
 
     __slots__ = ("partition", "place", "session", "topic_id")
 
@@ -58,7 +60,7 @@ class ShareTarget:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether a fetch of the session waits."""
+        """Whether a fetch of the session is waiting."""
         return bool(self.session.waiting)
 
     def make_ready(self) -> None:
@@ -66,15 +68,17 @@ class ShareTarget:
         self.session.ready[self] = None
 
     def try_fetches(self, now_ms: int) -> None:
-        """Try the waiting fetches."""
+        """Try again the fetches of the session that are waiting."""
         for fetch in list(self.session.waiting):
             fetch.try_complete(now_ms, False)
 
 
 class ShareSession:
-    """The partitions of a member. epoch: the epoch of the next request. fresh: partitions that the
-    next answer contains even without records, since they are new or had an error. unloaded: new
-    partitions that no fetch has visited. waiting: fetches that wait for records.
+    """The session of a member, with the partitions that it fetches.
+
+    epoch: the epoch of the next request. fresh: partitions that the next response contains even
+    without records, since they are new or had an error. unloaded: new partitions that no fetch has
+    visited. waiting: fetches that wait for records.
     """
 
     __slots__ = (
@@ -108,7 +112,7 @@ class ShareSession:
                 target.partition.idle.pop(target, None)
 
     def to_end(self, target: ShareTarget) -> None:
-        """Move a ready partition behind the others."""
+        """Move a partition to the end of the ready ones, if it is ready."""
         if target in self.ready:
             del self.ready[target]
             self.ready[target] = None
@@ -119,7 +123,7 @@ class ShareSession:
 
 
 class ShareSessions:
-    """All sessions. partition_count: the number of their partitions together."""
+    """All sessions. partition_count: the number of partitions in all sessions together."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -143,7 +147,7 @@ class ShareSessions:
         return group_id in self._by_group
 
     def begin(self, key: SessionKey, connection_id: int) -> ShareSession:
-        """Begin a session; it replaces the member's earlier one.
+        """Begin a session, which replaces the member's earlier session.
 
         Raises: KafkaError SHARE_SESSION_LIMIT_REACHED.
         """
@@ -156,7 +160,7 @@ class ShareSessions:
         return session
 
     def require(self, key: SessionKey, epoch: int) -> ShareSession:
-        """The session of a request that must have one.
+        """The session of a request that requires a session.
 
         Raises: KafkaError SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH.
         """
@@ -176,10 +180,10 @@ class ShareSessions:
         """Add partitions to a session, and remove others.
 
         Raises: KafkaError SHARE_SESSION_LIMIT_REACHED if all sessions together would have too many
-                partitions: then the session is unchanged, or ended if it had no partitions.
+                partitions. Then the session is unchanged, or is ended if it had no partitions.
         """
         added, forgotten = list(added), list(forgotten)
-        had = session.targets  # no set operation: it would copy all partitions of the session
+        had = session.targets  # not a set operation, which would copy all partitions of the session
         places = {(topic_id.bytes, index) for topic_id, index in added}
         left = {(topic_id.bytes, index) for topic_id, index in forgotten}
         more = sum(place not in had for place in places - left) - sum(
@@ -217,5 +221,5 @@ class ShareSessions:
         return session
 
     def of_connection(self, connection_id: int) -> list[ShareSession]:
-        """The sessions that a connection began."""
+        """The sessions that were begun on a connection."""
         return [self._sessions[key] for key in self._by_connection.get(connection_id, ())]

@@ -1,5 +1,5 @@
-"""The parts of share groups that belong to share partitions: one part of the broker, made at the
-first use of a share group.
+"""The part of the broker that handles share partitions. It is made at the first use of a share
+group.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ logger = logging.getLogger("barnabas.broker")
 class Shares:
     """The share coordinator and the parts that use it.
 
-    It is made after the logs are opened; then the records of the internal topic are replayed.
+    This object is made after the logs are opened. The records of the internal topic are replayed
+    afterwards.
     """
 
     def __init__(
@@ -81,8 +82,8 @@ class Shares:
                     self.coordinator.replay(log.partition, record.offset, record.key, record.value)
 
     def set_back(self, now_ms: int) -> None:
-        """Set states beyond the end of a log back to the end, durably, before any client can append
-        there.
+        """If the state of a share partition is beyond the end of its log, set it back to the log's
+        end. This is made durable before any client can append to the log.
         """
 
         def log_end(topic_id: bytes, index: int) -> int | None:
@@ -102,7 +103,7 @@ class Shares:
 
     def in_flight(self, group_id: str, topic: str, index: int) -> tuple[int, int]:
         """How many records of a share partition are in flight, and in how many batches; (0, 0) if
-        the share partition is not in memory.
+        the share partition is not loaded.
         """
         found = self._topics.metadata.topic(topic)
         if found is None:
@@ -111,8 +112,8 @@ class Shares:
         return (0, 0) if loaded is None else (loaded.value.in_flight_count, len(loaded.value))
 
     def on_topics_deleted(self, topic_ids: set[uuid.UUID], now_ms: int) -> list[Result]:
-        """The Results that delete the states of deleted topics, for `ShareRuntime.run`, one by
-        one.
+        """The Results that delete the states of deleted topics. The caller passes them to
+        `ShareRuntime.run` one by one.
         """
         self.partitions.drop_topics(topic_ids, now_ms)
         deleted = {topic_id.bytes for topic_id in topic_ids}
@@ -122,7 +123,7 @@ class Shares:
         return results
 
     def next_deadline_ms(self) -> int | None:
-        """The time at which `on_tick` has work next; None if no timer is needed."""
+        """The next time at which `on_tick` has something to do; None if no timer is needed."""
         if self.changes.is_ready or self.session_ends.is_ready:
             return 0
         cold_ms, lock_ms = self.coordinator.next_deadline_ms(), self.partitions.next_deadline_ms
@@ -130,7 +131,7 @@ class Shares:
         return min((ms for ms in (due_ms, lock_ms) if ms is not None), default=None)
 
     def on_tick(self, now_ms: int) -> None:
-        """Time passed. Cheap when nothing is due."""
+        """Do what is due at this time. The call is cheap when nothing is due."""
         self.changes.on_tick(now_ms)
         if self.session_ends.is_ready:
             self.session_ends.on_tick(now_ms)
@@ -164,7 +165,9 @@ def make_shares(
     now_ms: int,
     clock_ns: Callable[[], int],
 ) -> Shares:
-    """Make the part from an opened data directory. Its parameters are the parts that it uses."""
+    """Make the part of the broker for share partitions, from an opened data directory. Its
+    parameters are the parts that it uses.
+    """
 
     def partition_exists(topic_id: bytes, index: int) -> bool:
         topic = topics.metadata.topic_by_id(uuid.UUID(bytes=topic_id))

@@ -1,8 +1,8 @@
-"""Carries out the decisions of share groups about the states of their partitions, in slices: a
-group may begin with ten thousand partitions.
+"""Carries out the decisions of share groups about the states of their partitions, in slices, since
+a group may begin with ten thousand partitions.
 
-A slice ends when its records are durable; without disk space for them it waits. Changes are carried
-out one after the other, beside the sliced work of requests.
+A slice ends when its records are durable. If there is no disk space for them, it waits. Changes are
+carried out one after the other, independently of the sliced work of requests.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from barnabas.coordinator.share.share_coordinator import ShareCoordinator
     from barnabas.coordinator.share.share_state import Change
 
-STATES_AT_ONCE = 250  # rows of one slice, which takes 10 ms
+STATES_AT_ONCE = 250  # number of rows in one slice, which takes 10 ms
 
 Then = Callable[[Sequence[int], int], None]
 
 
 class StateChanges:
-    """The queue of changes; the first one is being carried out."""
+    """The queue of changes, of which the first is being carried out."""
 
     def __init__(
         self, coordinator: ShareCoordinator, runtime: ShareRuntime, unwritten: UnwrittenWork
@@ -43,12 +43,14 @@ class StateChanges:
 
     @property
     def is_ready(self) -> bool:
-        """Whether `on_tick` has work that does not wait for the disk."""
+        """Whether `on_tick` has something to do that does not wait for the disk."""
         return self._work.is_ready
 
     def begin(self, change: StateChange, then: Then, now_ms: int) -> None:
-        """Carry out a change. Takes: then(codes, now_ms), called with a code for each of its rows
-        once all rows are durable.
+        """Carry out a change.
+
+        Takes: then(codes, now_ms), a function that is called with a code for each row of the change
+               once all rows are durable.
         """
         ticket, self._next_ticket = self._next_ticket, self._next_ticket + 1
         self._then[ticket] = then
@@ -57,14 +59,14 @@ class StateChanges:
             self._on_done(ticket, answer)
 
     def on_tick(self, now_ms: int) -> None:
-        """Do one slice of the first change."""
+        """Do one slice of the first change in the queue."""
         self._work.on_tick(now_ms)
 
     def _on_done(self, ticket: int, answer: tuple[Sequence[int], int]) -> None:
         self._then.pop(ticket)(*answer)
 
     def _timed(self, change: StateChange) -> Slices:
-        """The change as work that also returns the time of its end."""
+        """The work of a change, which returns the codes and the time at which it ends."""
         now_ms = yield
         work = self._until_written(change, now_ms)
         codes: list[int] = []
@@ -78,9 +80,9 @@ class StateChanges:
         return codes, now_ms
 
     def in_slices(self, change: StateChange, now_ms: int) -> Slices:
-        """Carry out a change; some rows in each slice. Gives: a code for each row.
+        """Carry out a change, with some rows in each slice. Gives: a code for each row.
 
-        Raises: NotWrittenError, in a slice that finds no space.
+        Raises: NotWrittenError, in a slice for which there is no disk space.
         """
         codes: list[int] = []
         for at in range(0, len(change.rows), STATES_AT_ONCE):
@@ -88,7 +90,9 @@ class StateChanges:
         return codes
 
     def _until_written(self, change: StateChange, now_ms: int) -> Slices:
-        """Carry out `in_slices`; a slice that finds no disk space is repeated later."""
+        """Carry out a change in slices. A slice for which there is no disk space is
+        repeated later.
+        """
         codes: list[int] = []
         for at in range(0, len(change.rows), STATES_AT_ONCE):
             while len(codes) == at:
@@ -121,7 +125,9 @@ class StateChanges:
 
 
 def _no_space() -> None:
-    """The process ends while a change waits for space: the next start repeats it."""
+    """Raise the error for a change that waits for disk space while the process ends. The next start
+    repeats the change.
+    """
     raise NotWrittenError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -145,4 +151,4 @@ class _Stored:
             done(self._durable_ms)
 
     def at_once(self) -> None:
-        """End the wait at once: the process is ending, which flushes all logs."""
+        """End the wait at once, since the process is ending, which flushes all logs."""

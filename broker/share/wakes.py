@@ -1,8 +1,9 @@
-"""Tries the waiting fetches of share partitions, one share partition after the other.
+"""Tries the waiting fetches of share partitions again, for one share partition after the other.
 
-A tried fetch may acquire records, and may load or drop share partitions, which causes wakes of
-other fetches. So a wake is deferred while the states of share partitions are in use: between the
-decision about a transition and its `apply`, and while a fetch is tried.
+A fetch that is tried may acquire records, and may load or drop share partitions, so that other
+fetches have to be tried as well (a wake). Such a wake is deferred while the states of share
+partitions are in use: between the decision about a transition and its `apply`, and while a fetch is
+tried.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Wakes:
-    """The deferred wakes. As a context manager it defers the wakes in its block to the end of the
-    block.
+    """The deferred wakes. Used as a context manager, it defers all wakes to the end of
+    the block.
     """
 
     __slots__ = ("_depth", "_waiting")
@@ -25,7 +26,7 @@ class Wakes:
         self._waiting: dict[LoadedPartition, int] = {}
 
     def wake(self, loaded: LoadedPartition, now_ms: int) -> None:
-        """Try the fetches that wait for a share partition."""
+        """Try the fetches that wait for a share partition, now or at the end of the block."""
         with self:
             self._waiting[loaded] = now_ms
 

@@ -1,5 +1,5 @@
-"""The interface of transaction ends for other requests: deletion and creation of topics with
-partitions in ending transactions, and answers that wait for the disk.
+"""What other requests use of transaction ends: the deletion and creation of topics that have
+partitions in ending transactions, and responses that wait for the disk.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class EndsOnTopics:
     """The part of `TransactionEnds` for requests that do not end transactions.
 
     flushes_commits: whether commits survive a power loss. _completions: the logs with Complete
-    records that have to be durable, each with the offset up to which it has to be.
+    records that have to be durable, each with the offset up to which it has to be flushed.
     """
 
     def __init__(
@@ -47,16 +47,17 @@ class EndsOnTopics:
         return any(partition(log.topic, log.partition) is not log for log in ending.logs)
 
     def flush_completions(self, now_ms: int) -> None:
-        """Flush the Complete records of transactions, since topics with their partitions are
-        deleted.
+        """Flush the Complete records of transactions, since topics that contain their partitions
+        are deleted.
 
-        After a power loss that removes a Complete record, the decision is carried out again. If
-        another topic of the same name exists by then, a later transaction that is open there could
-        not be distinguished, since the marker was deleted with the topic. So a topic is not created
-        before these records are durable (`undurable`), nor while a decision on partitions of that
-        name is being carried out.
+        If a power loss removes a Complete record, the decision is carried out again. If another
+        topic of the same name exists by then, a later transaction that is open in it could not be
+        distinguished from the decided one, since the marker was deleted with the old topic. So a
+        topic is not created before these records are durable (`undurable`), nor while a decision on
+        partitions of that name is being carried out.
         """
-        if not self.flushes_commits:  # a power loss then aborts open transactions in any case
+        # without flushed commits, a power loss aborts open transactions in any case
+        if not self.flushes_commits:
             return
         logs = [
             log
@@ -81,7 +82,9 @@ class EndsOnTopics:
         return None
 
     def check_not_stuck_on(self, topics: Collection[str]) -> None:
-        """Raise NotWrittenError if a decision on partitions of these topics waits for space."""
+        """Check that no decision on partitions of these topics waits for disk space. Raises:
+        NotWrittenError if one does.
+        """
         for ending in self._by_id.values():
             if ending.left and ending.decision is not None:
                 for name, _ in ending.decision.partitions:
@@ -108,11 +111,11 @@ class EndsOnTopics:
         return list(self._completions)
 
     def two_phase_logs(self, transactional_id: str | None, now_ms: int) -> list[Log]:
-        """The log of __transaction_state that has the transactional id, if its session uses
-        two-phase commit (KIP-939); otherwise no log.
+        """The log of __transaction_state that contains the transactional id, if the producer's
+        session uses two-phase commit (KIP-939); otherwise no log.
 
-        Answers to such a producer also wait for that log: its open transaction survives a power
-        loss, and so must the record of each partition that it wrote to.
+        Responses to such a producer also wait for that log. Its open transaction survives a power
+        loss, so the record of each partition that it wrote to has to survive as well.
         """
         coordinator = self._coordinator
         if (

@@ -4,28 +4,36 @@
 durability it has the next step and the actions on the way, in order. The order is defined only
 here.
 
-The reasons for this order: The decision commits the transaction: after a crash the decision is read
-from the journal or from __transaction_state, and its markers are written, or written again. So all
-data are on the disk before the decision, or in one frame of the journal with it. The answer is sent
-before the markers are appended, since there may be a thousand logs; the markers are appended before
-any other request is processed, so that a client that knows of the commit can read its data.
-Requests of the transactional id are held back until the Complete record, so that the next
-transaction, which a client may begin once its EndTxn is answered, never gets
-CONCURRENT_TRANSACTIONS. The markers of many partitions are appended in parts, between which other
-requests are processed: then the rows of `LAW_IN_PARTS` apply, and the answer is sent after the last
-part. An abort waits for no flush: if a crash loses its decision, the transaction is aborted again.
-A session of two-phase commit (KIP-939) is the exception, since its open transactions survive a
-power loss: its aborts wait like a commit without a journal. If partitions have no files for their
-markers, commits and aborts wait for these files before anything is decided.
+The reasons for this order are as follows.
+
+The decision commits the transaction: after a crash, the decision is read from the journal or from
+__transaction_state, and its markers are written, or written again. So all data are on the disk
+before the decision, or in one frame of the journal with it.
+
+The response is sent before the markers are appended, since there may be a thousand logs. The
+markers are appended before any other request is processed, so that a client that knows of the
+commit can read its data. Requests with the transactional id are held back until the Complete
+record. A client may begin the next transaction once its EndTxn is answered, and that transaction
+then never gets CONCURRENT_TRANSACTIONS.
+
+The markers of many partitions are appended in parts, between which other requests are processed.
+Then the rows of `LAW_IN_PARTS` apply, and the response is sent after the last part.
+
+An abort waits for no flush: if a crash loses its decision, the transaction is aborted again. The
+exception is a session of two-phase commit (KIP-939), whose open transactions survive a power loss:
+its aborts wait like a commit without a journal.
+
+If partitions have no files for their markers, commits and aborts wait for these files before
+anything is decided.
 
 Version 2 of the protocol (KIP-890, part two) uses the same rows. Requests of its producer in the
-next epoch are held back until the Complete record, like every other request of the transactional
+next epoch are held back until the Complete record, like every other request with the transactional
 id.
 
-A transaction that is prepared for two-phase commit is an open one: Kafka's protocol has no request
-for the preparation, and all answered writes of its producer are already durable.
+A transaction that is prepared for two-phase commit is an open transaction: Kafka's protocol has no
+request for the preparation, and all writes of its producer that were answered are already durable.
 
-Comments in the table mark where a second node would add to it.
+Comments in the table mark what a second node would add to it.
 """
 
 from __future__ import annotations
@@ -89,7 +97,7 @@ _NO_SPACE = Code.COORDINATOR_NOT_AVAILABLE
 
 
 class Step(KeyEnum):
-    """The step of an ending transaction: the event that it waits for."""
+    """The step of an ending transaction. Each step is named by what it waits for."""
 
     OPEN = "nothing: it has not begun to end"
     FLUSH_DATA = "its data; nothing is decided, and a fence or an abort may come before the commit"
@@ -113,7 +121,7 @@ class Event(KeyEnum):
 
 
 class CommitDurability(KeyEnum):
-    """The mechanism by which a commit survives a power loss."""
+    """How a commit survives a power loss."""
 
     JOURNAL = "the flush journal: one frame takes the last data and the decision"
     FLUSH = "the logs' own files: there is no journal, or no space on the disk for it"
@@ -147,10 +155,10 @@ _S, _E, _D, _A = Step, Event, CommitDurability, Action
 _FLUSH_DATA = Row(_S.FLUSH_DATA, (_A.FLUSH_DATA,))
 _END_NOW = Row(_S.COMPLETE, (_A.WRITE_PREPARE, _A.WRITE_MARKERS, _A.WRITE_COMPLETE, _A.ANSWER))
 
-# A commit that has to survive a power loss begins in the column JOURNAL; if the flush queue gives
-# no frame with DATA, it continues in FLUSH. An abort uses the column OS, whatever durability
-# commits have; an abort of two-phase commit uses FLUSH. A second node would add a column, in which
-# steps that wait for the disk also wait for in-sync replicas.
+# A commit that has to survive a power loss begins in the column JOURNAL. If the flush queue
+# provides no frame with the event DATA, the commit continues in the column FLUSH. An abort uses the
+# column OS, whatever durability commits have, but an abort of two-phase commit uses FLUSH. A second
+# node would add a column, in which the steps that wait for the disk also wait for in-sync replicas.
 LAW: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
     (_S.OPEN, _E.COMMIT): {
         _D.JOURNAL: _FLUSH_DATA,
@@ -162,12 +170,13 @@ LAW: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
         _D.FLUSH: Row(_S.FLUSH_DECISION, (_A.WRITE_PREPARE, _A.FLUSH_PREPARE)),
     },
     # In version 2 the Prepare record raises the epoch, the markers contain the new epoch, and the
-    # answer returns it to the producer.
+    # response returns it to the producer.
     (_S.FLUSH_DECISION, _E.FLUSHED): {
         _D.JOURNAL: Row(_S.ANSWER, (_A.WRITE_PREPARE, _A.ANSWER, _A.AFTER_ANSWER)),
         _D.FLUSH: Row(_S.ANSWER, (_A.ANSWER, _A.AFTER_ANSWER)),
     },
-    # A second node adds a step after WRITE_MARKERS: other leaders acknowledge their markers.
+    # A second node would add a step after WRITE_MARKERS, in which other leaders acknowledge their
+    # markers.
     (_S.ANSWER, _E.SENT): {
         _D.JOURNAL: Row(_S.COMPLETE, (_A.WRITE_MARKERS, _A.FLUSH_MARKERS_LATER, _A.WRITE_COMPLETE)),
         _D.FLUSH: Row(_S.FLUSH_MARKERS, (_A.WRITE_MARKERS, _A.FLUSH_MARKERS)),
@@ -188,10 +197,10 @@ LAW: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
 _MARK_IN_PARTS = Row(_S.MARKERS, (_A.WRITE_PARTS,))
 _PREPARE_AND_MARK = Row(_S.MARKERS, (_A.WRITE_PREPARE, _A.WRITE_PARTS))
 
-# The rows of a transaction with many partitions. Between two parts anything may happen: other
-# requests, a kill, a power loss. A start carries the decision out as if no marker were written; it
-# serves no client before that, and has no parts. Markers that can be restored from the journal are
-# flushed soon after each part, and the journal is kept until the last one.
+# The rows for a transaction with many partitions. Between two parts anything may happen: other
+# requests, a kill, a power loss. A start carries the decision out as if no marker were written. It
+# serves no client before that, and appends all markers at once. Markers that can be restored from
+# the journal are flushed soon after each part, and the journal is kept until the last part.
 LAW_IN_PARTS: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
     (_S.FLUSH_DATA, _E.DATA): LAW[_S.FLUSH_DATA, _E.DATA],
     (_S.OPEN, _E.COMMIT): {_D.OS: _PREPARE_AND_MARK},
@@ -210,10 +219,11 @@ LAW_IN_PARTS: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
     },
     (_S.FLUSH_MARKERS, _E.FLUSHED): LAW[_S.FLUSH_MARKERS, _E.FLUSHED],
 }
-# Appending the marker of a commit takes 15 us. That of an abort may create a file, the index of
-# aborted transactions, which takes more than a ms on a busy disk.
+# Appending the marker of a commit takes 15 us. Appending that of an abort may create the index file
+# of aborted transactions, which takes more than 1 ms on a busy disk.
 MARKERS_AT_ONCE, COSTS_OF_ABORT = 256, 16
-NO_VERSION = -1  # version of the registry of topics before a look-up, or before the first marker
+# the version of the registry of topics before the first look-up, or before the first marker
+NO_VERSION = -1
 
 
 # --- the state of an ending transaction ---------------------------------------------------------
@@ -222,18 +232,19 @@ NO_VERSION = -1  # version of the registry of topics before a look-up, or before
 class Ending:
     """One transaction that is ending.
 
-    request, context: the EndTxn(commit) that began the end, and its context; None if it began
-    otherwise. transaction: the transaction's state when the EndTxn arrived. decision: None until it
-    is made. frame: the journal's frame, while it is being made. prepare: the encoded record of the
-    decision; None until the decision. log: the log of __transaction_state for its records.
-    partition_logs: the logs of its partitions, in order; None for a partition that does not exist
-    or is off line. looked_up_at: the version of the registry of topics when all these logs were
-    looked up. logs: the logs that got a marker. topics_version: the version of the registry when
-    the first of these logs got its marker. law: LAW, or LAW_IN_PARTS. tried: the number of
-    partitions whose marker was tried, in parts. held_back: calls to make when the transaction has
-    ended, in the order of arrival. left: the remaining actions of the step, of which the first
-    found no disk space; then requests are not held back. is_again: whether that first action has
-    already appended some of its markers.
+    request, context: the EndTxn(commit) that began the end, and its context; None if the end was
+    begun in another way. transaction: the transaction's state when the EndTxn arrived. decision:
+    None until it is made. frame: the journal's frame, while it is being made. prepare: the encoded
+    record of the decision; None until the decision. log: the log of __transaction_state for the
+    transaction's records. partition_logs: the logs of its partitions, in order; None for a
+    partition that does not exist or is off line. looked_up_at: the version of the registry of
+    topics when all these logs were looked up. logs: the logs to which a marker was appended.
+    topics_version: the version of the registry when the first of these markers was appended. law:
+    LAW, or LAW_IN_PARTS. tried: with markers in parts, the number of partitions whose marker was
+    tried. held_back: calls to make when the transaction has ended, in the order of arrival. left:
+    the remaining actions of the step, if there was no disk space for the first of them; requests
+    are not held back then. is_again: whether that first action has already appended some of its
+    markers.
     """
 
     __slots__ = (
@@ -281,9 +292,10 @@ class Ending:
         self.is_again = False
 
     def look_up_logs(self, topics: TopicRegistry, partition_count: int, now_ms: int) -> None:
-        """Look up the logs of the transaction's records and of its partitions: once, and again only
-        after a change of topics. Takes: partition_count, the partition count of
-        __transaction_state.
+        """Look up the logs of the transaction's records and of its partitions. They are looked up
+        again only after a change of topics.
+
+        Takes: partition_count, the number of partitions of __transaction_state.
         """
         transaction = self.decision or self.transaction
         assert transaction is not None
@@ -295,9 +307,11 @@ class Ending:
             logs.append(topics.partition(topic, index))
 
     def partition_ends(self, topics: TopicRegistry) -> tuple[PartitionEnd, ...]:
-        """The ends of the transaction's partitions, for a start that finds the decision.
+        """The end offsets of the transaction's partitions, which a start that finds the decision
+        uses.
 
-        Partitions off line are included: a kill may come before their marker is noted.
+        Partitions that are off line are included, since a kill may come before their missing
+        markers are recorded.
         """
         assert self.decision is not None
         known, offline = topics.metadata.topics, topics.logs.offline
@@ -317,7 +331,7 @@ def _cost_of_marker(decision: Decision) -> int:
 
 
 def _trace_step(ending: Ending, before: Step, event: Event) -> None:
-    """Log at debug level the event and the new step of an ending transaction."""
+    """Log the event and the new step of an ending transaction, at debug level."""
     of = ending.decision or ending.request
     logger.debug(
         "%s: %s leads from %s to %s",
@@ -334,9 +348,9 @@ def _trace_step(ending: Ending, before: Step, event: Event) -> None:
 class Endings:
     """The transactions that are ending, by transactional id, and the calls that wait for them.
 
-    without_space: the ids of those whose markers or records wait for space. If a partition lacks
-    its marker, no data may be written there for such an id: they would become part of the decided
-    transaction.
+    without_space: the transactional ids whose markers or records wait for disk space. While a
+    partition lacks its marker, no data may be written to it for such an id, since they would become
+    part of the decided transaction.
     """
 
     def __init__(self) -> None:
@@ -344,13 +358,13 @@ class Endings:
         self.without_space: set[str] = set()
 
     def is_decided(self, transactional_id: str) -> bool:
-        """Whether a decision on the transaction of the id is being carried out."""
+        """Whether a decision on the transaction of the transactional id is being carried out."""
         ending = self.by_id.get(transactional_id)
         return ending is not None and ending.step is not Step.FLUSH_DATA
 
     def holds_back(self, transactional_id: str) -> bool:
-        """Whether requests of the id wait until a decision is carried out. While the decision waits
-        for disk space they do not wait, and get CONCURRENT_TRANSACTIONS.
+        """Whether requests with the transactional id wait until a decision is carried out. While
+        the decision waits for disk space, they do not wait, but get CONCURRENT_TRANSACTIONS.
         """
         ending = self.by_id.get(transactional_id)
         return ending is not None and ending.step is not Step.FLUSH_DATA and not ending.left
@@ -358,9 +372,10 @@ class Endings:
     def hold_back(
         self, transactional_id: str | None, call: Callable[[int], None], now_ms: int
     ) -> None:
-        """Make the call once no decision on the id is being carried out: usually at once.
+        """Make the call once no decision on the transactional id is being carried out. Usually this
+        is at once.
 
-        Takes: call, which answers its request even if it finds no disk space.
+        Takes: call, which answers its request even if there is no disk space.
         """
         ending = None if transactional_id is None else self.by_id.get(transactional_id)
         if ending is None or ending.step is Step.FLUSH_DATA or ending.left:
@@ -373,10 +388,10 @@ class Endings:
 
 
 class Marker(NamedTuple):
-    """The fields of a marker.
+    """The fields of a transaction marker.
 
-    decided_ms: the time of the decision, which orders decisions; None if an operator or a start
-    writes the marker without a decision.
+    decided_ms: the time of the decision, by which decisions are ordered; None if the marker is
+    written without a decision, by an operator or at a start.
     """
 
     producer_id: int
@@ -389,8 +404,9 @@ class Marker(NamedTuple):
 class TransactionMarkers:
     """Appends the markers of the coordinator's own decisions.
 
-    unwritten: the missing markers of partitions that are off line. commits_on: a test of whether a
-    decision commits the transaction that is open in a log; set while a start resumes decisions.
+    unwritten: the missing markers of partitions that are off line. commits_on: a function that
+    returns whether a decision commits the transaction that is open in a log. It is set only while
+    a start resumes decisions.
     """
 
     def __init__(self, topics: TopicRegistry, groups: GroupCoordinator) -> None:
@@ -410,11 +426,11 @@ class TransactionMarkers:
     ) -> None:
         """Append the markers of a decision.
 
-        Takes:  logs, the logs of its partitions; marked, a list to which each log that gets its
-                marker is added; is_again, whether some logs have their markers from an earlier call
-                that found no disk space.
+        Takes:  logs, the logs of the decision's partitions; marked, a list to which each log is
+                added when its marker is appended; is_again, whether an earlier call, which found
+                no disk space, has appended some of the markers.
         Raises: NotWrittenError without disk space; some of the markers may be appended.
-        After:  the markers for partitions that are off line are noted durably.
+        After:  the missing markers of partitions that are off line are recorded durably.
         """
         marker = Marker(*decision[1:5], decision.decided_ms)
         marked_before = frozenset(marked) if is_again else ()
@@ -432,8 +448,8 @@ class TransactionMarkers:
             self._note_offline(decision)
 
     def append(self, topic: str, index: int, marker: Marker, now_ms: int) -> Log | None:
-        """Append a marker to the log of a partition by `append_to`. Gives: the log; None if no
-        marker was appended.
+        """Append a marker to the log of a partition, as `append_to` does. Gives: the log; None if
+        no marker was appended.
         """
         log = self._topics.partition(topic, index)
         return log if log is not None and self.append_to(log, marker, now_ms) else None
@@ -478,12 +494,11 @@ class TransactionMarkers:
         return True
 
     def _marker_of_a_start(self, log: Log, decision: Decision, marker: Marker) -> Marker:
-        """The marker that a start writes to one partition: it aborts if another transaction is open
-        there.
+        """The marker that a start writes to one partition. It aborts if another transaction than
+        the decided one is open there.
 
-        That happens only after a power loss that kept a batch of the next transaction and lost its
-        record. The repeated markers must not commit the next transaction, which can no longer be
-        committed.
+        This happens only if a power loss kept a batch of the next transaction, but not its record.
+        The repeated markers must not commit that transaction, which can no longer be committed.
         """
         assert self.commits_on is not None
         if not decision.commit or self.commits_on(log, decision):
@@ -497,7 +512,9 @@ class TransactionMarkers:
         return marker._replace(commit=False)
 
     def _note_offline(self, decision: Decision) -> None:
-        """Note the markers for partitions that are off line, before the transaction is complete."""
+        """Record the missing markers of partitions that are off line, before the transaction is
+        complete.
+        """
         markers = []
         for name, index in decision.partitions:
             topic = self._topics.metadata.topic(name)
@@ -516,13 +533,13 @@ class TransactionMarkers:
 
 
 def _can_make_files(log: Log) -> bool:
-    """Whether files can be made for a log without them, for its first marker.
+    """Whether files can be made for the first marker of a log that has no files yet.
 
     A log without files has no open transaction, and no reader needs the marker. So if there is no
-    space or descriptor for the files (and the transaction has no batch there), the marker is left
-    out: the transaction ends, and the broker continues. The Complete record is then flushed as for
-    a deleted partition. A start does not leave the marker out, since the decision may be from a
-    time when the partition was off line.
+    disk space or descriptor for the files (and the transaction has no batch in this log), the
+    marker is omitted: the transaction ends, and the broker continues. The Complete record is then
+    flushed as for a deleted partition. A start does not omit the marker, since the decision may be
+    from a time when the partition was off line.
     """
     try:
         log.files.make()
@@ -535,8 +552,8 @@ def _can_make_files(log: Log) -> bool:
 
 
 def _refuse(requests: Requests, waiting: WaitingEndTxn | WaitingInit | None) -> None:
-    """Refuse a request that waits for the end of its transaction, by an error after which clients
-    retry.
+    """Refuse a request that waits for the end of its transaction, with an error code after which
+    clients retry.
     """
     if isinstance(waiting, WaitingEndTxn):
         requests.reply(waiting.ticket, end_txn_response(_NO_SPACE))
@@ -554,7 +571,7 @@ class TransactionEnds(EndsOnTopics):
     """Carries out the Results of the transaction coordinator on the logs, and ends transactions.
 
     flushes_commits: whether commits survive a power loss. in_parts: the transactions whose markers
-    `on_tick` appends in parts. markers_at_once: the maximum number of markers of one call; an abort
+    `on_tick` appends in parts. markers_at_once: the maximum number of markers in one call; an abort
     marker counts as COSTS_OF_ABORT. Its parameters are the parts that the law's actions use.
     """
 
@@ -599,10 +616,10 @@ class TransactionEnds(EndsOnTopics):
 
     def run(self, result: Result, now_ms: int) -> None:
         """Carry out a Result of the transaction coordinator: append its records and replay them,
-        then send its answers and carry out its effects.
+        then send its responses and carry out its effects.
 
-        Raises: NotWrittenError without disk space; then the records of further results are not
-                written. An effect without disk space is not carried out, and its request refused.
+        Raises: NotWrittenError without disk space, before further results are written. An effect
+                without disk space is not carried out, and its request is refused.
         """
         logs: list[Log] = []
         for one in (result, *result.more):
@@ -615,7 +632,7 @@ class TransactionEnds(EndsOnTopics):
                 self._progress.on_appended([log], now_ms)
                 logs.append(log)
             if one.durable and self.flushes_commits:
-                if not logs:  # the answer relies on an earlier record
+                if not logs:  # the response relies on a record that was written earlier
                     logs.append(
                         self._topics.internal_log(TRANSACTIONS_TOPIC, one.partition, now_ms)
                     )
@@ -635,8 +652,8 @@ class TransactionEnds(EndsOnTopics):
     # --- events ----------------------------------------------------------------------------------
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext) -> Parked:
-        """Handle EndTxn. A connection that its producer has left is closed (`check_connection`)."""
-        if context.api_version < END_GIVES_EPOCH:  # in version 2 the epoch shows a late request
+        """Handle EndTxn. Close a connection that its producer has replaced (`check_connection`)."""
+        if context.api_version < END_GIVES_EPOCH:  # in version 2 a late request has an old epoch
             self._coordinator.check_connection(
                 request.transactional_id,
                 (request.producer_id, request.producer_epoch),
@@ -653,10 +670,10 @@ class TransactionEnds(EndsOnTopics):
         return PARKED
 
     def _begin(self, decision: Decision, now_ms: int) -> None:
-        """Carry out a decision that needs no data on the disk: an abort, or any one with `os`.
+        """Carry out a decision that requires no flushed data: an abort, or any decision with `os`.
 
-        It overtakes a commit of the same transaction that still waits for its data: the EndTxn of
-        that commit is processed again after the end of the transaction.
+        The decision overtakes a commit of the same transaction that still waits for its data. The
+        EndTxn of that commit is processed again after the end of the transaction.
         """
         assert not (decision.commit and self.flushes_commits), "a commit's data come first"
         ending = Ending(decision.transactional_id, self._durability_of(decision), decision)
@@ -670,7 +687,7 @@ class TransactionEnds(EndsOnTopics):
         self._with_files(decision, partial(self._on, ending, event), now_ms)
 
     def resume(self, decision: Decision, now_ms: int) -> None:
-        """At a start: carry out a decision whose Prepare record is in the log."""
+        """Carry out a decision whose Prepare record a start has found in the log."""
         ending = Ending(decision.transactional_id, self._durability_of(decision), decision)
         self._by_id[decision.transactional_id] = ending
         self._on(ending, Event.RESUME, now_ms)
@@ -694,7 +711,7 @@ class TransactionEnds(EndsOnTopics):
     def _on(self, ending: Ending, event: Event | None, now_ms: int) -> None:
         """Move the ending transaction to the next step of the law, and do the row's actions.
 
-        Takes: event, or None to retry the remaining actions, since the disk may have space.
+        Takes: event, or None to retry the remaining actions, since the disk may have space now.
         """
         before = ending.step
         if event is None:
@@ -723,8 +740,8 @@ class TransactionEnds(EndsOnTopics):
     def _on_not_written(
         self, ending: Ending, left: tuple[Action, ...], error: NotWrittenError, now_ms: int
     ) -> None:
-        """Handle an action that found no disk space. If no part of the decision is written, the
-        decision is dropped; otherwise its remaining actions are repeated until they succeed.
+        """Handle an action that found no disk space. If no part of the decision is written, drop
+        the decision. Otherwise repeat its remaining actions until they succeed.
         """
         if not self._unwritten.may_wait:
             raise error
@@ -738,7 +755,7 @@ class TransactionEnds(EndsOnTopics):
         assert ending.decision is not None
         waiting = ending.decision.waiting
         _refuse(self._requests, waiting)
-        if isinstance(waiting, WaitingInit):  # the producer requests the session again
+        if isinstance(waiting, WaitingInit):  # the producer will request the session again
             ending.decision = ending.decision._replace(waiting=None)
         self._unwritten.later(lambda now_ms: self._on(ending, None, now_ms), now_ms)
         held_back, ending.held_back = ending.held_back, []
@@ -746,7 +763,7 @@ class TransactionEnds(EndsOnTopics):
             call(now_ms)
 
     def _drop(self, ending: Ending, now_ms: int) -> None:
-        """Drop a decision of which nothing is written: its transaction is still open."""
+        """Drop a decision of which no part is written, so that its transaction is still open."""
         name, decision, context = ending.transactional_id, ending.decision, ending.context
         if decision is not None and context is not None and ending.law is LAW:
             self._soon_marked_count -= len(decision.partitions)
@@ -769,7 +786,7 @@ class TransactionEnds(EndsOnTopics):
                 name, request.producer_id, request.producer_epoch, now_ms
             )
             if transaction is not None:
-                # the same commit is being carried out: its producer has repeated the EndTxn
+                # The producer has repeated the EndTxn of a commit that is being carried out.
                 if earlier is not None:
                     earlier.held_back.append(
                         lambda now_ms: self._end_again(request, context, now_ms)
@@ -783,7 +800,7 @@ class TransactionEnds(EndsOnTopics):
         self.run(coordinator.on_end_txn(request, context, now_ms), now_ms)
 
     def _end_again(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> None:
-        """Process an EndTxn that was held back, unless its producer has left its connection."""
+        """Process an EndTxn that was held back, unless its producer now uses another connection."""
         if context.api_version < END_GIVES_EPOCH:
             try:
                 self._coordinator.check_connection(
@@ -802,18 +819,18 @@ class TransactionEnds(EndsOnTopics):
             self._requests.reply(context.ticket, end_txn_response(_NO_SPACE))
 
     def _calls_of(self, ending: Ending) -> list[Callable[[int], None]]:
-        """The calls to make again when a commit was overtaken: its EndTxn first."""
+        """The calls to make again when a commit was overtaken, beginning with its EndTxn."""
         request, context = ending.request, ending.context
         assert ending.step is Step.FLUSH_DATA, "a decision was overtaken by another"
         assert request is not None and context is not None
         return [lambda now_ms: self._end_again(request, context, now_ms), *ending.held_back]
 
     def _on_data(self, ending: Ending, frame: Frame | None, now_ms: int) -> None:
-        """Decide, since the data are durable or become so with the frame. Takes: frame, None
-        without a journal.
+        """Make the decision, since the data are durable or will become durable with the frame,
+        which is None without a journal.
 
-        The decision is made here and not at the arrival of EndTxn: until now a fence, a timeout or
-        an abort could overtake it.
+        This is not done when the EndTxn arrives, since until now a fence, a timeout or an abort
+        could overtake the commit.
         """
         name, context = ending.transactional_id, ending.context
         if self._by_id.get(name) is not ending:  # an abort has overtaken this commit
@@ -824,17 +841,17 @@ class TransactionEnds(EndsOnTopics):
             decision = coordinator.on_data(
                 ending.transaction, context, ending.log.leader_epoch, now_ms
             )
-        except NotWrittenError as error:  # raised if a new producer id cannot be reserved
+        except NotWrittenError as error:  # a new producer id could not be reserved
             self._on_not_written(ending, (Action.WRITE_PREPARE,), error, now_ms)
             return
-        if decision is None:  # partitions were added, whose data may not be durable
+        if decision is None:  # partitions were added meanwhile, whose data may not be durable
             del self._by_id[name]
             for call in self._calls_of(ending):
                 self._endings.hold_back(name, call, now_ms)
             return
         ending.decision, ending.frame = decision, frame
         ending.durability = CommitDurability.FLUSH if frame is None else CommitDurability.JOURNAL
-        # transactions that become durable with the same flush may get their markers in one call
+        # transactions that become durable with the same flush may be marked in one call
         count = self._soon_marked_count + len(decision.partitions)
         if count > self.markers_at_once:
             ending.law = LAW_IN_PARTS
@@ -843,8 +860,8 @@ class TransactionEnds(EndsOnTopics):
         self._on(ending, Event.DATA, now_ms)
 
     def _with_files(self, decision: Decision, then: Callable[[int], None], now_ms: int) -> None:
-        """Call `then`, which appends markers, once the partitions have their files: at once, unless
-        a partition without records has none yet.
+        """Call `then`, which appends markers, once the logs of the partitions have their files.
+        This is at once, unless a partition without records has no files yet.
         """
         without = [
             log
@@ -859,7 +876,7 @@ class TransactionEnds(EndsOnTopics):
     # --- actions ---------------------------------------------------------------------------------
 
     def _flush_data(self, ending: Ending, now_ms: int) -> None:
-        """Make the missing files for markers, then wait for the data.
+        """Make the files that are missing for the markers, and then wait for the data.
 
         This repeats the code of `_with_files`, since each further call costs measurable time here.
         """
@@ -898,7 +915,7 @@ class TransactionEnds(EndsOnTopics):
         )
 
     def _on_no_frame(self, ending: Ending, now_ms: int) -> None:
-        """Decide again without a frame, since there is no space for the frame with the decision."""
+        """Wait for the data and decide again, without a frame, for which there is no disk space."""
         assert ending.decision is not None
         if ending.law is LAW:
             self._soon_marked_count -= len(ending.decision.partitions)
@@ -944,9 +961,9 @@ class TransactionEnds(EndsOnTopics):
         self._outbox.deferred.append(partial(self._on, ending, Event.SENT))
 
     def _write_markers(self, ending: Ending, now_ms: int) -> None:
-        """Append the markers, then try the waiting fetches.
+        """Append all markers, and only then try the waiting fetches.
 
-        A fetch that waits for several of the partitions gets the whole transaction in one answer.
+        A fetch that waits for several partitions gets the whole transaction in one response.
         """
         decision = ending.decision
         assert decision is not None
@@ -961,7 +978,7 @@ class TransactionEnds(EndsOnTopics):
         )
         ending.is_again = False
         if ending.durability is CommitDurability.JOURNAL:
-            # all data before the markers are durable, and the markers will be soon
+            # All data before the markers are durable, and the markers will be durable soon.
             self._progress.try_fetches(ending.logs, now_ms)
         else:
             self._progress.on_appended(ending.logs, now_ms)
@@ -974,7 +991,7 @@ class TransactionEnds(EndsOnTopics):
         self.in_parts.append(ending)
 
     def on_tick(self, now_ms: int) -> None:
-        """Append the next markers of transactions whose markers are appended in parts."""
+        """Append the next markers of the transactions whose markers are appended in parts."""
         left = self.markers_at_once
         while left > 0 and self.in_parts:
             ending = self.in_parts[0]
@@ -995,7 +1012,7 @@ class TransactionEnds(EndsOnTopics):
                 self._on(ending, Event.MARKED, now_ms)
 
     def _write_part(self, ending: Ending, count: int, now_ms: int) -> None:
-        """Append the markers of the next partitions: `_write_markers` for a part of the decision.
+        """Append the markers of the next partitions, as `_write_markers` does for all partitions.
 
         Takes: count, the number of partitions.
         """
@@ -1040,8 +1057,8 @@ class TransactionEnds(EndsOnTopics):
     def _begin_session(
         self, complete: TransactionMetadata, waiting: WaitingInit, now_ms: int
     ) -> None:
-        """Begin the waiting session. If there is no disk space, its request is refused; the
-        transaction is complete anyway.
+        """Begin the session for which a request waits. If there is no disk space, the request is
+        refused, but the transaction is still complete.
         """
         try:
             self.run(self._coordinator.begin_session(complete, waiting, now_ms), now_ms)

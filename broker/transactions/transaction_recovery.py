@@ -1,8 +1,8 @@
 """The recovery of transactions at a start: decisions in flush journals, missing markers, and
 hanging transactions.
 
-Once the coordinators have read their logs: `redo_decisions`; then `complete_transactions`. No
-request is processed before both are done.
+Once the coordinators have read their logs, `redo_decisions` is called, and then
+`complete_transactions`. No request is processed before both are done.
 """
 
 from __future__ import annotations
@@ -32,17 +32,19 @@ logger = logging.getLogger("barnabas.transactions")
 
 
 class JournaledDecision(NamedTuple):
-    """A decision in a flush journal, with the ends of its partitions at that time."""
+    """A decision in a flush journal, with the end offsets of its partitions at the time of the
+    decision.
+    """
 
     decision: Decision
     ends: dict[tuple[str, int], PartitionEnd]
 
     def is_open(self, log: Log, topic_id: bytes) -> bool:
-        """Whether the decision's transaction is open in the log, that is, the open one began before
-        the noted end.
+        """Whether the decision's transaction is open in the log. It is if the open transaction
+        began before the journal's end offset for the partition.
 
-        Without a noted end the partition was off line at the decision: then the open transaction is
-        this one, unless a marker of the decision precedes it.
+        If the journal marks the partition as off line at the decision, the open transaction is the
+        decided one, unless a marker of the decision precedes it.
         """
         end = self.ends.get((log.topic, log.partition))
         first_offset = log.producer_state.first_offset_of_transaction(self.decision.producer_id)
@@ -56,10 +58,10 @@ class JournaledDecision(NamedTuple):
 
 
 class TransactionRecovery:
-    """One start's work on transactions.
+    """The work on transactions during one start.
 
-    Tracks, by transactional id and time, the decisions in the flush journals whose producers have
-    an open transaction or a missing marker in any partition.
+    _journaled: by transactional id and time, the decisions in the flush journals whose producers
+    have an open transaction or a missing marker in any partition.
     """
 
     def __init__(
@@ -79,8 +81,8 @@ class TransactionRecovery:
     def redo_decisions(self, decisions: Sequence[JournalDecision], now_ms: int) -> None:
         """Append the decisions of the flush journals that are missing in their log.
 
-        A kill may happen between a decision's flush and its append; a power loss removes the
-        records that were appended since the last flush of the log itself.
+        A kill may happen after a decision is flushed and before it is appended. A power loss
+        removes the records that were appended since the last flush of the log itself.
         """
         open_producers = {
             producer_id
@@ -111,15 +113,15 @@ class TransactionRecovery:
             self._ends.run(self._transactions.on_journaled_decision(key, value), now_ms)
 
     def complete_transactions(self, now_ms: int) -> None:
-        """Complete the decided transactions; abort those that no client can end."""
+        """Complete the transactions that are decided, and abort those that no client can end."""
         ends = self._ends
         self._markers.unwritten.remove(lambda marker: self._is_over(marker, now_ms))
         for journaled in self._journaled.values():
             self._redo_markers(journaled, now_ms)
         prepared = self._transactions.prepared()
         if prepared and ends.flushes_commits:
-            # after a kill some decisions may not be durable yet; they must be durable before
-            # readers see their markers
+            # After a kill some decisions may not be durable yet. They must be durable before
+            # readers see their markers.
             for log in self._topics.logs_of(TRANSACTIONS_TOPIC):
                 log.flush()
         self._markers.commits_on = self._commits_on
@@ -129,7 +131,7 @@ class TransactionRecovery:
         self._abort_hanging_transactions(now_ms)
 
     def end_all(self, now_ms: int) -> None:
-        """Complete all decided transactions now, with the flushes that they wait for."""
+        """Complete all decided transactions now, including the flushes for which they wait."""
         outbox = self._outbox
         while not self._ends.is_idle:
             jobs, outbox.flushes = outbox.flushes, []
@@ -149,13 +151,14 @@ class TransactionRecovery:
                 self._flushes.on_flushed(job, now_ms)
 
     def _is_over(self, unwritten: UnwrittenMarker, now_ms: int) -> bool:
-        """Write the missing marker of a partition that is on line again.
+        """If the partition of a missing marker is on line again, write the marker.
 
-        The marker is written even if no transaction is open there: a later start may read the
-        decision in a flush journal again, and must not confuse another open transaction with the
-        decided one. So the marker has the time of the producer's last decision in the journals.
+        The marker is written even if no transaction is open in the partition. A later start may
+        read the decision in a flush journal again, and must not confuse another open transaction
+        with the decided one. For this reason the marker has the time of the producer's last
+        decision in the journals.
 
-        Gives: whether the marker is no longer needed.
+        Gives: whether the missing marker need no longer be recorded.
         """
         topic = self._topics.metadata.topic(unwritten.topic)
         if topic is None or topic.topic_id.bytes != unwritten.topic_id:
@@ -174,7 +177,8 @@ class TransactionRecovery:
         return True
 
     def _redo_markers(self, journaled: JournaledDecision, now_ms: int) -> None:
-        """Write the markers of a journal's decision in logs in which its transaction is still open.
+        """Write the markers of a journal's decision to the logs in which its transaction is still
+        open.
 
         Even if the coordinator has completed the commit and begun the next transaction, a power
         loss may have removed markers.
@@ -187,10 +191,11 @@ class TransactionRecovery:
                 self._markers.append(topic, index, marker, now_ms)
 
     def _commits_on(self, log: Log, decision: Decision) -> bool:
-        """Whether a commit decision commits the open transaction of a log.
+        """Whether a decision to commit commits the transaction that is open in a log.
 
         With durability=os a power loss may have removed the marker of an earlier, aborted
-        transaction, and the two cannot be distinguished: then the open transaction is aborted.
+        transaction, which cannot be distinguished from the decided one. Then the open transaction
+        is aborted.
         """
         journaled = self._journaled.get((decision.transactional_id, decision.decided_ms))
         if journaled is not None:
@@ -202,30 +207,33 @@ class TransactionRecovery:
         return not log.ended_before_open_transaction(decision.producer_id, decision.decided_ms)
 
     def _topic_id(self, log: Log) -> bytes:
-        """The present id of the topic; after a power loss the log's own id may be missing."""
+        """The topic's id in the metadata, since after a power loss the log's own id may
+        be missing.
+        """
         topic_id: bytes = self._topics.metadata.topics[log.topic].topic_id.bytes
         return topic_id
 
     def _abort_hanging_transactions(self, now_ms: int) -> None:
         """Abort transactions that are open in a log and unknown to the coordinator.
 
-        A power loss may keep a batch and lose the record that its partition was in the transaction
-        (that record has no flush of its own). Such a transaction can no longer be committed, since
-        its coordinator does not know it; if it stayed open, the last stable offset would never
-        advance. This never happens after a kill of the process alone.
+        A power loss may keep a batch, but not the record which says that its partition was in the
+        transaction (that record is not flushed by itself). Such a transaction can no longer be
+        committed, since its coordinator does not know it. If it stayed open, the last stable offset
+        would never advance. This never happens after a kill of the process alone.
 
-        The marker is durable before any request is processed: otherwise another power loss could
-        remove it, and the batch would be committed with the producer's next transaction. A batch of
-        an earlier epoch than that of the coordinator's transaction is not part of it.
+        The marker is durable before any request is processed. Otherwise another power loss could
+        remove it, and the batch would be committed with the producer's next transaction. A batch
+        with an earlier epoch than the coordinator's transaction is not part of that transaction.
 
-        An open transaction of two-phase commit is known to the coordinator: a partition whose
-        record was lost still belongs to it. Its producer got no answer to the batch, and sends the
-        batch again.
+        An open transaction of two-phase commit is known to the coordinator. A partition whose
+        record was lost still belongs to it. Its producer got no response for the batch, and sends
+        the batch again.
         """
         of_coordinator: dict[tuple[str, int], dict[int, int]] = {}
         two_phase: dict[tuple[int, int], str] = {}
         for metadata in self._transactions.snapshot().values():
-            for partition in metadata.partitions:  # decided transactions have their markers
+            # the markers of decided transactions are already written
+            for partition in metadata.partitions:
                 epochs = of_coordinator.setdefault(partition, {})
                 epochs[metadata.producer_id] = metadata.producer_epoch
             if metadata.is_two_phase and metadata.state is TransactionState.ONGOING:
@@ -252,10 +260,10 @@ class TransactionRecovery:
                 log.flush()
 
     def _adopt(self, transactional_id: str, log: Log, now_ms: int) -> bool:
-        """Add the partition to the open transaction whose epoch wrote to it.
+        """Add the partition to the open transaction that has written to it in the same epoch.
 
-        Only version 2 of the protocol has an epoch for each transaction; in version 1 the record is
-        durable before a batch is sent.
+        This is only needed in version 2 of the protocol, which has an epoch for each transaction.
+        In version 1, the record of the partition is durable before a batch is sent.
         """
         metadata = self._transactions.metadata(transactional_id)
         assert metadata is not None

@@ -1,9 +1,9 @@
-"""The markers that could not be written because their partition was off line; kept until it is on
-line again.
+"""The markers that could not be written because their partitions were off line. They are kept until
+the partitions are on line again.
 
 A transaction may be decided while one of its partitions is off line (its log was damaged at the
-start). The coordinator loses such a transaction with the next one, by compaction, or when the
-transactional id expires. So the missing markers of such partitions are noted in a separate file.
+start). The coordinator forgets such a transaction after the next one, by compaction, or when the
+transactional id expires. So the missing markers of such partitions are recorded in a separate file.
 
     barnabas-unwritten-markers    in the data directory; written whole, and on the disk before the
                                   transaction counts as complete:
@@ -16,8 +16,8 @@ transactional id expires. So the missing markers of such partitions are noted in
     a marker        [topic, partition, topic id (16 bytes), producer id, producer epoch,
                      coordinator epoch, commit, time of the decision]
 
-The first marker of each producer on each partition is kept: the transaction that is open there
-began before the partition went off line, so it was decided first.
+For each producer and partition, only the first marker is kept: the transaction that is open in the
+partition began before the partition went off line, so it was decided first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNWRITTEN_MARKERS_NAME = "barnabas-unwritten-markers"
 
 
 class UnwrittenMarker(NamedTuple):
-    """One marker that a partition lacks."""
+    """A marker that is missing in a partition."""
 
     topic: str
     partition: int
@@ -48,7 +48,7 @@ class UnwrittenMarker(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int, bytes, int]:
-        """The unique key of a marker: the producer, and the partition with the topic's id."""
+        """The unique key of a marker: the partition, with the topic's id, and the producer."""
         return self.topic, self.partition, self.topic_id, self.producer_id
 
 
@@ -63,7 +63,7 @@ class UnwrittenMarkers:
             data = disk.read(self._path)
             if len(data) <= 4 or crc32c(data[4:]) != int.from_bytes(
                 data[:4]
-            ):  # without the first test four zero bytes would pass: the checksum of no bytes is 0
+            ):  # the checksum of no bytes is 0, so four zero bytes need the first test
                 raise LogDirectoryError(
                     f"{self._path} is damaged; it has the outcomes of transactions on "
                     "partitions that were off line: restore it from a copy; or, to abort the "
@@ -79,11 +79,11 @@ class UnwrittenMarkers:
 
     @property
     def producer_ids(self) -> set[int]:
-        """The producers with a missing marker in any partition."""
+        """The ids of the producers that lack a marker in any partition."""
         return {marker.producer_id for marker in self._markers.values()}
 
     def add(self, markers: list[UnwrittenMarker]) -> None:
-        """Store markers, durably. An earlier marker of the same producer and partition stays.
+        """Store markers durably. An earlier marker of the same producer and partition is kept.
 
         Raises: NotWrittenError if there is no disk space, in which case none is stored; OSError.
         """
@@ -98,7 +98,9 @@ class UnwrittenMarkers:
             raise not_written(error) from error
 
     def remove(self, is_over: Callable[[UnwrittenMarker], bool]) -> None:
-        """Delete markers that are now durable in their partition, or whose partition is deleted."""
+        """Delete the markers that are over: those that are durable in their partition, or whose
+        partition is deleted.
+        """
         left = {key: marker for key, marker in self._markers.items() if not is_over(marker)}
         if len(left) != len(self._markers):
             self._markers = left
@@ -111,5 +113,6 @@ class UnwrittenMarkers:
             self._disk.write_atomic(self._path, crc32c(body).to_bytes(4) + body)
         else:
             self._disk.unlink(self._path)
-            # otherwise a power loss could restore it, and it would end a later transaction
+            # Without this, a power loss could restore the file, and its markers would end later
+            # transactions.
             self._disk.fsync_dir(self._data_dir)

@@ -40,12 +40,12 @@ PartitionCodes = dict[str, dict[int, Code]]
 
 
 class Group:
-    """One group: `classic`, `consumer` or `typed` has its members, `offsets` its offsets.
+    """One group. `classic`, `consumer` or `typed` contains its members, and `offsets` its offsets.
 
-    partition: the group's partition of the internal topic. consumer: for a group of another kind,
+    partition: the group's partition of the internal topic. consumer: for a group of another type,
     None or a consumer group without an epoch. typed: the share group or streams group; for a group
-    of another kind, None or one that does not exist. metadata_value: the value of the last group
-    record, or None; it stays encoded, since only a restart reads it.
+    of another type, None or a typed group that does not exist. metadata_value: the value of the
+    last group record, or None; it stays encoded, since only a restart reads it.
     """
 
     __slots__ = (

@@ -72,8 +72,8 @@ class GroupAdministration:
     ) -> InSlices[DescribeGroupsResponse]:
         """Describe classic groups, in slices: state, members and assignments.
 
-        A group that does not exist is in the state Dead; from version 6 on that is an error
-        (KIP-1043).
+        A group that does not exist has the state Dead. From version 6 on, its row also has an error
+        code (KIP-1043).
         """
 
         def describe(group_id: str) -> InSlices[DescribedGroup]:
@@ -105,7 +105,7 @@ class GroupAdministration:
     ) -> InSlices[describing.ConsumerGroupDescribeResponse]:
         """Describe consumer groups, in slices.
 
-        The error codes of a group are GROUP_ID_NOT_FOUND and INVALID_GROUP_ID.
+        A group's row may have the error code GROUP_ID_NOT_FOUND or INVALID_GROUP_ID.
         """
         from barnabas.protocol.messages import consumer_group_describe as describing
 
@@ -131,8 +131,8 @@ class GroupAdministration:
     def on_delete_groups(
         self, request: DeleteGroupsRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Delete groups without members, with all their offsets. A repeated group id gets one
-        result.
+        """Delete groups without members, with all their offsets. A group id that the request
+        repeats gets a single result.
         """
         results = ResultsByPartition()
         codes: dict[str, Code] = {}
@@ -159,7 +159,7 @@ class GroupAdministration:
 
 
 def _described(group: Group) -> InSlices[DescribedGroup]:
-    """The row of a classic group.
+    """The response row of a classic group.
 
     Assignments of the previous generation are listed until the new ones arrive.
     """

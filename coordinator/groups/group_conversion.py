@@ -7,13 +7,14 @@
     the last consumer leaves, and         the group becomes a classic one with these members and
     classic members remain                their current assignments, and rebalances
 
-The conversion uses the current assignments, not the targets: if another consumer joins before the
-members know of the change, it gets none of their partitions. When a group becomes classic, its
-record has no leader, by which a start recognises that the rebalance is still pending. (Apache Kafka
-may leave the partitions of the departed consumers without an owner if it restarts at this point.)
+The conversion uses the current assignments, not the targets. If another consumer joins before the
+members know of the change, it therefore gets none of their partitions. When a group becomes
+classic, its record has no leader, by which a start recognises that the rebalance is still pending.
+(Apache Kafka may leave the partitions of the departed consumers without an owner if it restarts at
+this point.)
 
-`group.consumer.migration.policy` allows one or both conversions. An empty group is not converted: a
-group of the other kind replaces it.
+`group.consumer.migration.policy` allows one or both conversions. An empty group is not converted,
+but replaced by a group of the other type.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ class GroupConversion:
     # --- to the consumer protocol ----------------------------------------------------------------
 
     def upgraded(self, group: Group) -> Upgrade | None:
-        """The consumer group that a group with classic members becomes; None if it has no members.
+        """The consumer group that a group with classic members is converted to; None if the group
+        has no members.
 
         The group itself does not change.
 
@@ -135,7 +137,9 @@ class GroupConversion:
         return _upgrade(group.group_id, epoch, values, targets)
 
     def by_id(self, partitions: PartitionsByTopic) -> Assignment:
-        """Partitions by topic id. Unknown topics are left out."""
+        """Convert partitions by topic name to partitions by topic id. Unknown topics
+        are omitted.
+        """
         return {
             topic[0]: tuple(sorted(set(numbers)))
             for name, numbers in partitions.items()
@@ -143,7 +147,9 @@ class GroupConversion:
         }
 
     def by_name(self, partitions: Mapping[uuid.UUID, Iterable[int]]) -> PartitionsByTopic:
-        """Partitions by topic name. Unknown topics are left out."""
+        """Convert partitions by topic id to partitions by topic name. Unknown topics
+        are omitted.
+        """
         return {
             name: sorted(numbers)
             for topic_id, numbers in partitions.items()

@@ -1,7 +1,7 @@
 """The group coordinator as a value: requests and ticks go in, records and responses come out.
 
-`on_*` decides from the hard state and does not change it; only `replay` and `replay_marker` write
-it. The parts share one `GroupTable`, which they read:
+The methods `on_*` decide from the hard state, and do not change it. Only `replay` and
+`replay_marker` change it. The coordinator's parts share one `GroupTable`, which they read:
 
     this module              replay, the start, deadlines, Heartbeat
     group_kinds.py           the state machines: classic/, consumer/, share/, streams/, conversions
@@ -101,9 +101,9 @@ if TYPE_CHECKING:
     from barnabas.protocol.messages.sync_group import SyncGroupRequest
     from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
-MOST_DECODED = 100_000  # the number of decoded topic partitions that are cached
-DUE_AT_ONCE = 100  # the number of deadlines that one tick handles
-RETENTION_CHECK_COST = 10  # what checking a group costs besides its offsets, in units of one record
+MOST_DECODED = 100_000  # the maximum number of decoded topic partitions that are cached
+DUE_AT_ONCE = 100  # the maximum number of deadlines that one tick handles
+RETENTION_CHECK_COST = 10  # the cost of checking a group apart from its offsets, in records
 
 
 class GroupCoordinator:
@@ -112,11 +112,11 @@ class GroupCoordinator:
     open_transactions: by partition of the internal topic and producer id; only `replay` and
     `replay_marker` change it.
 
-    Takes:  partition_count, of the internal topic; partition_exists, which commits and deletions of
-            offsets call; topics, for subscriptions of consumer groups; new_member_suffix, a source
-            of unique suffixes of member ids; new_member_id, a source of whole ids; overrides, the
-            settings that are set for a group; setting_of, the value of a group's setting. Twelve
-            parameters, by name: each is one function or value that the host provides.
+    Takes:  partition_count, the number of partitions of the internal topic; partition_exists, used
+            for commits and deletions of offsets; topics, for subscriptions of consumer groups;
+            new_member_suffix, a source of unique suffixes of member ids; new_member_id, a source of
+            whole ids; overrides, the settings that are set for a group; setting_of, the value of a
+            group's setting. Twelve parameters, by name: each is provided by the host.
     """
 
     def __init__(
@@ -155,10 +155,10 @@ class GroupCoordinator:
         self._table = GroupTable(partition_count, self._timers, self._kinds.new_classic_group)
         self._groups = self._table.by_id
         self.open_transactions: dict[tuple[int, int], OpenTransaction] = {}
-        self._topic_partitions: dict[bytes, TopicPartition] = {}  # a cache; the keys are encoded
+        self._topic_partitions: dict[bytes, TopicPartition] = {}  # a cache by encoded key
 
-    # The first request to a part imports and creates it, so a start loads neither these parts nor
-    # their messages.
+    # The first request that needs one of these parts imports and creates it, so a start loads
+    # neither the parts nor their messages.
 
     @functools.cached_property
     def _membership(self) -> Membership:
@@ -206,7 +206,7 @@ class GroupCoordinator:
 
     @functools.cached_property
     def streams_requests(self) -> StreamsRequests:
-        """Handles the requests of streams groups' members, and descriptions of groups."""
+        """Handles the requests of streams groups' members, and requests that describe groups."""
         from barnabas.coordinator.groups.streams.streams_requests import StreamsRequests
 
         return StreamsRequests(self._table, self._kinds, self._settings, self._removal)
@@ -325,7 +325,7 @@ class GroupCoordinator:
     ) -> None:
         """End the producer's transaction on this partition.
 
-        If producer_epoch is above that of the transaction's offsets, the producer was fenced.
+        If producer_epoch is above the epoch of the transaction's offsets, the producer was fenced.
         """
         open_transaction = self.open_transactions.pop((partition, producer_id), None)
         if open_transaction is None:
@@ -358,22 +358,22 @@ class GroupCoordinator:
                 value = decode_group(group.metadata_value)
                 group.classic = self._kinds.load_classic_group(group.group_id, value, now_ms)
                 result = results.of(group.partition)
-                # Members without a leader: the group was converted from a consumer group, and its
-                # rebalance is still pending (`group_conversion`).
+                # A group that has members but no leader was converted from a consumer group, and
+                # its rebalance is still pending (`group_conversion`).
                 if value.members and value.leader_id is None:
                     group.classic.rebalance.prepare(result, now_ms)
                 else:
                     group.classic.maybe_rebalance_oversized(result, now_ms)
-            # spread over one interval, since otherwise thousands of groups would be due together
+            # spread the checks over one interval, so that thousands of groups are not due together
             due_ms = now_ms + interval_ms * number // len(self._groups)
             self._timers.schedule((RETENTION, group.group_id, ""), due_ms)
         return results.as_one()
 
     def on_power_loss(self, now_ms: int) -> Result:
-        """Remove all members after a power loss, which makes them join again.
+        """Remove all members after a power loss, so that they join again.
 
-        Members may have read beyond the present ends of the logs, and only a member that joins
-        restarts at its committed offset. Few clients compare their position with the leader epochs
+        Members may have read beyond the present ends of the logs, and a member restarts at its
+        committed offset only if it joins. Few clients compare their position with the leader epochs
         of the log (KIP-320).
 
         Called after `on_loaded`.
@@ -398,7 +398,7 @@ class GroupCoordinator:
         )
 
     def reset_offsets(self, rows: Iterable[OffsetReset]) -> Result:
-        """Commit the replacing offsets. They must be durable before a client's first request."""
+        """Commit the offsets that replace others, durably before a client's first request."""
         results = ResultsByPartition()
         for group_id, topic, partition, committed, offset, leader_epoch in rows:
             changed = committed._replace(offset=offset, leader_epoch=leader_epoch)
@@ -410,11 +410,11 @@ class GroupCoordinator:
 
     @property
     def timers(self) -> Timers[TimerKey]:
-        """All deadlines; only the coordinator and its parts change them."""
+        """All deadlines. Only the coordinator and its parts change them."""
         return self._timers
 
     def next_deadline_ms(self) -> int | None:
-        """When `on_tick` has work next; None if no deadline is set."""
+        """The time at which `on_tick` has something to do next; None if no deadline is set."""
         return self._timers.next_deadline_ms()
 
     def on_tick(self, now_ms: int) -> Result:
@@ -425,7 +425,7 @@ class GroupCoordinator:
         """
         results = ResultsByPartition()
         due = one_slice(self._timers, self._timers.pop_due(now_ms, DUE_AT_ONCE), now_ms)
-        # retention first, since it must not see a group that has an unreplayed record of this tick
+        # the retention check must not see a group that has an unreplayed record of this tick
         self._check_retention(due, results, now_ms)
         due_of_groups: dict[str, list[TimerKey]] = {}
         for key in due:
@@ -443,29 +443,29 @@ class GroupCoordinator:
                 group.classic.on_session_timeout(member_id, result, now_ms)
             elif (
                 kind == JOIN and not member_id
-            ):  # a timer of a member was left by a conversion of the group
+            ):  # not a timer of a member, which may be left from a conversion of the group
                 group.classic.on_join_timeout(result, now_ms)
             elif kind == SYNC and not member_id:
                 group.classic.on_sync_timeout(result, now_ms)
         for group_id, keys in due_of_groups.items():
             group = self._groups[group_id]
             machine = self._kinds.machine_of(group)
-            # All timers in one call, since a second call would not see the unreplayed records of
-            # the first.
+            # Handle all timers of a group in one call, since a second call would not see the
+            # unreplayed records of the first.
             machine.on_timers(group, keys, results.of(group.partition), now_ms)
         return results.as_one()
 
     def _check_retention(
         self, due: Iterable[TimerKey], results: ResultsByPartition, now_ms: int
     ) -> None:
-        """Check the retention of groups for which it is due, as many as one tick may handle."""
+        """Check the retention of groups for which it is due, within the limit of one tick."""
         cost = 0
         for key in due:
             kind, group_id, _ = key
             if kind != RETENTION or group_id not in self._groups:
                 continue
             if cost >= RECORDS_PER_BATCH:
-                self._timers.schedule(key, now_ms)  # the next tick continues, after requests
+                self._timers.schedule(key, now_ms)  # in the next tick, after requests
                 continue
             cost += RETENTION_CHECK_COST + len(self._groups[group_id].offsets.committed)
             self._removal.check(self._groups[group_id], results, now_ms)
@@ -475,7 +475,7 @@ class GroupCoordinator:
     def on_join_group(
         self, request: JoinGroupRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Join a group. The response may be in the Result of a later event."""
+        """Handle a JoinGroup. The response may be in the Result of a later event."""
         return self._membership.on_join_group(request, context, now_ms)
 
     def on_sync_group(
@@ -485,17 +485,17 @@ class GroupCoordinator:
         return self._membership.on_sync_group(request, context, now_ms)
 
     def completes_rebalance(self, request: SyncGroupRequest) -> bool:
-        """Whether a SyncGroup is the leader's and has the assignments that the group needs."""
+        """Whether a SyncGroup is the leader's and contains the assignments that the group needs."""
         return self._membership.completes_rebalance(request)
 
     def is_being_removed(self, group_id: str, member_id: str) -> bool:
-        """Whether the member has no session: its removal is decided, but maybe not written yet."""
+        """Whether the member has no session, so that its removal is decided if not yet written."""
         return (SESSION, group_id, member_id) not in self.timers
 
     def on_heartbeat(
         self, request: HeartbeatRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Restart a member's session. The code is REBALANCE_IN_PROGRESS if it must join again."""
+        """Restart a member's session. Gives: REBALANCE_IN_PROGRESS if it has to join again."""
         group = self._groups.get(request.group_id)
         if not request.group_id:
             code = Code.INVALID_GROUP_ID
@@ -518,19 +518,19 @@ class GroupCoordinator:
     def on_consumer_group_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Join a consumer group, stay in it, or leave it."""
+        """Handle a heartbeat that joins a consumer group, stays in it, or leaves it."""
         return self._membership.on_consumer_group_heartbeat(request, context, now_ms)
 
     def pattern_to_read(self, request: ConsumerGroupHeartbeatRequest) -> str | None:
-        """A heartbeat's pattern if compiling it takes too long for the core, otherwise None."""
+        """A heartbeat's pattern if it takes too long to compile in the core; otherwise None."""
         return self._membership.pattern_to_read(request)
 
     def keep_pattern(self, regex: str, made: TopicPattern | InvalidPatternError) -> None:
-        """Store a compiled pattern for the heartbeat that contains it."""
+        """Cache a compiled pattern for the heartbeat that contains it."""
         self._kinds.consumers.patterns.keep(regex, made)
 
     def on_records_dropped(self, group_id: str) -> None:
-        """Make the next heartbeat decide again, since the records of the last were not written."""
+        """Make the next heartbeat decide again, since this decision's records were not written."""
         group = self._groups.get(group_id)
         if group is not None and group.is_typed:
             group.require_typed().decide_again()
@@ -570,15 +570,15 @@ class GroupCoordinator:
     def on_topics_deleted(
         self, names: Iterable[str], topic_ids: Collection[uuid.UUID]
     ) -> Iterator[Result]:
-        """Delete all offsets of deleted topics, by name, and the states of their partitions in
-        share groups, by id, in parts.
+        """Delete, in parts, all offsets of deleted topics (by name), and the states that share
+        groups have for their partitions (by topic id).
         """
         return self._removal.on_topics_deleted(names, topic_ids)
 
     # --- administration: see GroupAdministration -------------------------------------------------
 
     def list_groups(self, request: ListGroupsRequest) -> Generator[None, int, ListGroupsResponse]:
-        """List the groups, or those of the requested states and types, in slices."""
+        """List the groups, or only those with the requested states and types, in slices."""
         return self._administration.list_groups(request)
 
     def describe_groups(

@@ -1,7 +1,7 @@
-"""The kinds of groups: constructors of classic groups, and state machines of the other kinds.
+"""The kinds of groups: makes classic groups, and the state machines of groups of the other kinds.
 
-The modules of a kind are imported, and its machine is made, with the first group of that kind.
-Importing them at every start would take a tenth of the time that a start takes.
+When the first group of a kind is created, the modules of that kind are imported and its state
+machine is made. Importing them at every start would take a tenth of the time that a start takes.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class GroupsContext(NamedTuple):
     """The parts of the broker that groups of every kind use.
 
     overrides: returns the settings that are set for a consumer group. setting_of: returns the value
-    of a group's setting, its own or the broker's. new_member_suffix: makes a unique suffix for the
-    id of a classic member. new_member_id: makes a whole member id.
+    of a group's setting, which is the group's own or the broker's. new_member_suffix: makes a
+    unique suffix for the id of a classic member. new_member_id: makes a whole member id.
     """
 
     settings: GroupSettings
@@ -58,7 +58,7 @@ class GroupsContext(NamedTuple):
 
 
 class GroupKinds:
-    """Makes classic groups, and has the state machines of the other kinds."""
+    """Makes classic groups, and provides the state machines of the other kinds."""
 
     def __init__(self, context: GroupsContext) -> None:
         self._context = context
@@ -97,7 +97,7 @@ class GroupKinds:
     def load_classic_group(
         self, group_id: str, value: GroupMetadataValue, now_ms: int
     ) -> ClassicGroup:
-        """The classic group that a record describes."""
+        """Make the classic group that a group's record describes."""
         group = self.new_classic_group(group_id)
         group.load(value, now_ms)
         return group

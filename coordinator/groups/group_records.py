@@ -56,7 +56,7 @@ _INT64 = struct.Struct(">q")
 _KEY_START = struct.Struct(">hh")  # version, size of the group id
 # the start of a value of version 3: version, offset, leader_epoch
 _OFFSET_START = struct.Struct(">hqi")
-_OFFSET_HEAD = struct.Struct(">hqih")  # the same, followed by the size of the metadata
+_OFFSET_HEAD = struct.Struct(">hqih")  # the same fields, followed by the size of the metadata
 _VERSIONS_OF_OFFSET_KEYS = frozenset((b"\0\0", b"\0\1"))
 
 
@@ -77,8 +77,8 @@ class GroupKey(NamedTuple):
 class MemberMetadata(NamedTuple):
     """A member in the value of its group's record.
 
-    subscription: the member's metadata for the group's protocol. Those for other protocols are not
-    stored.
+    subscription: the member's metadata for the group's protocol. Its metadata for other protocols
+    are not stored.
     """
 
     member_id: str
@@ -94,7 +94,7 @@ class MemberMetadata(NamedTuple):
 class GroupMetadataValue(NamedTuple):
     """The value of a classic group's record.
 
-    A group without members is loaded as Empty, others as Stable.
+    A group without members is loaded as Empty, and any other group as Stable.
     """
 
     protocol_type: str
@@ -106,7 +106,7 @@ class GroupMetadataValue(NamedTuple):
 
 
 class _Reader:
-    """A reader of the fields of one value. `flexible`: lengths are compact, and fields may be
+    """A reader of the fields of one value. flexible: whether lengths are compact, and fields may be
     tagged.
     """
 
@@ -189,7 +189,7 @@ def is_offset_key(key: bytes) -> bool:
 
 
 def split_offset_key(key: bytes) -> tuple[str, bytes]:
-    """Split an offset's key into the group and the rest, which is the same for all groups.
+    """Split an offset's key into the group and the rest, which does not depend on the group.
 
     A start reads the keys of all offsets, and decodes the rest only once for each partition.
     """
@@ -247,13 +247,13 @@ def decode_offset(
     """Decode the value of an offset's record.
 
     Takes:  record_offset, the offset of the record; wall, which converts the wall-clock time of the
-            commit to the steady time `since_ms`, None if that is not needed.
+            commit to the steady time `since_ms`; None if that time is not needed.
     Raises: ValueError if the version is unknown.
     """
     version = _version(value)
     if version == OFFSET_VALUE_VERSION:
-        # Nearly all values are of this version, and a restart reads all of them. The reader for
-        # every version would be slower.
+        # Nearly all values are of this version, and a restart reads all of them. The general reader
+        # below would be slower.
         _, offset, leader_epoch, size = _OFFSET_HEAD.unpack_from(value)
         end = _OFFSET_HEAD.size + size
         (commit_timestamp_ms,) = _INT64.unpack_from(value, end)
@@ -338,7 +338,7 @@ def _decode_member(reader: _Reader, version: int) -> MemberMetadata:
     session_timeout_ms = reader.number(_INT32)
     subscription, assignment = reader.bytes_field(), reader.bytes_field()
     reader.tags()
-    # before version 1 the session timeout was also the rebalance timeout
+    # Before version 1 the session timeout was also used as the rebalance timeout.
     if rebalance_timeout_ms < 0:
         rebalance_timeout_ms = session_timeout_ms
     return MemberMetadata(

@@ -1,4 +1,4 @@
-"""The broker's settings of groups and of their offsets."""
+"""The broker's settings for groups and for their offsets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """The broker's settings of groups, each with Kafka's name in its comment."""
+    """The broker's settings for groups, each with Kafka's name in its comment."""
 
     min_session_timeout_ms: int = 6_000  # group.min.session.timeout.ms
     max_session_timeout_ms: int = 1_800_000  # group.max.session.timeout.ms

@@ -1,7 +1,7 @@
-"""The groups of one coordinator, and empty results for events of these groups.
+"""The groups of one coordinator. It also makes empty results for events of these groups.
 
 The coordinator and its parts (membership, offsets, administration) share one table. The parts read
-its hard state; only `GroupCoordinator.replay` and `replay_marker` write it.
+its hard state; only `GroupCoordinator.replay` and `replay_marker` change it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from barnabas.protocol.request_context import RequestContext
 class GroupTable:
     """All groups by their ids, and their deadlines.
 
-    A group is in `by_id` as soon as it has hard state or a joining member. It is removed when it
-    has neither: by the record that removes the last of its state, or by its retention check.
+    A group is in `by_id` as soon as it has hard state or a joining member. When it has neither, it
+    is removed: by the record that removes the last of its hard state, or by its retention check.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class GroupTable:
         return Group(group_id, partition, self._new_classic_group(group_id))
 
     def get_or_create(self, partition: int, group_id: str) -> Group:
-        """The group with that id; it is created if it does not exist."""
+        """The group with that id, which is created if it does not exist."""
         group = self.by_id.get(group_id)
         if group is None:
             group = self.by_id[group_id] = self.new_group(partition, group_id)
@@ -56,19 +56,21 @@ class GroupTable:
             return
         if group.consumer is not None or group.typed is not None:
             return
-        # The group has just become a classic one; its record is replayed next.
+        # The group has just become a classic group, whose record is replayed next.
         if group.classic.members:
             return
         del self.by_id[group.group_id]
-        # These timers may be due only in days, and would accumulate if ids are used once and then
-        # deleted.
+        # These timers may be due only after days, and would accumulate if group ids are used once
+        # and then deleted.
         self.timers.cancel((RETENTION, group.group_id, ""))
         group.classic.rebalance.cancel_timers()
         for member_id in group.classic.pending_ids:
             cancel_member(self.timers, group.group_id, member_id)
 
     def drop_typed(self, group: Group) -> None:
-        """Remove the share group or streams group from a group, with its timers."""
+        """Remove the state of a share group or streams group from a group, and cancel
+        its timers.
+        """
         group.typed = None
         for kind in OF_TYPED_GROUPS:
             self.timers.cancel((kind, group.group_id, ""))
@@ -77,8 +79,8 @@ class GroupTable:
     def result(self, group_id: str) -> Result:
         """An empty result for the partition of a group.
 
-        The result has the partition even if it gets no record, since the host keeps the order of
-        the responses within a partition.
+        The result contains the partition even if it gets no record, since the host keeps the order
+        of the responses within a partition.
         """
         return Result(partition=partition_for(group_id, self._partition_count))
 

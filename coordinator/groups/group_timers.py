@@ -1,7 +1,7 @@
-"""The kinds of timers of groups; each is keyed (kind, group, member).
+"""The kinds of groups' timers. The key of each timer is (kind, group, member).
 
 classic/rebalance.py, classic/group_members.py, consumer/consumer_groups.py,
-streams/streams_groups.py and offsets/offset_removal.py describe them.
+streams/streams_groups.py and offsets/offset_removal.py describe the timers.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ OF_TYPED_GROUPS = (FIRST_TARGET, ASSIGNING)
 
 
 def one_slice(timers: Timers[TimerKey], due: list[TimerKey], now_ms: int) -> list[TimerKey]:
-    """The due keys, but at most one of those that compute a slice of an assignment.
+    """The due keys, with at most one of the keys that compute a slice of an assignment.
 
-    The others of that kind are due at the next tick.
+    The other keys of that kind are due again at the next tick.
     """
     slices = [key for key in due if key[0] == ASSIGNING][1:]
     for key in slices:

@@ -1,4 +1,4 @@
-"""The types of groups, as in ListGroups."""
+"""The types of groups, with their names in ListGroups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BY_VERSION = {
 
 
 def type_of_version(version: int) -> str | None:
-    """The type of group whose record keys have this version, share or streams; None for other
+    """The type of group, share or streams, whose record keys have this version. None for other
     versions.
     """
     return _BY_VERSION.get(version)

@@ -1,4 +1,4 @@
-"""Requests of members: joining, syncing and leaving a group of any kind.
+"""Handles the requests with which members join, sync with and leave a group of any kind.
 
 This module makes the checks that do not depend on the kind of the group, and passes the request to
 the state machine of that kind: `ClassicGroup`; `ConsumerGroups`, or `ClassicMembers` for a member
@@ -52,7 +52,7 @@ class Membership:
     def on_join_group(
         self, request: JoinGroupRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Join a group. The response may be in the Result of a later event.
+        """Handle a JoinGroup. The response may be in the Result of a later event.
 
         Source: KIP-394, KIP-345.
         """
@@ -92,7 +92,7 @@ class Membership:
             return Code.INVALID_SESSION_TIMEOUT
         size = sum(len(protocol.metadata) for protocol in request.protocols)
         if len(request.protocols) > MAX_PROTOCOLS or size > settings.max_record_bytes:
-            # Apache Kafka responds in this way when the group's record cannot be written, and keeps
+            # Apache Kafka gives this response when it cannot write the group's record, and keeps
             # the members until then.
             return Code.UNKNOWN_SERVER_ERROR
         if request.group_id in self._table.by_id:
@@ -128,8 +128,8 @@ class Membership:
         return result
 
     def completes_rebalance(self, request: SyncGroupRequest) -> bool:
-        """Whether a SyncGroup comes from the leader and has the assignments for which the group
-        waits.
+        """Whether a SyncGroup comes from the leader and contains the assignments for which the
+        group waits.
         """
         group = self._table.by_id.get(request.group_id)
         return (
@@ -141,7 +141,7 @@ class Membership:
     ) -> Result:
         """Remove the members that leave, and the static members that an administrator removes.
 
-        Up to version 2, a request has a single member.
+        Up to version 2, a request names a single member.
         """
         result = self._table.result(request.group_id)
         is_single = context.api_version <= _LAST_LEAVE_VERSION_WITH_ONE_MEMBER
@@ -176,7 +176,11 @@ class Membership:
     def on_consumer_group_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Join a consumer group, stay in it, or leave it. Source: KIP-848."""
+        """Handle the heartbeat with which a member joins a consumer group, stays in it, or leaves
+        it.
+
+        Source: KIP-848.
+        """
         from barnabas.coordinator.groups.consumer.consumer_groups import JOINING, heartbeat_error
 
         group_id = request.group_id

@@ -1,4 +1,4 @@
-"""The common parts of the records of consumer, share and streams groups: the format of their keys,
+"""What the records of consumer, share and streams groups have in common: the format of their keys,
 and parts of their values.
 
 Source: Apache Kafka 4.3, the schemas of the group coordinator's records.
@@ -15,7 +15,7 @@ _INT16 = struct.Struct(">h")
 
 
 def encode_key(version: int, group_id: str, member_id: str | None) -> bytes:
-    """Encode a key.
+    """Encode the key of a record.
 
     Takes:  member_id, the member or other subject of the record; None for a record of the group
             itself.
@@ -28,8 +28,8 @@ def encode_key(version: int, group_id: str, member_id: str | None) -> bytes:
 
 
 def value_start(value: bytes, kind: str) -> int:
-    """The position after the version of a value. Takes: kind, the kind of group, for the error
-    text.
+    """Check the version of a value. Gives: the position after the version. Takes: kind, the kind of
+    group, for the error text.
 
     Raises: ValueError if the version is unknown.
     """

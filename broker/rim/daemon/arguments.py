@@ -12,7 +12,9 @@ DEFAULT_HOST = "127.0.0.1"
 
 
 class StartError(Exception):
-    """The broker cannot start: the command prints the text as one line, and exits with code 1."""
+    """The broker cannot start. The command prints the error's text as one line, and exits with code
+    1.
+    """
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,7 +52,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def refuse_unknown(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> NoReturn:
-    """Exit with a command's usage and the option that each unknown argument may have meant."""
+    """Exit with the usage of the command. For each unknown option, print the known option that may
+    have been meant.
+    """
     import difflib
 
     hints = []

@@ -1,5 +1,5 @@
-"""Reads the settings of a start: from options, a file, the environment, and the files that settings
-name.
+"""Reads the settings for a start from the options, a properties file, the environment, and the
+files that settings name.
 
 Every file that a setting names is read here, before the broker listens, so that a mistake is
 reported in one line before anything is opened.
@@ -23,7 +23,7 @@ logger = logging.getLogger("barnabas")
 
 
 def read_config(options: argparse.Namespace) -> BrokerConfig:
-    """All settings, after the files that they name are read. Raises: StartError."""
+    """Return all settings, with the contents of the files that they name. Raises: StartError."""
     try:
         properties = _properties_of(options.config) if options.config else {}
         secret_files = [options.config] if _has_secrets(properties) else []
@@ -95,7 +95,7 @@ def _has_secrets(properties: Mapping[str, str]) -> bool:
 
 
 def _secret_files(properties: Mapping[str, str]) -> list[str]:
-    """The files that contain secrets. Raises: ConfigError."""
+    """The files from which the values of secret settings come. Raises: ConfigError."""
     if not any("${" in text for text in properties.values()):
         return []
     from barnabas.broker.settings.config_providers import files_of
@@ -106,8 +106,8 @@ def _secret_files(properties: Mapping[str, str]) -> list[str]:
 
 
 def _arguments_with_values(options: argparse.Namespace) -> list[str]:
-    """The names of the settings on the command line, whose values every user of the machine can
-    read.
+    """The names of the settings that are given on the command line, where every user of the machine
+    can read their values.
     """
     return [setting.partition("=")[0].strip() for setting in options.settings]
 
@@ -158,7 +158,7 @@ def _read_users(config: BrokerConfig) -> None:
 
 
 def _make_credentials(config: BrokerConfig) -> None:
-    """In a thread, for which no client waits, salt and iterate the passwords of the users file."""
+    """Salt and iterate the passwords of the users file, in a thread for which no client waits."""
     mechanisms = {name for one in config.listeners if one.has_sasl for name in one.sasl_mechanisms}
     if not config.users or not mechanisms:
         return
@@ -183,7 +183,9 @@ def _read_certificates(config: BrokerConfig) -> None:
 
 
 def _read_signing_keys(config: BrokerConfig) -> None:
-    """Read the keys that sign tokens, if a listener has OAUTHBEARER. Raises: StartError."""
+    """If a listener uses OAUTHBEARER, read the keys that verify the signatures of tokens. Raises:
+    StartError.
+    """
     for listener in config.listeners:
         if listener.oauth_keys is not None and listener[JWKS_URL]:
             from barnabas.broker.security.oauth import KeySetError

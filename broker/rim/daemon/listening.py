@@ -1,4 +1,4 @@
-"""The sockets of a start: for clients, and for the HTTP endpoints."""
+"""Opens the sockets that a start needs, for clients, standbys and the HTTP endpoints."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ def listen_for_each(
     ports: Sequence[int] | None,
     listeners: Sequence[ListenerConfig] | None = None,
 ) -> list[socket.socket]:
-    """A socket for each broker, listener by listener.
+    """Open a socket for each broker at each listener, in the order of the listeners.
 
-    Takes: ports, the brokers' ports for the first listener; without them each broker has the port
-           after the previous one's, or a free port for 0. listeners: None for all.
+    Takes: ports, the brokers' ports at the first listener, one for each broker. Otherwise, and at
+           other listeners, each broker has the port after the previous broker's, or a free port if
+           the configured port is 0. listeners, the listeners to open; None for all.
     """
     count = config.barnabas_brokers
     if ports is not None and len(ports) not in (1, count):
@@ -69,7 +70,7 @@ def listen_for_each(
 
 
 def _listen_at_path(path: str) -> socket.socket:
-    """A socket in the file system. Raises: StartError."""
+    """Open a Unix domain socket that listens at a path. Raises: StartError."""
     from barnabas.broker.rim.acceptor import unix_listener_at
 
     try:
@@ -79,7 +80,10 @@ def _listen_at_path(path: str) -> socket.socket:
 
 
 def listen_beside(options: argparse.Namespace, config: BrokerConfig) -> Sockets:
-    """The sockets of the HTTP endpoints, by the options that enable them."""
+    """Open the sockets that are not for Kafka clients: those of the HTTP endpoints and of
+    replication.
+    Gives: the sockets, by the options that enable them.
+    """
     sockets = {}
     if config.barnabas_metrics_port >= 0:
         option = "--metrics-port"

@@ -1,9 +1,10 @@
-"""Imports ahead of the first requests: the modules that clients most likely need are imported by
-the worker while the process has nothing else to do.
+"""Imports modules before the first requests need them. While the process has nothing else to do,
+the worker imports the modules that clients will most likely use.
 
 A start imports only what it needs at once. Without this module, the first request of an API waits
-while the worker imports the modules of that API: 30 to 150 ms. Here the worker does so in advance,
-one API at a time. A request that arrives meanwhile waits for at most one of these imports.
+while the worker imports the modules of that API, which takes 30 to 150 ms. Here the worker imports
+them in advance, for one API at a time. A request that arrives meanwhile waits for at most one of
+these imports.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ IDLE_SHARE = 0.2  # fraction of a window; a process that uses more CPU time is n
 
 
 class LoadingAhead:
-    """The imports that are left. cpu_s: the clock of the CPU time of the process."""
+    """The modules that remain to be imported. cpu_s: a function that returns the CPU time that the
+    process has used.
+    """
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class LoadingAhead:
         self._begin()
 
     def _begin(self) -> None:
-        """Watch whether the next window is idle."""
+        """Begin a window of WINDOW_S, at whose end `_step` checks whether the process was idle."""
         self._before_s = self._cpu_s()
         self._loop.call_later(WINDOW_S, self._step)
 

@@ -32,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments[:1] == ["start"]:
             raise  # the error may be from another pipe or connection
         with open(os.devnull, "wb") as nothing:
-            os.dup2(nothing.fileno(), 1)  # when the interpreter ends, it flushes its output there
+            # at its exit the interpreter flushes standard output, which now goes to /dev/null
+            os.dup2(nothing.fileno(), 1)
         return CLOSED_OUTPUT
 
 
@@ -108,8 +109,8 @@ def _print_help() -> int:
 
 
 def _fill_standard_descriptors() -> None:
-    """Open /dev/null at closed descriptors from 0 to 2: the next opened file gets the lowest free
-    number.
+    """Open /dev/null for each of the descriptors 0 to 2 that is closed, since the next opened file
+    would get its number.
 
     A process may be started with standard input, output or error closed (`2>&-`, some supervisors).
     Then the metadata journal could get number 2, and text that a library or the cleaner's process

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.config import BrokerConfig
 
 STANDBY_OF = "--standby-of"
-# A collection of the second generation traverses the objects that two collections of the first
-# left: 50,000, in 4 to 12 ms, and 35 ms if other programs use the caches. With thresholds of 50,000
-# and 20 it took 140 ms after 100,000 transactions, with 25,000 and 4 up to 85 ms. The cost per
-# object is the same.
+# A collection of the second generation traverses the objects that survived two collections of the
+# first generation. With these thresholds, these are 50,000 objects, which takes 4 to 12 ms, or 35
+# ms if other programs compete for the CPU's caches. After 100,000 transactions it took 140 ms with
+# thresholds of 50,000 and 20, and up to 85 ms with 25,000 and 4. The cost per object is the same.
 GC_THRESHOLDS = (25_000, 1, 1250)
 
 
 def _unusable_data_directory(config: BrokerConfig, error: OSError) -> StartError:
-    """The refusal of a data directory that the system does not let the broker use, or that has no
-    space for the files that the start has to write.
+    """The error for a data directory that the operating system does not let the broker use, or that
+    has no space for the files that the start has to write.
     """
     from barnabas.storage.disk import is_out_of_space
 
@@ -108,7 +108,7 @@ def _stand_by(config: BrokerConfig, leader: str) -> int:
 
 def _check_replication(options: argparse.Namespace, config: BrokerConfig) -> None:
     """Check the settings of replication. Raises: StartError if no standby could follow the broker,
-    or if any host could.
+    or if the settings would let any host follow it.
     """
     if config.barnabas_replication_port < 0:
         return
@@ -161,7 +161,7 @@ def _wait_until_leading(options: argparse.Namespace, config: BrokerConfig) -> Pa
     try:
         for sock in (*listen_for_each(config, options.port),
                      *listen_beside(options, config).values()):  # fmt: skip
-            sock.close()  # report now if an address is in use
+            sock.close()  # opened only to report now if an address is in use
         member = PairMember(config, lambda some: listen_for_each(config, options.port, some))
         _load_what_serves(with_metrics=config.barnabas_metrics_port >= 0)
         return member if member.wait_until_leading() else None
@@ -194,8 +194,10 @@ def _open_and_serve(
     began: float,
     member: PairMember | None = None,
 ) -> int:
-    """Open the data directory, and serve. Takes: member, a node of a pair whose lease lets this
-    node lead; None without a lease.
+    """Open the data directory, and serve clients.
+
+    Takes: member, this node as a member of a pair, which holds the lease; None if the broker uses
+           no lease.
     """
     keeper = None if member is None else member.keeper
     signals = Signals()  # signals are handled before a client or script sees the port
@@ -211,14 +213,15 @@ def _open_and_serve(
     # before the objects of the start are made: this collection is short
     gc.collect()
     if member is None and os.path.exists(f"{config.data_dir}/{STANDBY_NOTE_NAME}"):
-        sync_file_system(config.data_dir)  # a standby that was killed has not flushed its copy
+        # the files of a standby that was killed may not be flushed yet
+        sync_file_system(config.data_dir)
     try:
         with _no_garbage_collection():
             broker = open_broker(
                 config,
                 SystemIds(),
-                # both times are by the server's clock: if that is ahead, loaded state would
-                # otherwise age at once by the difference
+                # Both times come from the server's clock, which may be ahead of the machine's
+                # clock. Otherwise the loaded state would age by the difference at once.
                 now_ms=steady_ms() + options.test_clock_ahead,
                 wall_ms=wall_ms() + options.test_clock_ahead,
                 sync=sync_together,
@@ -237,11 +240,13 @@ def _open_and_serve(
 
 
 def _freeze_survivors(phase: str, info: Mapping[str, int]) -> None:
-    """Exclude the objects that survived a full collection from later ones, like those of the start.
+    """Exclude the objects that survived a full collection from later collections, as the start does
+    with its own objects.
 
     A full collection traverses all objects that are not frozen, without a pause. Frozen objects are
-    still freed by their reference counts, unless they are part of a cycle. Only connections that
-    are open at that time are, and a full collection runs once in millions of requests.
+    still freed by their reference counts, unless they are part of a cycle. The only frozen objects
+    in cycles are the connections that were open at that time, and a full collection runs only once
+    in millions of requests.
     """
     if phase == "stop" and info["generation"] == 2:
         gc.freeze()
@@ -249,8 +254,8 @@ def _freeze_survivors(phase: str, info: Mapping[str, int]) -> None:
 
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Disable the garbage collector during a start: it would double the time, and free no
-    memory.
+    """Disable the garbage collector during a start, since it would double the duration of the start
+    and free no memory.
     """
     gc.disable()
     try:
@@ -270,6 +275,7 @@ def _serve(daemon: Daemon) -> int:
             begin_again()
         return code
     finally:
-        # the interpreter removes its signal handlers before the process has ended
+        # Ignore further signals: the interpreter removes its signal handlers before the process has
+        # ended, so a signal would kill the process.
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)

@@ -1,8 +1,8 @@
-"""Makes a running broker from a configuration, and defines the order in which a data directory is
-opened.
+"""Makes a running broker from a configuration, and defines the order in which the parts of a data
+directory are opened.
 
 lock -> metadata journal -> logs (recovered if the last stop was not clean) -> internal topics
-replayed -> half-ended transactions ended.
+replayed -> half-ended transactions completed.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.opening")
 
 JOURNAL = "barnabas-metadata.journal"
-# The settings of a topic whose own are unknown: with them gaps do not count as damage, since the
-# log may be compacted.
+# The settings for a topic whose own settings are unknown. Its log may be compacted, so gaps in its
+# offsets must not count as damage.
 COMPACTED = {"cleanup.policy": "compact"}
 
 
@@ -52,11 +52,11 @@ def open_broker(
     """Open the data directory that the configuration names, with all its contents.
 
     Takes:  now_ms, the steady time; wall_ms, the wall time, which is now_ms if it is not given;
-            sync, a function that fsyncs several files: if it does so in parallel, a start with many
-            logs is faster; leader_epoch, the epoch of this node's claim if two nodes share a lease,
-            else 0: all partitions are led with at least this epoch, and a standby's copy that was
-            in sync counts as having all acknowledged data; clock_ns, which measures parts of the
-            start.
+            sync, a function that fsyncs several files: a start with many logs is faster if it
+            fsyncs them in parallel; leader_epoch, the epoch with which this node claimed the
+            lease, or 0 without a lease: the leader epoch of each partition is at least this one,
+            and a standby's copy that was in sync is assumed to have all acknowledged data;
+            clock_ns, a clock for measuring the parts of the start.
     Raises: LogDirectoryError, with one line that says which file is wrong and what to do; OSError
             of the disk.
     """
@@ -75,8 +75,8 @@ def open_broker(
     settings = _TopicSettings(config, disk)
     try:
         logs.load(settings.log_config, now_ms, progress=_Progress(), known_topics=settings.metadata)
-        # only after the logs are loaded: a start that is refused leaves the torn change for the
-        # next one
+        # Cut the torn change at the journal's end only after the logs are loaded, so that a start
+        # that is refused leaves the change for the next start.
         settings.metadata().cut_torn()
         broker = assemble(config, settings.metadata(), logs, ids, now_ms, sync, clock_ns)
         if was_standby:
@@ -89,8 +89,8 @@ def open_broker(
 
 
 def _was_standby(disk: Disk, data_dir: str) -> bool:
-    """Whether the directory is a standby's copy. Raises: LogDirectoryError for an incomplete
-    one.
+    """Whether the directory is a standby's copy. Raises: LogDirectoryError if the copy is
+    incomplete.
     """
     if not disk.exists(f"{data_dir}/{STANDBY_NOTE_NAME}"):
         return False
@@ -124,10 +124,10 @@ def _end_standby(disk: Disk, data_dir: str) -> None:
 
 
 class _TopicSettings:
-    """The settings of topics, from the metadata journal, else from Apache Kafka's metadata log.
+    """The settings of topics, from the metadata journal or else from Apache Kafka's metadata log.
 
-    Each of the two is read once, at its first use: the log manager locks the directory before it
-    needs any topic's settings.
+    The journal and the metadata log are each read once, at the first use. This lets the log manager
+    lock the directory before either is read.
     """
 
     def __init__(self, config: BrokerConfig, disk: Disk) -> None:
@@ -138,7 +138,9 @@ class _TopicSettings:
         self._log_configs: dict[str, LogConfig] = {}
 
     def metadata(self) -> ClusterMetadata:
-        """The metadata journal; its dynamic settings of the broker apply from the first call on."""
+        """The metadata in the journal. The first call reads the journal, and applies the broker's
+        dynamic settings from it.
+        """
         metadata = self._metadata
         if metadata is None:
             path = f"{self._config.data_dir}/{JOURNAL}"
@@ -156,7 +158,9 @@ class _TopicSettings:
         return self._log_configs[name]
 
     def _of_kafka(self, name: str) -> dict[str, str]:
-        """The settings of a topic that only Apache Kafka's metadata log may know."""
+        """The settings of a topic that is not in the metadata journal, but may be in Apache Kafka's
+        metadata log.
+        """
         if self._kafkas_configs is None:
             from barnabas.broker.kafka_directory.kafka_metadata import (
                 read_kafka_metadata,  # imported here: most starts have no such log

@@ -1,4 +1,6 @@
-"""One broker in its event loop: made, announced, and closed at the end."""
+"""Runs one broker in an event loop: makes its server, announces its addresses, and closes it at the
+end.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +38,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas")
 
-LOADS_AHEAD_AFTER_S = 0.3  # by then the first client has usually connected
+LOADS_AHEAD_AFTER_S = 0.3  # delay after the start; by then the first client has usually connected
 
 
 class Daemon:
     """One broker, from the moment it listens until its logs are closed.
 
-    Takes: began, the start's time by the steady clock, for the announcement; member, a node of a
-           pair whose lease lets this node lead.
+    Takes: began, the steady time at which the start began, for the announcement; member, this node
+           as a member of a pair, which holds the lease.
 
-    is_deposed: whether another node leads.
+    is_deposed: whether another node has become the leader.
     """
 
     def __init__(
@@ -125,7 +127,7 @@ class Daemon:
         return asyncio.SelectorEventLoop(None if measuring is None else measuring.selector)
 
     def _server(self, loop: asyncio.AbstractEventLoop) -> Server:
-        """The server, with its gate, its observer, and the HTTP servers beside it."""
+        """Make the server with its gate and its observer, and the HTTP servers alongside it."""
         broker, sides, measuring = self._broker, self._side_sockets, self._measuring
         control = None if "--test-control" not in sides else self._control()
         if REPLICATION_PORT in sides:
@@ -154,7 +156,7 @@ class Daemon:
         return server
 
     def _new_leader(self, loop: asyncio.AbstractEventLoop) -> Leader:
-        """The leader's side of replication."""
+        """Make the leader's side of replication, to which standbys connect."""
         sock, broker = self._side_sockets[REPLICATION_PORT], self._broker
         if self._member is not None:
             from barnabas.broker.replication.rim.lease_endpoint import LeasedLeader
@@ -263,7 +265,9 @@ def _serve_control(control: Control, sock: socket.socket) -> None:
 
 
 def _warn_of_missing_libraries() -> None:
-    """Log which packages the page needs to decode by schemas. The broker imports none of them."""
+    """Log which packages are missing if the console is to decode records by their schemas. The
+    broker itself imports none of them.
+    """
     from importlib.util import find_spec
 
     if find_spec("fastavro") is None or find_spec("jsonschema") is None:
@@ -314,8 +318,8 @@ def _on_end_of_input(do: Callable[[], object]) -> None:
 
 
 def _write_ready_file(path: str, addresses: Sequence[tuple[str, int]]) -> None:
-    """Write the addresses of the brokers to a file, as `HOST:PORT` with commas between; the file
-    appears with its whole content.
+    """Write the addresses of the brokers to a file, as `HOST:PORT` separated by commas. The file is
+    renamed into place, so that no reader sees a part of it.
     """
     temporary = f"{path}.{os.getpid()}"
     with open(temporary, "w", encoding="ascii") as file:
@@ -340,9 +344,9 @@ def _log_in_a_thread() -> LogOutput:
 
 
 def _explain(error: Exception, data_dir: str, *, is_stopping: bool) -> str:
-    """The line about an error that ends the daemon.
+    """The log line for an error that ends the daemon.
 
-    Takes: is_stopping, whether a write of a clean stop raised it.
+    Takes: is_stopping, whether the error was raised by a write of a clean stop.
     """
     from barnabas.storage.disk import is_out_of_space
 

@@ -16,9 +16,8 @@ class Signals:
     """The signal handlers, from before the ports are open to the end of the process.
 
     If a signal arrives while the data directory is being opened, the opening is completed, and the
-    daemon ends as soon as it serves: so it ends cleanly. A second signal then ends the process at
-    once. A signal that arrives while the logs are being closed is ignored, so that all logs are
-    closed cleanly.
+    daemon stops cleanly as soon as it serves. A second signal ends the process at once. A signal
+    that arrives while the logs are being closed is ignored, so that all logs are closed cleanly.
     """
 
     def __init__(self) -> None:
@@ -27,7 +26,7 @@ class Signals:
         for number in SIGNALS:
             if (
                 number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
-            ):  # SIGHUP was already ignored (nohup): the process survives its terminal
+            ):  # an ignored SIGHUP stays ignored (nohup): the process outlives its terminal
                 signal.signal(number, self._on_signal)
 
     def call(self, do: Callable[[], object]) -> None:

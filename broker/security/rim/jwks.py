@@ -1,9 +1,9 @@
-"""A thread that reads, and refreshes, the keys that sign tokens, from a file or a URL.
+"""A thread that reads the keys that verify tokens from a file or a URL, and refreshes them.
 
-They are read at the start, every `sasl.oauthbearer.jwks.endpoint.refresh.ms`, and, at most once in
-`...retry.backoff.ms`, when a token's key is unknown and `UnknownKeys` allows a read. If they cannot
-be read, the earlier keys stay, and the read is tried again, each time after twice the delay, up to
-`...retry.backoff.max.ms`.
+The keys are read at the start, and then every `sasl.oauthbearer.jwks.endpoint.refresh.ms`. They are
+also read when a token's key is unknown and `UnknownKeys` allows a read, at most once in
+`...retry.backoff.ms`. If the keys cannot be read, the earlier keys stay in use. The read is tried
+again, each time after twice the delay, up to `...retry.backoff.max.ms`.
 
 Source: KIP-768.
 """
@@ -29,7 +29,7 @@ TIMEOUT_S = 10.0
 
 
 class JwksReader:
-    """Reads one listener's keys, repeatedly. Raises: KeySetError for an unknown kind of URL.
+    """Reads the keys of one listener repeatedly. Raises: KeySetError for an unknown kind of URL.
 
     Takes: keys, the set whose keys are replaced.
     """
@@ -68,7 +68,7 @@ class JwksReader:
         self._thread.join(TIMEOUT_S)
 
     def read(self) -> bool:
-        """Read the keys once; errors are logged."""
+        """Read the keys once, and log errors. Gives: whether the keys were read."""
         try:
             with urlopen(self._url, timeout=TIMEOUT_S) as response:
                 data = response.read(LONGEST_SET_BYTES + 1)
@@ -77,7 +77,8 @@ class JwksReader:
             keys = parse_keys(json.loads(data))
         except (OSError, ValueError, HTTPException, RecursionError) as error:
             reason: object = error.reason if isinstance(error, URLError) else error
-            if self._shown_url != self._url:  # the URL may contain a password
+            # the URL contains a password, which the error's text may repeat
+            if self._shown_url != self._url:
                 reason = f"{type(error).__name__}; a user and a password in an address are not sent"
             logger.error(
                 "the keys of %s cannot be read, and the %d former ones stay in use: %s",
@@ -97,7 +98,7 @@ class JwksReader:
         while not self._is_closed.is_set():
             if self.read():
                 backoff_s = self._backoff_s
-                # the rate of reads is bounded, since any client can send tokens with unknown keys
+                # Bound the rate of reads, since any client can send tokens with unknown keys.
                 self._is_closed.wait(self._backoff_s)
                 self._is_asked.wait(self._refresh_s)
             else:

@@ -1,4 +1,6 @@
-"""The responses to JoinGroup and SyncGroup, and the requests that are parked until then."""
+"""The responses to JoinGroup and SyncGroup, and the requests that are parked until they are
+answered.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class ParkedRequest(NamedTuple):
 
 
 def join_error_response(code: Code, member_id: str, api_version: int) -> JoinGroupResponse:
-    """A JoinGroup response with an error; the protocol's name may be null from version 7 on."""
+    """A JoinGroup response with an error. From version 7 on, the name of the protocol may
+    be null.
+    """
     return JoinGroupResponse(
         error_code=code,
         generation_id=NO_GENERATION,
@@ -54,7 +58,7 @@ def sync_response(
     protocol_name: str | None = None,
     assignment: bytes = b"",
 ) -> SyncGroupResponse:
-    """A SyncGroup response; with an error it has no assignment."""
+    """A SyncGroup response. A response with an error has no assignment."""
     return SyncGroupResponse(
         error_code=code,
         protocol_type=protocol_type,

@@ -2,8 +2,8 @@
 
 `GroupMembers` has the members and the parked requests; `Rebalance` has the state, the generation
 and the assignments. This module finds the member that sent a request, and changes both. All of this
-is soft state: only the group's record (`Rebalance.metadata_value`) survives a restart, and
-`ClassicGroup.load` builds the group from it.
+is soft state. Only the group's record (`Rebalance.metadata_value`) survives a restart, and
+`ClassicGroup.load` builds the group from that record.
 
 Source: KIP-345 (static members), KIP-389 (group.max.size), KIP-394 (ids first), KIP-559 (protocol
         in responses), KIP-814 (skip_assignment); Apache Kafka 3.9's behaviour where the KIPs do not
@@ -64,9 +64,9 @@ class ClassicGroup:
     # --- a start ---------------------------------------------------------------------------------
 
     def load(self, value: GroupMetadataValue, now_ms: int) -> None:
-        """Build a new group from its record: Stable with the recorded members, or Empty.
+        """Build the group from its record: as Stable with the recorded members, or as Empty.
 
-        The members' sessions begin now.
+        The sessions of the members begin now.
         """
         members = self._members
         self.rebalance.load(value)
@@ -112,14 +112,17 @@ class ClassicGroup:
         self.rebalance.cancel_timers()
 
     def metadata_of(self, member: Member) -> bytes:
-        """The member's metadata for the group's protocol, or for its first protocol if the group
-        has none yet."""
+        """The member's metadata for the group's protocol. If the group has no protocol yet, the
+        metadata for the member's first protocol.
+        """
         if self.rebalance.protocol_name in member.protocols:
             return member.protocols[self.rebalance.protocol_name]
         return next(iter(member.protocols.values()), b"")
 
     def set_protocols(self, member_id: str, protocols: dict[str, bytes]) -> None:
-        """Set all protocols of a loaded member; the group's record has only one of them."""
+        """Set all protocols of a loaded member, since the group's record contains only one
+        of them.
+        """
         self._members.set_protocols(self._members.by_id[member_id], protocols)
 
     # --- for readers -----------------------------------------------------------------------------
@@ -135,7 +138,7 @@ class ClassicGroup:
 
     @property
     def pending_ids(self) -> dict[str, None]:
-        """The ids that were assigned and whose members have not joined yet."""
+        """The ids that were assigned to members that have not joined yet."""
         return self._members.pending_ids
 
     @property
@@ -291,7 +294,8 @@ class ClassicGroup:
     def _repeats_former_join(self, member: Member, join: JoinRequest) -> bool:
         """Whether the request repeats a JoinGroup that was answered.
 
-        The leader of a stable group that joins again does not repeat it: it requests a rebalance.
+        If the leader of a stable group joins again, this is not a repetition: the leader requests a
+        rebalance.
         """
         if self.state is State.COMPLETING_REBALANCE:
             return member.has_protocols(join.protocols)
@@ -317,10 +321,10 @@ class ClassicGroup:
     ) -> None:
         """Let a returning static member replace its former incarnation, which is fenced.
 
-        A stable group that keeps its protocol does not rebalance; the member receives its
+        A stable group that keeps its protocol does not rebalance. The member receives its
         assignment with SyncGroup. If the returning member was the leader, a response before version
-        9 names its former id as the leader's, which keeps the member from assigning again; later
-        versions have a field for that.
+        9 names its former id as the leader's, so that the member does not assign again. Later
+        versions have a separate field for this purpose.
         """
         rebalance, members = self.rebalance, self._members
         former_leader_id = members.leader_id
@@ -379,8 +383,8 @@ class ClassicGroup:
             self.rebalance.on_leader_assigned(assignments, result, now_ms)
 
     def is_completed_by(self, request: SyncGroupRequest) -> bool:
-        """Whether the request makes the group Stable, and so has the assignments for the group's
-        record.
+        """Whether the request is the one that makes the group Stable, so that it contains the
+        assignments for the group's record.
         """
         return (
             self.state is State.COMPLETING_REBALANCE
@@ -431,7 +435,8 @@ class ClassicGroup:
     def on_leave(
         self, leaving: Iterable[tuple[str, str | None]], result: Result, now_ms: int
     ) -> list[Code]:
-        """Remove each member, given as (member_id, group_instance_id). Gives: the code of each.
+        """Remove each member, given as (member_id, group_instance_id). Gives: an error code for
+        each.
 
         The member_id of a static member may be empty.
         """
@@ -452,8 +457,8 @@ class ClassicGroup:
     def on_session_timeout(self, member_id: str, result: Result, now_ms: int) -> None:
         """Remove a member whose session has expired.
 
-        A member with a parked request stays, since the broker has yet to answer it. A new member is
-        removed all the same: its client may have disconnected.
+        A member with a parked request stays, since the broker has yet to answer the request. A new
+        member is removed even so, since its client may have disconnected.
         """
         member = self._members.by_id.get(member_id)
         if member is not None and not member.is_new and self._members.is_waiting(member_id):
@@ -464,7 +469,8 @@ class ClassicGroup:
     def _after_departure(self, member_left: bool, result: Result, now_ms: int) -> None:
         """Rebalance the group after a member was removed.
 
-        During a rebalance the removed member may have been the last one that had not joined.
+        If a rebalance is in progress, the removed member may have been the last one that had not
+        joined. Then the rebalance continues.
         """
         if self.state is State.PREPARING_REBALANCE:
             self.rebalance.maybe_complete_join(result, now_ms)

@@ -2,9 +2,9 @@
 Upgrade").
 
 Such a member joins, syncs and sends heartbeats as in a classic group. JoinGroup is answered
-immediately, with the member's epoch as its generation; no member is a leader; SyncGroup returns the
-broker's assignment. Heartbeat is answered with REBALANCE_IN_PROGRESS when the member has to join
-again; its rebalance timeout begins then.
+immediately, with the member's epoch as its generation. No member is a leader, and SyncGroup returns
+the broker's assignment. When the member has to join again, Heartbeat is answered with
+REBALANCE_IN_PROGRESS, and the member's rebalance timeout begins.
 
     request     answered with
     JoinGroup   MEMBER_ID_REQUIRED and an id; INCONSISTENT_GROUP_PROTOCOL if it shares no
@@ -86,8 +86,8 @@ class ClassicMembers:
     def _join(
         self, group: Group, join: JoinRequest, result: Result, now_ms: int
     ) -> JoinGroupResponse | None:
-        """Handle the JoinGroup. Gives: the response, or None if the group became classic: then the
-        classic group's state machine answers.
+        """Handle the JoinGroup. Gives: the response; None if the group has become classic, since
+        the classic group's state machine then answers the request.
         """
         consumer = group.require_consumer()
         self._check_join(consumer, join)
@@ -167,8 +167,8 @@ class ClassicMembers:
     def _maybe_downgrade(
         self, group: Group, former_id: str | None, join: JoinRequest, result: Result, now_ms: int
     ) -> bool:
-        """Make the group classic if a returning static member was its last member of the consumer
-        protocol.
+        """Make the group classic if its last member of the consumer protocol is a static member
+        that is replaced by a returning classic member.
 
         Gives:  whether the group was changed; if so, the member has joined the classic group.
         """
@@ -223,9 +223,9 @@ class ClassicMembers:
     def on_heartbeat(self, group: Group, request: HeartbeatRequest, now_ms: int) -> Code:
         """Restart the session. Gives: REBALANCE_IN_PROGRESS if the member has to join again.
 
-        The member has to join again if its target has changed. It also has to if a new target is
-        due and all members are classic, since their heartbeats neither raise the group's epoch nor
-        compute a new target.
+        The member has to join again if its target assignment has changed. If all members are
+        classic, it also has to join again when a new target is due, since heartbeats of classic
+        members neither raise the group's epoch nor compute a new target.
         """
         consumer = group.require_consumer()
         try:
@@ -258,7 +258,8 @@ class ClassicMembers:
         result: Result,
         now_ms: int,
     ) -> list[Code]:
-        """Remove each member, given as (member_id, group_instance_id). Gives: the code of each.
+        """Remove each member, given as (member_id, group_instance_id). Gives: an error code for
+        each.
 
         The member_id of a static member may be empty.
         """
@@ -289,8 +290,8 @@ class ClassicMembers:
         """The id and the value of the classic member that sent the request.
 
         Raises: KafkaError UNKNOWN_MEMBER_ID, also for a member of the consumer protocol;
-                COORDINATOR_NOT_AVAILABLE if its removal is decided but not yet written, for lack of
-                space.
+                COORDINATOR_NOT_AVAILABLE if the member's removal is decided, but not yet written
+                for lack of disk space.
         """
         consumer, group_id = group.require_consumer(), group.group_id
         if instance_id is not None:
@@ -343,7 +344,7 @@ class ClassicMembers:
 
 
 def _needs_id(join: JoinRequest) -> bool:
-    """Whether the response to a new member has only an id for it (KIP-394)."""
+    """Whether the response to a new member only assigns an id to it (KIP-394)."""
     return (
         not join.member_id
         and join.group_instance_id is None

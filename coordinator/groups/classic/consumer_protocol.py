@@ -1,9 +1,9 @@
 """The subscriptions and assignments that classic consumers exchange by JoinGroup and SyncGroup.
 
-In a classic group the broker reads only the topics of the subscriptions; the other bytes are for
-the consumers. In a consumer group with classic members the broker reads their whole subscriptions,
+In a classic group, the broker reads only the topics of the subscriptions; the other bytes are for
+the consumers. In a consumer group with classic members, the broker reads their whole subscriptions,
 and writes their assignments. Each version begins with the fields of the versions before it. Numbers
-are big-endian; a string is its size as int16, followed by its bytes in UTF-8:
+are big-endian. A string is its size as int16, followed by its bytes in UTF-8:
 
     subscription   version int16, topics (int32 count, each a string),
                    user_data (int32 size, -1 for null, bytes)
@@ -92,7 +92,9 @@ def write_assignment(version: int, partitions: Mapping[str, Sequence[int]]) -> b
 
 
 def _read_head(metadata: bytes) -> tuple[int, list[str], int] | None:
-    """(version, topics, position after the user data) of a subscription."""
+    """Read the beginning of a subscription. Gives: (version, topics, position after the user data);
+    None if the bytes cannot be read.
+    """
     try:
         version, count = _HEAD.unpack_from(metadata)
         if version < 0 or count < 0:
@@ -114,7 +116,9 @@ def _read_head(metadata: bytes) -> tuple[int, list[str], int] | None:
 
 
 def _read_partitions(data: bytes, at: int) -> tuple[PartitionsByTopic, int]:
-    """The partitions, and the position after them. Raises: ValueError, struct.error."""
+    """Read a list of partitions by topic. Gives: the partitions, and the position after them.
+    Raises: ValueError, struct.error.
+    """
     partitions: PartitionsByTopic = {}
     (topic_count,) = _INT32.unpack_from(data, at)
     at += _INT32.size

@@ -2,7 +2,7 @@
 
 Members are in the order in which they joined. An assigned id (KIP-394) is pending until its member
 joins with it. JoinGroup and SyncGroup may be parked: the event that ends the wait puts the replies
-into its Result. A parked request is only removed together with its reply.
+into its Result. A parked request is removed only when its reply is made.
 
 Each member, and each pending id, has a timer with the key (SESSION, group, member), which expires
 at the end of the session.
@@ -29,7 +29,7 @@ from barnabas.protocol.errors import Code
 class Member:
     """One member of a group.
 
-    protocols: the metadata by protocol name, the preferred protocol first. is_new: whether its
+    protocols: the metadata by protocol name, with the preferred protocol first. is_new: whether its
     first JoinGroup is not answered yet.
     """
 
@@ -79,7 +79,9 @@ class GroupMembers:
     # --- ids -------------------------------------------------------------------------------------
 
     def check(self, member_id: str, group_instance_id: str | None) -> Code:
-        """NONE if this is the current id of a member, otherwise the code for its request."""
+        """The error code for a request with these ids; NONE if they are the current ids of a
+        member.
+        """
         if group_instance_id is not None:
             current_id = self._static_ids.get(group_instance_id)
             if current_id is None:
@@ -101,7 +103,7 @@ class GroupMembers:
             self._static_ids[member.group_instance_id] = member.member_id
 
     def remove(self, member_id: str, code: Code, result: Result) -> bool:
-        """Remove a member or a pending id; refuse its parked requests with the code.
+        """Remove a member or a pending id, and refuse its parked requests with the code.
 
         Gives: whether it was a member.
         """
@@ -122,7 +124,7 @@ class GroupMembers:
     def replace_id(
         self, former_id: str, member_id: str, join: JoinRequest, result: Result
     ) -> Member:
-        """Give a static member a new id; it keeps its place in the order.
+        """Give a static member a new id. The member keeps its place in the order.
 
         The parked requests of the former id are answered with FENCED_INSTANCE_ID.
         """
@@ -175,8 +177,8 @@ class GroupMembers:
         return any(self._supported_protocols.get(name) == len(self.by_id) for name in protocols)
 
     def select_protocol(self) -> str:
-        """The protocol that all members support and that most of them prefer; if several have as
-        many votes, the one that was voted for first.
+        """The protocol that most members prefer, among those that all members support. If several
+        have the same number of votes, the one that was voted for first.
         """
         candidates = {
             name: None

@@ -6,13 +6,13 @@ assignments, and when the last member has left. All state here is soft; a start 
 record. A generation that began but received no assignments therefore begins again after a restart,
 with the same number. That does no harm, since no member has an assignment of that generation.
 
-Timers, keyed (kind, group, ""):
+Timers, with the keys (kind, group, ""):
 
     JOIN    the end of the wait for members to join
     SYNC    the end of the wait for their SyncGroup
 
-Another wait of the same kind moves its timer. A timer that becomes due while no member waits has no
-effect.
+Another wait of the same kind moves the timer. If a timer becomes due while no member waits, it has
+no effect.
 
 Source: KIP-134 (initial delay), KIP-814 (skip_assignment).
 """
@@ -36,13 +36,13 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from barnabas.protocol.wall_clock import WallClock
 
-# the most bytes that a batch of one record adds to it: the batch header, and the record's lengths,
-# timestamp delta and offset delta
+# The maximum number of bytes that a batch of one record adds to the record's key and value: the
+# batch header, and the record's lengths, timestamp delta and offset delta.
 BATCH_OVERHEAD_BYTES = 61 + 32
 
 
 class State(Enum):
-    """The state of a group; the value is its name in ListGroups and DescribeGroups.
+    """The state of a group. The value is the state's name in ListGroups and DescribeGroups.
 
     Each docstring lists the responses to a member of the current generation. Requests of others are
     answered with UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or ILLEGAL_GENERATION in every state.
@@ -129,8 +129,8 @@ class Rebalance:
     # --- the wait for members --------------------------------------------------------------------
 
     def on_joined(self, result: Result, now_ms: int) -> None:
-        """Begin a rebalance for a parked JoinGroup; if one is running, end its wait if all have
-        joined.
+        """Begin a rebalance for a parked JoinGroup. If a rebalance is already running, end its wait
+        if all members have joined.
         """
         if self.state is State.PREPARING_REBALANCE:
             self.maybe_complete_join(result, now_ms)
@@ -245,7 +245,7 @@ class Rebalance:
         with_members: bool = True,
         skip_assignment: bool = False,
     ) -> None:
-        """Answer a JoinGroup with the generation; only the leader receives the list of members."""
+        """Answer a JoinGroup with the generation. Only the leader receives the list of members."""
         members = self._members
         response_members = []
         if with_members and member.member_id == members.leader_id:
@@ -286,8 +286,8 @@ class Rebalance:
             self._set_assignments(assignments, result, now_ms)
 
     def _set_assignments(self, assignments: dict[str, bytes], result: Result, now_ms: int) -> None:
-        """Set each member's assignment (empty if the leader sent none for it), and write the
-        record.
+        """Set each member's assignment, which is empty if the leader sent none for it, and write
+        the record.
         """
         members = self._members
         for member in members.by_id.values():
@@ -299,7 +299,7 @@ class Rebalance:
             parked = members.parked_syncs.pop(member.member_id, None)
             if parked is not None:
                 self.answer_sync(member, parked, result)
-                # part of the session has passed while the member waited
+                # Restart the session, of which a part has passed while the member waited.
                 members.restart_session(member, now_ms)
 
     def answer_sync(self, member: Member, parked: ParkedRequest, result: Result) -> None:
@@ -310,7 +310,7 @@ class Rebalance:
         result.replies.append(Reply(parked.ticket, response))
 
     def _reset_assignments(self, result: Result) -> None:
-        """Clear the assignments; members with a parked SyncGroup have to join again."""
+        """Clear the assignments. Members with a parked SyncGroup have to join again."""
         for member in self._members.by_id.values():
             member.assignment = b""
             self._members.refuse_sync(member.member_id, Code.REBALANCE_IN_PROGRESS, result)
@@ -328,7 +328,8 @@ class Rebalance:
     def metadata_value(self, assignments: dict[str, bytes] | None = None) -> GroupMetadataValue:
         """The value of the group's record.
 
-        Takes:  assignments, those to write in place of the current ones.
+        Takes:  assignments, which are written in place of the current ones; None to write the
+                current ones.
         """
         return GroupMetadataValue(
             self.protocol_type or "",
@@ -354,7 +355,9 @@ class Rebalance:
         )
 
     def record_bytes(self, assignments: dict[str, bytes] | None = None) -> int:
-        """The size of the batch with the group's record. Takes: see `metadata_value`."""
+        """The size of a batch that contains only the group's record. Takes: assignments, as for
+        `metadata_value`.
+        """
         record = group_record(self._members.group_id, self.metadata_value(assignments))
         return BATCH_OVERHEAD_BYTES + len(record.key) + len(record.value or b"")
 

@@ -7,11 +7,11 @@ join them by key. `range` ignores the former assignment.
 
 `uniform` has two algorithms. If all members want the same topics, each member above its share gives
 up the excess, which goes to members below their share. Otherwise each partition without an owner
-goes to the least loaded member that wants its topic; then single partitions are moved along the
+goes to the least loaded member that wants its topic. Then single partitions are moved along the
 shortest path of members, from a member to another one with at least two partitions fewer, until no
 such path exists. The result is as balanced as an assignment can be: the sum of the squares of the
-loads is minimal (a path that lowers the sum is a negative cycle of the flow network, and none is
-left).
+members' partition counts is minimal. (A path that lowers this sum is a negative cycle of the flow
+network, and no such cycle remains.)
 
 Both assignors are deterministic: they process members and topics in the given order.
 
@@ -46,7 +46,7 @@ def assign_range(
     """Give each member consecutive partitions of each topic that it wants.
 
     If the partitions cannot be divided equally, the first members get one more. Static members come
-    first, sorted by instance name, so a member that returns with another id gets the same
+    first, sorted by instance name, so that a member that returns with another id gets the same
     partitions.
     """
     ordered = sorted(
@@ -114,10 +114,11 @@ def _kept(
 def _assign_alike(
     members: Mapping[str, MemberToAssign], topics: Mapping[uuid.UUID, int]
 ) -> dict[str, Assignment]:
-    """Balance partitions among members that want the same topics; each keeps as many as it may.
+    """Balance partitions among members that want the same topics. Each member keeps as many of its
+    partitions as it may.
 
-    Every member gets `share` partitions, and `remainder` members get one more: first those that
-    already own more, so that fewer partitions move.
+    Every member gets `share` partitions, and `remainder` members get one more. These are first the
+    members that already own more, so that fewer partitions move.
     """
     kept, unowned = _kept(members, topics)
     share, remainder = divmod(sum(topics.values()), len(members))
@@ -144,8 +145,8 @@ def _assign_alike(
 def _as_assignments(
     members: Mapping[str, MemberToAssign], given: Mapping[str, Iterable[_Partition]]
 ) -> dict[str, Assignment]:
-    """The given partitions as assignments; a member with an unchanged assignment keeps the former
-    object.
+    """Convert the distributed partitions to assignments. If a member's assignment has not changed,
+    the former object is used again.
     """
     assigned = {}
     for member_id, partitions in given.items():
@@ -208,7 +209,8 @@ class _Balance:
         self._loads[member_id] += 1
 
     def _level(self) -> None:
-        """Move partitions until no member has a path to another one with at least two fewer.
+        """Move partitions until no member has a path to another one with at least two partitions
+        fewer.
 
         The passes are repeated until none of them moves a partition, since a member that receives
         one after its turn may then have two more than another member.

@@ -1,9 +1,10 @@
-"""One group of the consumer protocol (KIP-848): its members, their current and target assignments.
+"""One group of the consumer protocol (KIP-848): its members, and their current and target
+assignments.
 
-The group is hard state: its records (consumer_group_records.py) and values computed from them. Only
-`replay` writes it. A group exists from its epoch 1 on. The only soft state is a running lookup of
-patterns, and the times of the last assignment and of the last lookup, which limit how often these
-are done.
+The group is hard state: it consists of its records (consumer_group_records.py) and of values that
+are computed from them. Only `replay` changes it. A group exists from its epoch 1 on. The only soft
+state is a running lookup of patterns, and the times of the last assignment and of the last lookup,
+which limit how often these are done.
 
     state of the group    when
     Empty                 it has no members
@@ -160,7 +161,7 @@ class ConsumerGroup:
         return self.currents.get(member_id, NOTHING)
 
     def is_free(self, member_id: str, topic_id: uuid.UUID, partition: int) -> bool:
-        """Whether no member has the partition."""
+        """Whether no other member has the partition."""
         return self.owners.get(topic_id, {}).get(partition, member_id) == member_id
 
     def may_be_assigned(self, interval_ms: int, now_ms: int) -> bool:
@@ -171,8 +172,8 @@ class ConsumerGroup:
         """Whether a topic of the group was created, grew or was deleted since the group's epoch was
         raised.
 
-        After:  if no topic has changed, topics_version is current, and the same version is not read
-                again.
+        After:  if no topic has changed, topics_version is current, so that the topics of the same
+                version are not read again.
         """
         if self.topics_version == topics.version:
             return False
@@ -182,7 +183,7 @@ class ConsumerGroup:
         return has_changed
 
     def waits_for_others(self, member_id: str) -> bool:
-        """Whether other members still have a partition of the member's target."""
+        """Whether other members still have partitions that are in the member's target."""
         assigned = self.current(member_id).assigned
         return any(
             partition not in assigned.get(topic_id, {})
@@ -193,7 +194,9 @@ class ConsumerGroup:
 
     @property
     def state(self) -> str:
-        """The name of the group's state. It takes time in proportion to the number of members."""
+        """The name of the group's state. Finding it takes time in proportion to the number of
+        members.
+        """
         if not self.members:
             return EMPTY
         if self.epoch > self.target_epoch:
@@ -271,7 +274,7 @@ def held(current: CurrentValue) -> Iterator[tuple[uuid.UUID, int]]:
 
 
 def topics_of(member: MemberValue, patterns: Mapping[str, PatternValue]) -> frozenset[str]:
-    """The topics that a member wants, by name and by pattern; they may not exist."""
+    """The topics that a member wants, by name and by pattern. The topics need not exist."""
     pattern = patterns.get(member.subscribed_topic_regex)
     if pattern is None:
         return frozenset(member.subscribed_topic_names)

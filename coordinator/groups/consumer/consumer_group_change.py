@@ -186,18 +186,18 @@ class GroupChange:
         return members, counts
 
     def assignor(self, settings: ConsumerGroupSettings) -> str:
-        """The assignor that most members prefer, or the first one of the settings if they prefer
-        none.
+        """The assignor that most members prefer. If no member prefers one, the first assignor in
+        the settings.
         """
         return preferred_assignor(self.members.values(), settings)
 
     # --- the member of the request ---------------------------------------------------------------
 
     def reconcile(self, member_id: str, owned: Owned | None) -> CurrentValue:
-        """Move the member towards its target. Gives: its current assignment afterwards.
+        """Move the member towards its target. Gives: the member's current assignment afterwards.
 
         While the target belongs to an earlier epoch of the group, topics that the member no longer
-        wants are left out of it.
+        wants are removed from the target.
         """
         target = self.target(member_id)
         if self.target_epoch < self.epoch and target:

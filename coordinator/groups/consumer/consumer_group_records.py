@@ -123,7 +123,8 @@ class ClassicMember(NamedTuple):
 class MemberValue(NamedTuple):
     """The value of a member's record: its subscription and its identity.
 
-    subscribed_topic_regex: empty for none. classic: None for a member of the consumer protocol.
+    subscribed_topic_regex: the member's pattern; empty if it has none. classic: None for a member
+    of the consumer protocol.
     """
 
     instance_id: str | None

@@ -1,11 +1,12 @@
-"""Members of the consumer protocol (KIP-848): heartbeats that join, stay and leave; sessions;
-patterns.
+"""Handles the members of the consumer protocol (KIP-848): their heartbeats, with which they join,
+stay and leave, their sessions, and their patterns.
 
 A heartbeat request contains everything that a member requests, and the response its assignment. The
 steps are: the request is checked; the group is created, or converted from a classic one; the member
 is found or created, or replaces its former incarnation; then the steps of `GroupChange` follow.
 
-Timers, keyed (kind, group, member). When one of the first four is due, the member is removed:
+Timers, with the keys (kind, group, member). When one of the first four is due, the member is
+removed:
 
     SESSION    the end of a member's session
     REBALANCE  the end of the time to give partitions up
@@ -13,10 +14,10 @@ Timers, keyed (kind, group, member). When one of the first four is due, the memb
     SYNC       the end of the wait for the SyncGroup of a classic member that has joined
     PATTERNS   the patterns of a group are looked up (without a member)
 
-Patterns are looked up after the response, in separate events with a bounded amount of work, which
-keeps heartbeats from waiting for the lookup. As in Apache Kafka, a later heartbeat gives the topics
-to the member, and a lookup finds the topics that may be described by the member whose heartbeat
-caused it. After a start, that is the member of the first heartbeat.
+Patterns are looked up after the response, in separate events with a bounded amount of work, so that
+heartbeats do not wait for the lookup. As in Apache Kafka, a later heartbeat gives the topics to the
+member. A lookup finds only topics that may be described by the member whose heartbeat caused the
+lookup. After a start, this is the member that sends the first heartbeat.
 
 Source: KIP-848; KIP-1082 (members choose their ids); Apache Kafka 4.3's responses where the KIPs do
         not specify them.
@@ -69,7 +70,7 @@ JOINING, LEAVING_FOR_A_WHILE = 0, -2
 NO_REBALANCE_TIMEOUT = -1
 FIRST_VERSION_WITH_OWN_ID = 1
 PATTERNS_INTERVAL_MS = 1_000  # the minimum time between two lookups of a group's patterns
-LOOKUP_PAUSE_MS = 40  # with this pause, lookups take less than a fifth of the broker's time
+LOOKUP_PAUSE_MS = 40  # this pause keeps the time of lookups below a fifth of the broker's time
 LONGEST_NAME_BYTES = (1 << 15) - 1  # the maximum length of a text in the key of a record
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1  # KIP-1099
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
@@ -104,7 +105,9 @@ class ConsumerGroups:
     # --- heartbeats ------------------------------------------------------------------------------
 
     def check_request(self, request: ConsumerGroupHeartbeatRequest, api_version: int) -> None:
-        """Check the fields. Raises: KafkaError INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
+        """Check the fields of a request. Raises: KafkaError
+        INVALID_REQUEST, UNSUPPORTED_ASSIGNOR.
+        """
         epoch = request.member_epoch
         for name, text in (
             ("GroupId", request.group_id),
@@ -163,8 +166,9 @@ class ConsumerGroups:
     ) -> ConsumerGroupHeartbeatResponse:
         """Answer the heartbeat of a member that joins or stays.
 
-        Takes:  request, one that passed `check_request` and does not leave; group, of any type if
-                the request joins, otherwise a consumer group.
+        Takes:  request, a request that has passed `check_request`, and with which the member does
+                not leave; group, a group of any type if the member joins, otherwise a consumer
+                group.
         Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID,
                 FENCED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION;
                 GROUP_ID_NOT_FOUND if the group is classic and may not be converted.
@@ -175,7 +179,8 @@ class ConsumerGroups:
         consumer = upgrade.consumer
         member_id = request.member_id or self._context.new_member_id()
         former_id = self._former_id(consumer, request, member_id)
-        if group.consumer is not consumer:  # Not earlier, since the checks of the request may fail.
+        # converted only now, since the checks above may refuse the request
+        if group.consumer is not consumer:
             self._conversion.begin(group, upgrade, result, now_ms)
         change = GroupChange(request.group_id, consumer, self._topics)
         if former_id is not None:
@@ -236,8 +241,8 @@ class ConsumerGroups:
     ) -> str | None:
         """The current id of the member in the group; None for a new member.
 
-        Raises: KafkaError if a request that does not join comes from a non-member, the epoch is
-                wrong, or the group is full.
+        Raises: KafkaError if the epoch is wrong, if the group is full, or if the sender is not a
+                member and does not join.
         """
         known_id: str | None = member_id if member_id in consumer.members else None
         if request.instance_id is not None:
@@ -389,7 +394,7 @@ class ConsumerGroups:
                 removed[member_id] = None
         if removed:
             self.remove_members(group, removed, result, now_ms)
-            # in a later event, since the lookup has to see the changes of this one
+            # The lookup has to see the changes of this event, so it is done in a later one.
             if looks_up and group.is_consumer:
                 self._timers.schedule((timers_of.PATTERNS, group.group_id, ""), now_ms + 1)
         elif looks_up:
@@ -434,8 +439,8 @@ class ConsumerGroups:
             consumer.looked_up_for = self._topics.visible_to(context)
 
     def _look_up_patterns(self, group: Group, result: Result, now_ms: int) -> None:
-        """Begin or continue the lookup of the group's patterns; apply the result when it is
-        complete.
+        """Begin or continue the lookup of the group's patterns. When the lookup is complete, apply
+        its result.
         """
         consumer, key = group.require_consumer(), (timers_of.PATTERNS, group.group_id, "")
         if consumer.lookup is None:
@@ -484,7 +489,8 @@ class ConsumerGroups:
                     yield
                 found[regex] = yield from self.patterns(regex).matching(names)
             except InvalidPatternError:
-                # a pattern that an Apache Kafka wrote to the log, which supports more of RE2
+                # An Apache Kafka, which supports more of RE2's syntax, has written this pattern to
+                # the log.
                 found[regex] = ()
         return found
 
@@ -532,7 +538,7 @@ class ConsumerGroups:
         return described
 
     def _described(self, partitions: Mapping[uuid.UUID, Iterable[int]]) -> describing.Assignment:
-        """The partitions as the response lists them; unknown topics are left out."""
+        """The partitions as the response lists them, without those of unknown topics."""
         return describing.Assignment(
             [
                 describing.TopicPartitions(topic_id, name, sorted(of_topic))
@@ -641,7 +647,9 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
 
 
 def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the request has all fields, as after a response that the member did not receive."""
+    """Whether the request has all fields. A member sends all fields if it did not receive the last
+    response.
+    """
     return request.member_epoch == JOINING or (
         request.rebalance_timeout_ms != NO_REBALANCE_TIMEOUT
         and (
@@ -654,15 +662,16 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
 def _is_due(
     request: ConsumerGroupHeartbeatRequest, before: CurrentValue, current: CurrentValue
 ) -> bool:
-    """Whether the response includes the assignment: if it has changed, or the last response may be
-    lost.
+    """Whether the response has to include the assignment. It does if the assignment has changed, or
+    if the last response may be lost.
     """
     if _is_full(request):
         return True
     if current is not before:
         return _partitions(before.assigned) != _partitions(current.assigned)
-    # A member whose list differs from its partitions may have missed the response that had them.
-    # Kafka does not repeat that, and librdkafka sends the same list again and waits.
+    # A member whose list differs from its partitions may have missed the response that contained
+    # them. Kafka does not send the partitions again, although librdkafka sends the same list again
+    # and waits.
     owned = _owned(request)
     return owned is not None and not _lists(owned, current.assigned)
 

@@ -29,17 +29,19 @@ from typing import NamedTuple
 
 LETTERS = frozenset(string.ascii_letters + string.digits + "._-")
 MAX_REPEAT = 1000
-MOST_DIGITS = 100  # the most digits of a count, since Python does not convert thousands of digits
+# the maximum number of digits in a count, since Python does not convert thousands of digits
+MOST_DIGITS = 100
 MAX_STATES = 20_000
 MAX_DEPTH = 200
-MAX_CACHED_STATES = 50_000  # the number of states in all cached sets of one automaton
-MAX_KEPT_STATES = 100_000  # the number of states of all cached patterns
-MOST_KEPT_LETTERS = 1 << 20  # the number of characters of all cached patterns
+MAX_CACHED_STATES = 50_000  # the maximum number of states in all cached sets of one automaton
+MAX_KEPT_STATES = 100_000  # the maximum number of states in all cached patterns together
+MOST_KEPT_LETTERS = 1 << 20  # the maximum number of characters in all cached patterns together
 MOST_KEPT = 100
 # Compiling a longer pattern, or one that counts repetitions, takes up to 100 ms.
 LONGEST_AT_ONCE = 500
 MOST_SHOWN = 100  # the number of characters of a pattern that an error message shows
-WORK_BETWEEN_PAUSES = 20_000  # the number of visited states, which takes some 10 ms
+# the number of states that are visited between two pauses, which takes some 10 ms
+WORK_BETWEEN_PAUSES = 20_000
 
 _CLASSES = {
     "d": frozenset(string.digits),
@@ -132,7 +134,7 @@ class _Parser:
         raise InvalidPatternError(f"{reason} (at letter {self._at + 1} of {shown!r})")
 
     def _take(self, text: str) -> bool:
-        """If the given text comes next, read it. Gives: whether it did."""
+        """If the given text comes next, read it. Gives: whether the text came next."""
         if not self._text.startswith(text, self._at):
             return False
         self._at += len(text)
@@ -519,8 +521,8 @@ class _Automaton:
         return then
 
     def closure(self, states: tuple[int, ...], *, is_start: bool, is_end: bool) -> _States:
-        """The states reached without a character, as far as they accept or wait for a character or
-        the end.
+        """The states that are reached without reading a character. Only those are included that
+        accept, or that wait for a character or for the end of the name.
         """
         seen, waiting = set(states), list(states)
         while waiting:
@@ -585,7 +587,8 @@ class TopicPattern:
         return self._is_accepted(states)
 
     def matching(self, names: Iterable[str]) -> Generator[None, None, tuple[str, ...]]:
-        """Find the matching names, and pause whenever `WORK_BETWEEN_PAUSES` is done.
+        """Find the matching names. The generator yields whenever `WORK_BETWEEN_PAUSES` states were
+        visited.
 
         If states are not cached, each character of a name costs as many steps as the pattern has
         states.
@@ -649,7 +652,7 @@ class PatternReader:
         self._kept_states = self._kept_letters = 0
 
     def __call__(self, text: str) -> TopicPattern:
-        """The pattern of a text. Raises: InvalidPatternError."""
+        """The compiled pattern of a text. Raises: InvalidPatternError."""
         made = self._made.pop(text, None)
         if made is None:
             self.keep(text, read_pattern(text))

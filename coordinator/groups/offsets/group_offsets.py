@@ -1,9 +1,10 @@
-"""The offsets of one group: committed ones, and pending ones of open transactions.
+"""The offsets of one group: committed offsets, and pending offsets of open transactions.
 
-The offsets are hard state: only the `replay_*` methods change them. An offset of a transaction is
-pending, by producer, until the transaction's marker is replayed. When the transaction commits, each
-pending offset is compared with the committed one, and the one with the later record in the log
-remains. A plain commit after the pending one therefore survives, both live and after a restart.
+The offsets are hard state: only the `replay_*` methods change them. The offsets of a transaction
+are pending, by producer, until the transaction's marker is replayed. When the transaction commits,
+each pending offset is compared with the committed one, and the one with the later record in the log
+remains. An offset that was committed outside of transactions after the pending one therefore
+survives, both live and after a restart.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class OffsetReset(NamedTuple):
 class CommitCheck(NamedTuple):
     """The result of checking the member and epoch of a commit.
 
-    partition_code: the code for partitions that the member has not had since `since_epoch`; None if
-    all partitions may be committed.
+    code: the error code for the whole request. partition_code: the error code for partitions that
+    the member has not had since `since_epoch`; None if all partitions may be committed.
     """
 
     code: Code
@@ -65,8 +66,9 @@ class Expiry(NamedTuple):
     """The offsets of one group whose retention is over at a given time.
 
     expired: the offsets to remove now. next_ms: when the next offset expires; None if no other
-    offset can expire by time only. is_complete: whether all offsets are in `expired`, and no
-    transaction is open. has_more: whether the limit may have left expired offsets out of `expired`.
+    offset can expire by time alone. is_complete: whether all offsets are in `expired`, and no
+    transaction is open. has_more: whether more offsets may have expired than the limit allows in
+    `expired`.
     """
 
     expired: list[TopicPartition]
@@ -77,7 +79,7 @@ class Expiry(NamedTuple):
 
 @dataclass(slots=True)
 class GroupOffsets:
-    """The committed offsets by partition, and the pending ones by producer and partition."""
+    """The committed offsets by partition, and the pending offsets by producer and partition."""
 
     committed: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
     pending: dict[int, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
@@ -94,7 +96,7 @@ class GroupOffsets:
         return partition in self.committed or self.is_pending(partition)
 
     def all_partitions(self) -> Iterator[TopicPartition]:
-        """Each partition that has a committed or a pending offset, once."""
+        """The partitions that have a committed or a pending offset, each of them once."""
         yield from self.committed
         seen = dict.fromkeys(self.committed)
         for offsets in self.pending.values():
@@ -138,12 +140,12 @@ class GroupOffsets:
         is_subscribed: Callable[[str], bool],
         max_count: int | None = None,
     ) -> Expiry:
-        """Find the offsets whose retention is over, at most `max_count` of them.
+        """Find the offsets whose retention is over, but at most `max_count` of them.
 
         Offsets of topics that members read do not expire, nor do those of partitions with a pending
         offset.
 
-        Takes:  retained_since_ms, which returns when the retention of an offset begins.
+        Takes:  retained_since_ms, a function that returns when the retention of an offset begins.
         Source: KIP-211; Kafka also excludes partitions with pending offsets.
         """
         expired: list[TopicPartition] = []
@@ -174,8 +176,8 @@ class GroupOffsets:
 class OpenTransaction:
     """The open transaction of one producer on one partition of the internal topic.
 
-    producer_epoch: the epoch of the last offset. group_ids: the groups for which it has pending
-    offsets, in order.
+    producer_epoch: the producer epoch of the last offset. group_ids: the groups for which the
+    transaction has pending offsets, in order.
     """
 
     producer_epoch: int

@@ -2,8 +2,8 @@
 accepted offsets.
 
 Both requests pass the same checks: that the partitions exist, that the member and its generation or
-epoch are the group's (`CommitCheck`), and that the metadata are not too long. A rejected offset has
-an error code in `PartitionCodes`; each other offset has a record.
+epoch are known to the group (`CommitCheck`), and that the metadata are not too long. A rejected
+offset has an error code in `PartitionCodes`, and each other offset has a record.
 
 Source: KIP-447 (commits in a transaction), KIP-848, KIP-1251.
 """
@@ -55,12 +55,12 @@ if TYPE_CHECKING:
         TxnOffsetCommitRequestTopic,
     )
 
-# the row of a partition in the request, preceded by the name of its topic
+# The name of a topic, and the row of one of its partitions in the request.
 RequestedOffset = tuple[str, "OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition"]
 
 
 class OffsetCommits:
-    """Checks commits of offsets, and makes their records."""
+    """Checks commits of offsets, and makes the records of the accepted offsets."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class OffsetCommits:
     ) -> Result:
         """Commit offsets.
 
-        Unknown partitions and metadata that are too long fail only their own offset; other errors
-        fail the whole request.
+        If a partition is unknown or its metadata are too long, only its own offset is rejected.
+        Other errors reject the whole request.
         """
         result = self._table.result(request.group_id)
         topics = request.topics
@@ -120,7 +120,7 @@ class OffsetCommits:
         The host has verified that the group is in the transaction, and has checked the producer's
         epoch (`TransactionCoordinator.verify_offsets`).
 
-        Source: KIP-447: a zombie is fenced by the member and its generation, besides the producer's
+        Source: KIP-447: a zombie is fenced by its member id and generation, besides its producer
                 epoch.
         """
         result = self._table.result(request.group_id)
@@ -142,7 +142,7 @@ class OffsetCommits:
     def _partition_codes(
         self, topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic]
     ) -> tuple[PartitionCodes, list[RequestedOffset]]:
-        """A code for each partition, and the offsets whose partition exists."""
+        """An error code for each partition, and the offsets whose partitions exist."""
         codes: PartitionCodes = {}
         existing: list[RequestedOffset] = []
         for topic in topics:
@@ -163,7 +163,7 @@ class OffsetCommits:
         *,
         transactional: bool,
     ) -> CommitCheck:
-        """Whether the request's member may commit in that generation."""
+        """Check whether the member that the request names may commit in that generation."""
         group = self._table.by_id.get(request.group_id)
         member_id, instance_id = request.member_id, request.group_instance_id
         if group is not None and group.is_typed:
@@ -189,7 +189,7 @@ class OffsetCommits:
             )
         if generation < 0:
             return CommitCheck(Code.NONE)
-        # The same code in every version: consumers then join again, but cannot handle
+        # This code is used in every version: consumers join again after it, but cannot handle
         # GROUP_ID_NOT_FOUND.
         return CommitCheck(Code.ILLEGAL_GENERATION)
 

@@ -62,7 +62,7 @@ class OffsetFetches:
     ) -> Result:
         """Fetch committed offsets.
 
-        With require_stable, the code of a partition with a pending offset is
+        With require_stable, a partition with a pending offset gets the error code
         UNSTABLE_OFFSET_COMMIT.
         """
         if context.api_version < _FIRST_VERSION_WITH_GROUPS:
@@ -119,8 +119,8 @@ class OffsetFetches:
         topics: Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None,
         require_stable: bool,
     ) -> Iterator[tuple[str, list[FetchedOffset]]]:
-        """Yield (topic, rows) for the requested partitions of a group, or for all that have an
-        offset.
+        """Yield (topic, rows) for the requested partitions of a group. If none are requested, do so
+        for all partitions that have an offset.
         """
         group = self._table.by_id.get(group_id)
         offsets = group.offsets if group is not None else GroupOffsets()

@@ -1,5 +1,5 @@
-"""The removal of committed offsets: by their retention (KIP-211), by OffsetDelete (KIP-496), and
-with their topics.
+"""The removal of committed offsets: when their retention is over (KIP-211), by OffsetDelete
+(KIP-496), and with their topics.
 
 A timer with the key (RETENTION, group, "") checks the retention of a group's offsets, and removes a
 group that has no state left. The rules of retention are in a table in group.py.
@@ -40,7 +40,7 @@ OFFSETS_CHECKED_PER_RECORD = 16  # checking this many offsets takes as long as r
 
 
 class OffsetRemoval:
-    """Removes offsets, and groups together with their last offset."""
+    """Removes offsets. A group is removed together with its last offset."""
 
     def __init__(
         self, table: GroupTable, settings: GroupSettings, partition_exists: PartitionExists
@@ -73,7 +73,7 @@ class OffsetRemoval:
             records = [offset_tombstone(group.group_id, *partition) for partition in expiry.expired]
             if records:
                 results.of(group.partition).count(Counted.OFFSET_EXPIRATION, len(records))
-            if expiry.has_more:  # the next tick continues, after requests were served
+            if expiry.has_more:  # the next tick removes the others, after requests are served
                 results.add(group.partition, records)
                 timers.schedule(key, now_ms)
                 return
@@ -92,7 +92,7 @@ class OffsetRemoval:
     ) -> Result:
         """Delete committed and pending offsets of topics that no member reads.
 
-        An Empty group is removed with its last offset; a group with pending offsets remains until
+        An Empty group is removed with its last offset. A group with pending offsets remains until
         its next retention check.
 
         Source: KIP-496.
@@ -139,9 +139,9 @@ class OffsetRemoval:
         self, names: Iterable[str], topic_ids: Collection[uuid.UUID]
     ) -> Iterator[Result]:
         """Delete all committed and pending offsets of deleted topics, and the states that share and
-        streams groups have for them.
+        streams groups have for these topics.
 
-        Gives:  Results, one part of the work at a time. Between two parts any event may happen,
+        Gives:  Results, one for each part of the work. Between two parts any event may happen,
                 except the creation of a topic with one of these names.
         """
         deleted = dict.fromkeys(names)

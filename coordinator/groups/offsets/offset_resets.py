@@ -1,4 +1,6 @@
-"""Finds committed offsets beyond the end of their logs, after logs have lost records; no I/O."""
+"""Finds committed offsets that are beyond the end of their logs, after logs have lost records. This
+module does no I/O.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,17 @@ def offsets_beyond_log_end(
 ) -> list[OffsetReset]:
     """The committed offsets beyond the end of their logs, with the offsets that replace them.
 
-    The group has read records that are now lost. It continues where the log was cut: it has
+    The group has read records that are now lost. It continues where the log was cut, since it has
     received every record below that offset, and none of the present records above it. It therefore
     reads no record twice, even if it commits offsets and outputs together, and skips no record that
     is written later.
 
-    An offset without a leader epoch may be a number that the application chose (of a batch, for
-    example), particularly if it has metadata. Without metadata it is considered a position in the
-    log if a power loss explains why the log is shorter.
+    An offset without a leader epoch may be a number that the application has chosen (the number of
+    a batch, for example), particularly if it has metadata. Without metadata, it is considered a
+    position in the log if a power loss explains why the log is shorter.
 
-    Takes:  groups, before the first append of a client. After that, the offset of a lost record
-            could not be distinguished from that of a new one.
+    Takes:  groups, as they are before the first append of a client. After that, the offset of a
+            lost record could not be distinguished from that of a new one.
     """
     resets = []
     ends: dict[TopicPartition, int | None] = {}

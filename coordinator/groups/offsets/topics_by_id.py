@@ -1,4 +1,6 @@
-"""Topics by id instead of by name, in OffsetCommit and OffsetFetch from version 10 on."""
+"""Finds the names of topics that OffsetCommit and OffsetFetch identify by topic id, from version 10
+on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How events change the record of a share group's partition states (KIP-932).
+"""How events change the record that lists the partition states of a share group (KIP-932).
 
     event                                     afterwards a partition of the topic is
     members want it; offsets are set          initializing; not deleting
@@ -27,7 +27,7 @@ def begun(
 ) -> StatesValue:
     """The value while the states of these partitions are being initialised.
 
-    Takes:  names, the names of all their topics.
+    Takes:  names, the names of all topics of these partitions, by topic id.
     """
     by_topic = _by_topic(rows)
     return StatesValue(
@@ -70,7 +70,9 @@ def ended(states: StatesValue, topic_ids: Collection[uuid.UUID]) -> StatesValue:
 
 
 def all_ending(states: StatesValue) -> StatesValue:
-    """The value while all states are being deleted because the group is."""
+    """The value while all states of a group are being deleted, because the group is
+    being deleted.
+    """
     names = {
         topic_id: of_topic.name
         for topics in (states.initialized, states.initializing)

@@ -1,9 +1,10 @@
 """One share group (KIP-932): its members, their assignments, and the states of its partitions.
 
-The group is hard state: its records (share_group_records.py) and values computed from them. Only
-`replay` writes it. A share group has no committed offsets: its progress is the state of each share
-partition, which the share coordinator stores (coordinator/share/). The group stores which
-partitions have a state: a partition is assigned once its state is initialised.
+The group is hard state: it consists of its records (share_group_records.py) and of values that are
+computed from them. Only `replay` changes it. A share group has no committed offsets: its progress
+is the state of each share partition, which the share coordinator stores (coordinator/share/). The
+group stores which partitions have a state, since a partition is assigned only once its state is
+initialised.
 
     state of the group    when
     Empty                 it has no members
@@ -102,13 +103,17 @@ class ShareGroup:
             self._forget_times()
 
     def _forget_times(self) -> None:
-        """Remove the times of topics whose states are no longer being initialised."""
+        """Forget when the initialisation of states began, for topics for which it is no longer in
+        progress.
+        """
         initializing = self.states.initializing
         for topic_id in [one for one in self.initializing_since_ms if one not in initializing]:
             del self.initializing_since_ms[topic_id]
 
     def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:
-        """The records that remove the group; the last is the tombstone of its own record."""
+        """The records that remove the group. The last one is the tombstone of the group's own
+        record.
+        """
         for member_id in list(self.currents):
             yield records.tombstone(records.CURRENT_VERSION, group_id, member_id)
         for member_id in list(self.targets):
@@ -122,8 +127,8 @@ class ShareGroup:
     def without_topics(
         self, group_id: str, topic_ids: Collection[uuid.UUID]
     ) -> Iterator[CoordinatorRecord]:
-        """A record without the states of deleted topics. The share coordinator deletes the states
-        themselves.
+        """The record that replaces the group's list of states by one without those of deleted
+        topics. The share coordinator deletes the states themselves.
         """
         states = self.states
         kept = StatesValue(
@@ -172,8 +177,8 @@ class ShareGroup:
         self.initializing_since_ms.clear()
 
     def lacks_assignment(self, topics: TopicDirectory) -> bool:
-        """Whether the assignment of a wanted topic differs from its partitions with an initialised
-        state.
+        """Whether the partitions of a wanted topic that are assigned differ from those whose states
+        are initialised.
         """
         if self._assigned is None:
             assigned: dict[uuid.UUID, set[int]] = {}
@@ -195,17 +200,21 @@ class ShareGroup:
     def check_commit(
         self, member_id: str, epoch: int, api_version: int, *, transactional: bool
     ) -> CommitCheck:
-        """GROUP_ID_NOT_FOUND, since a share group has no committed offsets."""
+        """Refuse each commit with GROUP_ID_NOT_FOUND, since a share group has no
+        committed offsets.
+        """
         return CommitCheck(Code.GROUP_ID_NOT_FOUND)
 
     def has_had(
         self, check: CommitCheck, topic: str, topic_id: uuid.UUID | None, partition: int
     ) -> bool:
-        """Whether a commit may be accepted: never, since a share group has no committed offsets."""
+        """Whether a commit may be accepted. This is never so, since a share group has no committed
+        offsets.
+        """
         return False
 
     def check_fetch(self, member_id: str | None, epoch: int) -> Code:
-        """NONE. The response has no offsets, as for a group that does not exist."""
+        """Return NONE, so that the response has no offsets, as for a group that does not exist."""
         return Code.NONE
 
     def check_offset_delete(self) -> Code:
@@ -237,7 +246,9 @@ def wanted_topics(members: Iterable[MemberValue]) -> frozenset[str]:
 def assignable(
     states: StatesValue, wanted: Collection[str], topics: TopicDirectory
 ) -> Mapping[uuid.UUID, tuple[int, ...]]:
-    """The partitions that may be assigned: those of wanted topics, with an initialised state."""
+    """The partitions that may be assigned: partitions of wanted topics whose states are
+    initialised.
+    """
     return {
         topic_id: partitions
         for topic_id, (_, partitions) in states.initialized.items()

@@ -129,10 +129,10 @@ class ShareGroupChange:
     # --- the member of the request ---------------------------------------------------------------
 
     def reconcile(self, member_id: str, is_changed: bool) -> CurrentValue:
-        """Give the member its target. Gives: its current assignment afterwards.
+        """Give the member its target. Gives: the member's current assignment afterwards.
 
         While the target belongs to an earlier epoch of the group, topics that the member no longer
-        wants are left out of it.
+        wants are removed from the target.
 
         Takes:  is_changed, whether this event raises the group's epoch.
         """
@@ -157,9 +157,9 @@ class ShareGroupChange:
     # --- the states of partitions ----------------------------------------------------------------
 
     def begin_states(self, retry_interval_ms: int, now_ms: int) -> tuple[StateRow, ...]:
-        """Begin to initialise states for those partitions of wanted topics that have none.
+        """Begin to initialise the states of those partitions of wanted topics that have no state.
 
-        An initialisation that takes longer than the interval is begun again.
+        An initialisation that takes longer than the retry interval is begun again.
         """
         group, states = self._group, self._group.states
         names: dict[uuid.UUID, str] = {}

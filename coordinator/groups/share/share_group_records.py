@@ -75,7 +75,9 @@ _STABLE = 0  # the only state that a member can have
 
 
 class ShareGroupKey(NamedTuple):
-    """The key of a record. version: the kind of the record. member_id: empty for some kinds."""
+    """The key of a record. version: which kind of record it is. member_id: empty for the kinds of
+    records that are not about a member.
+    """
 
     version: int
     group_id: str
@@ -107,9 +109,9 @@ class CurrentValue(NamedTuple):
 
 
 class TopicStates(NamedTuple):
-    """Partitions of a topic whose states are being initialised, or already are.
+    """The partitions of a topic whose states are initialised, or are being initialised.
 
-    name: the topic's name at that time.
+    name: the topic's name when the record was made.
     """
 
     name: str
@@ -237,7 +239,7 @@ def decode_current(value: bytes) -> CurrentValue:
 
 
 def states_record(group_id: str, states: StatesValue) -> CoordinatorRecord:
-    """The record that lists the partitions with a state."""
+    """The record that lists the partitions that have a state."""
     out = bytearray(_VALUE_VERSION)
     for topics in (states.initializing, states.initialized):
         write_uvarint(out, len(topics) + 1)

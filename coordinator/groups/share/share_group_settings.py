@@ -1,4 +1,4 @@
-"""The broker's settings of share groups (KIP-932) that cannot be set for a single group."""
+"""The broker's settings for share groups (KIP-932) that cannot be set for a single group."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""Members of share groups (KIP-932): heartbeats that join, stay and leave; sessions.
+"""Handles the members of share groups (KIP-932): their heartbeats, with which they join, stay and
+leave, and their sessions.
 
-The steps of a heartbeat: the request is checked; the group and the member are found or created;
+The steps of a heartbeat are: the request is checked; the group and the member are found or created;
 then the steps of `ShareGroupChange` follow. A member gets its target assignment immediately. No
 revocation has to come first, since several members may have the same partition.
 
 A timer with the key (SESSION, group, member) removes a member at the end of its session.
 
-Source: KIP-932; Apache Kafka 4.3's responses where it does not specify them.
+Source: KIP-932; Apache Kafka 4.3's responses where the KIP does not specify them.
 """
 
 from __future__ import annotations
@@ -59,14 +60,16 @@ class ShareGroups:
         timers: Timers[TimerKey],
         wall: WallClock,
     ) -> None:
-        """Takes:  setting_of, which returns a group's own value of a setting, or the broker's."""
+        """Takes:  setting_of, which returns the value of a setting, the group's own or the
+        broker's.
+        """
         self._settings, self._setting_of = settings, setting_of
         self._topics, self._timers, self._wall = topics, timers, wall
 
     # --- heartbeats ------------------------------------------------------------------------------
 
     def check_request(self, request: ShareGroupHeartbeatRequest) -> None:
-        """Check the fields. Raises: KafkaError INVALID_REQUEST."""
+        """Check the fields of a request. Raises: KafkaError INVALID_REQUEST."""
         _require(bool(request.member_id), "MemberId is empty: the client makes it.")
         _require(
             len(request.member_id) <= LONGEST_MEMBER_ID,
@@ -98,8 +101,8 @@ class ShareGroups:
     ) -> ShareGroupHeartbeatResponse:
         """Answer the heartbeat of a member that joins or stays.
 
-        Takes:  request, one that passed `check_request` and does not leave; group, a share group
-                or, if the request joins, a new group.
+        Takes:  request, a request that has passed `check_request`, and with which the member does
+                not leave; group, a share group, or a new group if the member joins.
         Raises: KafkaError GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH.
         """
         share, group_id, member_id = share_group(group), request.group_id, request.member_id
@@ -117,7 +120,7 @@ class ShareGroups:
         current = change.reconcile(member_id, is_changed)
         begun = change.begin_states(self._settings.initialize_retry_interval_ms, now_ms)
         self._begin_session(group_id, member_id, now_ms)
-        group.typed = share  # not earlier, since the checks of the request may fail
+        group.typed = share  # set only now, since the checks above may refuse the request
         change.add_to(result)
         if begun:
             result.state_changes.append(
@@ -136,7 +139,7 @@ class ShareGroups:
         )
 
     def _check_member(self, share: ShareGroup, request: ShareGroupHeartbeatRequest) -> None:
-        """Check the request's member.
+        """Check the member that sent the request.
 
         Raises: KafkaError if the group is full, the member is not in the group, or its epoch is
                 wrong.
@@ -247,7 +250,7 @@ class ShareGroups:
         }
 
     def _described(self, current: CurrentValue) -> describing.Assignment:
-        """The assigned partitions as the response lists them; unknown topics are left out."""
+        """The assigned partitions as the response lists them, without those of unknown topics."""
         return describing.Assignment(
             [
                 describing.TopicPartitions(topic_id, name, list(partitions))

@@ -2,12 +2,12 @@
 
 AlterShareGroupOffsets and DeleteShareGroupOffsets are handled in two events. First, a record lists
 the states that are being initialised or deleted, and the Result has the `StateChange` for the share
-coordinator. Once that change is durable, a second record says that it is done, and the request is
-answered. If the broker is killed in between, only the first record exists: the next heartbeat of a
-member, or the same request, repeats the change. When a group is deleted, its states are deleted
-first.
+coordinator. Once that change is durable, a second record says that the change is done, and the
+request is answered. If the broker is killed in between, only the first record exists: the next
+heartbeat of a member, or the same request, repeats the change. When a group is deleted, its states
+are deleted first.
 
-Source: KIP-932; Apache Kafka 4.3's responses where it does not specify them.
+Source: KIP-932; Apache Kafka 4.3's responses where the KIP does not specify them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ShareOffsets:
         names: dict[uuid.UUID, str] = {}
         rows: dict[tuple[uuid.UUID, int], StateRow] = {}
         topics = [self._row_of_alter(topic, names, rows) for topic in request.topics]
-        # unknown partitions come first, as in Kafka
+        # Put the rows of unknown partitions first, as Kafka does.
         topics.sort(key=lambda topic: topic.topic_id is not None)
         response = AlterShareGroupOffsetsResponse(responses=topics)
         if not rows:
@@ -117,7 +117,9 @@ class ShareOffsets:
         names: dict[uuid.UUID, str],
         rows: dict[tuple[uuid.UUID, int], StateRow],
     ) -> AlterShareGroupOffsetsResponseTopic:
-        """The response row for one topic. After: `rows` has those of its partitions that exist."""
+        """The response row for one topic. After: `rows` contains those of the topic's partitions
+        that exist.
+        """
         known = self._topics.topic(topic.topic_name)
         answered = []
         for one in topic.partitions:
@@ -166,7 +168,7 @@ class ShareOffsets:
                 names[known[0]] = name
                 rows += states
             topics.append(row)
-        # topics with an error come last, as in Kafka
+        # Put the rows of topics with an error last, as Kafka does.
         topics.sort(key=lambda topic: topic.error_code)
         response = DeleteShareGroupOffsetsResponse(responses=topics)
         if not rows:
@@ -196,7 +198,7 @@ class ShareOffsets:
     def begin_deletion(self, group_ids: Iterable[str]) -> list[Result]:
         """Begin to delete the states of groups that will be deleted.
 
-        Only share groups without members have a Result, with one `StateChange` each.
+        Gives: a Result with one `StateChange` for each share group that has states and no members.
         """
         results = []
         for group_id in group_ids:
@@ -251,8 +253,8 @@ class ShareOffsets:
             ]
         else:
             unwanted = [row for row in change.rows if (row.topic_id, row.partition) not in wrong]
-        # States that were initialised for an earlier group of this name, or for a deleted one, are
-        # deleted.
+        # Delete states that were initialised for an earlier group of this name, or for a group that
+        # is deleted by now.
         if unwanted and not change.is_deletion:
             result.state_changes.append(
                 StateChange(change.group_id, is_deletion=True, rows=tuple(unwanted))

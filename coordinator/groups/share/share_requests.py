@@ -38,7 +38,9 @@ class ShareRequests:
     def on_heartbeat(
         self, request: ShareGroupHeartbeatRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Join a share group, stay in it, or leave it."""
+        """Handle the heartbeat with which a member joins a share group, stays in it, or
+        leaves it.
+        """
         result = self._table.result(request.group_id)
         shares = self._kinds.shares
         try:
@@ -55,8 +57,8 @@ class ShareRequests:
         return result
 
     def _group_of(self, request: ShareGroupHeartbeatRequest, partition: int) -> Group:
-        """The share group of a request. If the request joins, a new one, which is not in the table
-        yet.
+        """The share group of a request. If the member joins and the group does not exist, a new
+        group, which is not in the table yet.
 
         Raises: KafkaError GROUP_ID_NOT_FOUND if the group does not exist, or is of another kind.
         """
@@ -78,7 +80,7 @@ class ShareRequests:
     ) -> InSlices[ShareGroupDescribeResponse]:
         """Describe share groups, in slices.
 
-        The error codes of a group are GROUP_ID_NOT_FOUND and INVALID_GROUP_ID.
+        A group's row may have the error code GROUP_ID_NOT_FOUND or INVALID_GROUP_ID.
         """
         asks = request.include_authorized_operations
         described = yield from groups_in_slices(
@@ -112,5 +114,5 @@ class ShareRequests:
 
 
 def _is_used(group: Group) -> bool:
-    """Whether the group has a record, or a joining classic member."""
+    """Whether the group has a record, or a classic member that is joining."""
     return group.has_hard_state or not group.is_unused

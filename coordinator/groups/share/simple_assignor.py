@@ -3,8 +3,8 @@
 Several members may have the same partition. Topics with the same subscribers are divided together.
 With P partitions and N subscribers, each partition goes to S = ceil(N / P) members, which gives
 each subscriber at least one: floor(S * P / N) partitions, or one more. Members keep their
-partitions as far as these numbers allow. Of the members that get one more, those that already have
-it come first.
+partitions as far as these numbers allow. When some members get one partition more than others,
+members that already have it come first.
 
 The result is deterministic: members and partitions are processed in the given order.
 
@@ -33,7 +33,9 @@ class MemberToAssign(NamedTuple):
 def assign_simple(
     members: Mapping[str, MemberToAssign], partitions: Mapping[uuid.UUID, Sequence[int]]
 ) -> dict[str, Assignment]:
-    """The partitions of each member. Takes: partitions, those that may be assigned, by topic."""
+    """Compute the partitions of each member. Takes: partitions, those that may be assigned, by
+    topic.
+    """
     takers: dict[uuid.UUID, list[str]] = {topic_id: [] for topic_id in partitions}
     for member_id, member in members.items():
         for topic_id in member.topics:
@@ -99,8 +101,8 @@ class _Division:
         for of_member in self.given.values():
             self._counts.update(list(of_member))
         least, remainder = divmod(self._sharing * len(partitions), len(takers))
-        # The sort is stable. Members that have one partition more than the minimum keep it; the
-        # rest goes to the least loaded members, first to those that joined last.
+        # The sort is stable. Members that already have one partition more than the minimum come
+        # first, then the least loaded members, and among these the ones that joined last.
         newest_first = list(reversed(takers))
         preferred = sorted(
             newest_first, key=lambda one: (len(self.given[one]) <= least, loads[one])
@@ -112,8 +114,8 @@ class _Division:
         self._fill()
 
     def _give_up_excess(self) -> None:
-        """Remove the excess: partitions of members above their quotas, and members above S of a
-        partition.
+        """Take back the excess: partitions that members have above their quotas, and partitions
+        that more than S members have.
         """
         counts, sharing = self._counts, self._sharing
         for member_id, of_member in self.given.items():
@@ -131,7 +133,7 @@ class _Division:
         """Give each partition to further members, until S members have it.
 
         Only members below their quotas get a partition. If all of these already have it, another
-        member gets it, and gives one of its own partitions to a member below its quota.
+        member gets the partition, and gives one of its own to a member below its quota.
         """
         given, counts, quotas = self.given, self._counts, self._quotas
         free = deque(one for one in self._takers if len(given[one]) < quotas[one])
@@ -153,8 +155,8 @@ class _Division:
                 lacking.pop(0)
 
     def _exchange(self, free: str, lacking: _Partition) -> bool:
-        """Give a partition that too few members have to the free member, or by way of another
-        member.
+        """Give a partition that too few members have to the free member, directly or by way of
+        another member.
 
         If the free member already has the partition, another member gets it, and gives one of its
         partitions to the free member.

@@ -1,8 +1,8 @@
 """The changes that a share group's decisions cause in the states of its partitions.
 
-The share coordinator stores the states. The host carries out a `StateChange` after the records of
-its Result are written, part by part, and passes the codes of all its rows to
-`GroupCoordinator.on_states_changed` when they are durable.
+The share coordinator stores the states. After the records of a Result are written, the host carries
+out the Result's `StateChange`, part by part. When all rows of the change are durable, the host
+passes their error codes to `GroupCoordinator.on_states_changed`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BY_THE_GROUP = -1
 
 
 class StateRow(NamedTuple):
-    """The state of one partition. start_offset: where an initialised state begins."""
+    """The state of one partition. start_offset: the start offset of a state that is initialised."""
 
     topic_id: uuid.UUID
     partition: int
@@ -25,10 +25,10 @@ class StateRow(NamedTuple):
 
 
 class StateChange(NamedTuple):
-    """States of a group's partitions that are to be initialised, or deleted.
+    """A change of the states of a group's partitions, which are to be initialised or deleted.
 
     state_epoch: the group's epoch, for an initialisation. reply: the response to send after the
-    change, still without the error codes of the partitions.
+    change, into which the error codes of the partitions have yet to be put.
     """
 
     group_id: str

@@ -3,17 +3,18 @@
 Active tasks are assigned first. A member keeps the active tasks of its last target, in the order of
 their partitions, up to its share. Then tasks go to members that had them as standby tasks, and so
 have a copy of their state. Each other task goes to the process with the least load, and within it
-to the member with the fewest tasks. The load of a process is its tasks divided by its members, so
-an instance with more threads gets more.
+to the member with the fewest tasks. The load of a process is the number of its tasks divided by the
+number of its members, so an instance with more threads gets more tasks.
 
 Then the standby tasks of stateful subtopologies are assigned, each to as many processes as there
 are replicas; a process never has a task twice. A replica goes to the member that was active for the
-task, or to one that had it as a standby task, up to their shares of all tasks. The others go to the
-processes with the least load. If there are too few processes, some replicas are left out.
+task, or to one that had it as a standby task, up to these members' shares of all tasks. The other
+replicas go to the processes with the least load. If there are too few processes, some replicas are
+not assigned.
 
-A share is the number of tasks divided by the number of members; members up to the remainder get one
-more. There are no warm-up tasks. The result is deterministic: members are processed in the given
-order.
+A share is the number of tasks divided by the number of members. If the division has a remainder,
+that many members get one task more. There are no warm-up tasks. The result is deterministic:
+members are processed in the given order.
 
 Ten thousand tasks take 50 ms or more. The work is therefore a generator, which yields after some
 tasks.
@@ -67,7 +68,9 @@ def sticky_in_slices(
 
 
 class _Share:
-    """Limits the number of tasks of each member, and so leaves the other members their share."""
+    """Limits the number of tasks that each member may take, so that the other members get their
+    share.
+    """
 
     def __init__(self, task_count: int, member_count: int) -> None:
         self._share, self._remainder = divmod(task_count, member_count)
@@ -172,8 +175,8 @@ class _Sticky:
                 yield
 
     def _by_partition(self, *, stateful_only: bool) -> Iterator[Task]:
-        """The tasks ordered by partition, since a member with adjacent tasks can join topics by
-        key.
+        """The tasks in the order of their partitions, since a member with adjacent tasks can join
+        topics by key.
         """
         counts = [
             (subtopology_id, one.task_count)
@@ -242,7 +245,7 @@ class _Sticky:
         return heap
 
     def _least_loaded_of(self, names: Iterable[str]) -> str | None:
-        """The least loaded of the given members; None if there are none.
+        """The least loaded of the given members; None if no members are given.
 
         A later member replaces an earlier one if both its process and the member itself have less
         load.
@@ -280,8 +283,8 @@ class _Sticky:
             yield
 
     def _former_holder(self, task: Task) -> str | None:
-        """A member that had the task and may take another one, if its process does not have the
-        task.
+        """A member that had the task before, may take another task, and whose process does not have
+        the task.
         """
         name = self._was_active.get(task)
         if name is not None and self._may_hold(name, task):
@@ -319,7 +322,9 @@ class _Sticky:
 
 
 def _parts(items: Iterable[Item], replicas: int = 1) -> Iterator[Sequence[Item]]:
-    """Split the items into parts that one slice can handle, with their replicas."""
+    """Split the items into parts. One slice can handle a part, including the replicas of
+    its items.
+    """
     remaining = iter(items)
     while some := list(islice(remaining, max(1, TASKS_AT_ONCE // replicas))):
         yield some
