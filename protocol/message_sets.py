@@ -12,8 +12,8 @@ The layout of a message. A set is a sequence of these; the value of a compressed
     magic 1: int64 timestamp, nullable bytes key, nullable bytes value (int32 length, -1: null)
 
 Clients of magic 0 computed the checksum in the header of an lz4 frame over too many bytes
-(KAFKA-3160), so it is replaced by the correct one. Source: the protocol guide of Apache Kafka 0.10,
-"Message sets"; KIP-31, KIP-32; the descriptions of the LZ4 frame format and of xxHash.
+(KAFKA-3160), so the checksum is replaced by the correct one. Source: the protocol guide of Apache
+Kafka 0.10, "Message sets"; KIP-31, KIP-32; the descriptions of the LZ4 frame format and of xxHash.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from barnabas.protocol.records import (
 )
 
 TIMES_IN_FETCH = 2
-MOST_BYTES = 1 << 20  # the most bytes that are converted in one call, which blocks the loop
+# the maximum number of bytes to convert in one call, during which the loop is blocked
+MOST_BYTES = 1 << 20
 
 _ENTRY = struct.Struct(">qi")
 _CRC = struct.Struct(">I")
@@ -52,8 +53,8 @@ _UINT32 = 0xFFFFFFFF
 def upgraded(message_set: bytes | bytearray | memoryview) -> tuple[bytearray, int]:
     """Convert a set of old messages to one batch, with the codec of the first message.
 
-    Gives:  the batch, and the number of converted bytes: the bytes of the set plus their
-            decompressed bytes, each at most `MOST_BYTES`.
+    Gives:  the batch, and the number of converted bytes: those of the set plus those that were
+            decompressed, each at most `MOST_BYTES`.
     Raises: KafkaError CORRUPT_MESSAGE, MESSAGE_TOO_LARGE; INVALID_RECORD for bytes that are not a
             set, and for compressed messages inside a compressed one; UNSUPPORTED_COMPRESSION_TYPE
             for zstd, which is newer than these messages; UNKNOWN_SERVER_ERROR for an unknown codec,

@@ -81,7 +81,8 @@ if TYPE_CHECKING:
 
 END_GIVES_EPOCH = 5  # the first version of EndTxn that belongs to version 2 of the protocol
 _END_KNOWS_FENCED = 2  # for earlier versions, INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED
-DUE_AT_ONCE = 32  # deadlines and markers of one tick: a third of a ms each
+# the number of deadlines and markers that one tick handles; each takes a third of a ms
+DUE_AT_ONCE = 32
 
 Connections = dict[tuple[Channel, int], tuple[tuple[int, int], int]]
 """The latest connection by channel and node: (producer id and epoch, connection)."""
@@ -90,7 +91,7 @@ logger = logging.getLogger("barnabas.transactions")
 
 
 def _trace(metadata: TransactionMetadata) -> None:
-    """Log the last record of a transactional id at debug level."""
+    """Log the content of a transactional id's last record at debug level."""
     logger.debug(
         "%s is %s: producer %d, epoch %d; partitions: %s",
         metadata.transactional_id, metadata.state.value, metadata.producer_id,
@@ -106,9 +107,9 @@ class TransactionCoordinator(TransactionDeadlines):
     """The coordinator of all transactional ids of this broker.
 
     Each id has one TransactionMetadata and at most one deadline: the timeout of its open
-    transaction, or the expiration of an id that has none. While markers are written there is no
-    deadline. Deadlines follow from the hard state, so replay sets them as well. Soft state: the
-    latest connection over which each producer added to its transaction.
+    transaction, or, if no transaction is open, the expiration of the id. While markers are written
+    there is no deadline. Deadlines follow from the hard state, so replay sets them as well. Soft
+    state: the latest connection over which each producer added to its transaction.
 
     is_loaded: set by the host when it has replayed the log; from then on each step is logged at
     debug level. partition_count: that of __transaction_state. two_phase, kept_from: see
@@ -132,8 +133,8 @@ class TransactionCoordinator(TransactionDeadlines):
         Takes:  partition_count, the partition count of __transaction_state; group_partition, which
                 returns the partition of __consumer_offsets that stores a group; coordinator_epoch,
                 which returns the leader epoch of a partition of __transaction_state, which markers
-                contain as in Kafka; is_ending, whether a transactional id's transaction is decided
-                and not complete (its Prepare record may not be appended yet).
+                contain as in Kafka; is_ending, which returns whether the transaction of an id is
+                decided and not complete (its Prepare record may not be appended yet).
         """
         table = self._table = TransactionTable(
             partition_count, settings, coordinator_epoch, is_ending
@@ -146,8 +147,8 @@ class TransactionCoordinator(TransactionDeadlines):
         self._allocate_producer_id, self._wall = allocate_producer_id, wall
         self._latest_connections: dict[str, Connections] = {}
 
-    # The first request to a part imports and creates it, so a start loads neither these parts nor
-    # their messages.
+    # Each part is imported and created by the first request that needs it, so that a start loads
+    # neither the parts nor their messages.
 
     @functools.cached_property
     def _sessions(self) -> ProducerSessions:
@@ -175,7 +176,8 @@ class TransactionCoordinator(TransactionDeadlines):
     # --- hard state ------------------------------------------------------------------------------
 
     def replay(self, partition: int, offset: int, key: bytes, value: bytes | None) -> None:
-        """Apply one record of __transaction_state; keys of later versions are skipped.
+        """Apply one record of __transaction_state. Records whose key has a later version are
+        skipped.
 
         Raises: ValueError if the value cannot be read; the broker must not continue without it.
         """
@@ -190,8 +192,9 @@ class TransactionCoordinator(TransactionDeadlines):
     def apply(self, metadata: TransactionMetadata, now_ms: int | None = None) -> None:
         """Apply the content of a record, as `replay` does.
 
-        Takes:  now_ms, when the record was appended; None at a start, when its timestamp is used
-                instead.
+        Takes:  now_ms, the time when the record was appended; None while the broker starts, in
+        which
+                case the record's timestamp is used.
         """
         transactional_id = metadata.transactional_id
         if metadata.state is TransactionState.DEAD:
@@ -214,7 +217,8 @@ class TransactionCoordinator(TransactionDeadlines):
             elif before is None or not _is_same_open_transaction(before, metadata):
                 began_ms = self._wall.since_ms(metadata.start_ms)
                 self._timers.schedule(transactional_id, began_ms + metadata.timeout_ms)
-            # Otherwise the deadline stays the same, even if the wall clock has been changed since.
+            # If the same transaction is still open, its deadline stays, even if the wall clock has
+            # been changed.
         elif metadata.state in AT_REST:
             since_ms = self._wall.since_ms(metadata.last_update_ms) if now_ms is None else now_ms
             expiration_ms = self._table.settings.transactional_id_expiration_ms
@@ -255,9 +259,10 @@ class TransactionCoordinator(TransactionDeadlines):
     # --- a start ---------------------------------------------------------------------------------
 
     def prepared(self) -> list[Decision]:
-        """The decisions in the log that are not complete. The host carries them out, perhaps again.
+        """Return the decisions in the log that are not complete.
 
-        Called once, after the log was replayed.
+        The host carries them out, some perhaps for a second time. Called once, after the log was
+        replayed.
         """
         return [
             self._table.decision(transaction)
@@ -266,12 +271,15 @@ class TransactionCoordinator(TransactionDeadlines):
         ]
 
     def decision_of(self, key: bytes, value: bytes) -> Decision | None:
-        """The decision in a Prepare record; None if the record's key is of a later version."""
+        """Return the decision in a Prepare record, or None if the record's key has a later version.
+        """
         decided = decode_record(key, value)
         return None if decided is None else self._table.decision(decided)
 
     def on_journaled_decision(self, key: bytes, value: bytes) -> Result:
-        """The Prepare record from a flush journal, as a Result, unless the log has it already."""
+        """Return a Result that appends the Prepare record of a flush journal, or an empty one if
+        the log already has the record.
+        """
         decided = decode_record(key, value)
         if decided is None:
             return Result()
@@ -280,24 +288,30 @@ class TransactionCoordinator(TransactionDeadlines):
             {transaction.producer, transaction.current_producer}
             & {decided.producer, decided.last_producer}
         ):
-            # The id has expired, or a later session has begun, whose record was durable before the
-            # response.
+            # Either the id has expired, or a later session has begun. The record of a session is
+            # durable before its response is sent, so the decision was complete by then.
             return Result()
         if transaction.order_ms >= decided.order_ms:
-            return Result()  # a decision is later than all records that precede it
+            # a decision has a later time than all records before it, so the log already has this
+            # one
+            return Result()
         return self._table.result(decided.transactional_id, [decided], [])
 
     def on_partition_recovered(
         self, transaction: TransactionMetadata, partition: TopicPartition, now_ms: int
     ) -> Result:
-        """Add a partition to an open transaction again, if a power loss removed it."""
+        """Add a partition to an open transaction again, after a power loss removed the record that
+        added it.
+        """
         added = transaction.with_partitions(
             [partition], now_ms + self._wall.ahead_ms, transaction.client_transaction_version
         )
         return self._table.result(added.transactional_id, [added], [])
 
     def on_power_loss(self, now_ms: int, *, spares_two_phase: bool = True) -> Result:
-        """Give every transactional id another producer id, at a start after a power loss."""
+        """Give every transactional id another producer id, when the broker starts after a power
+        loss.
+        """
         return self._sessions.on_power_loss(now_ms, spares_two_phase=spares_two_phase)
 
     # --- sessions: see ProducerSessions ----------------------------------------------------------
@@ -353,7 +367,7 @@ class TransactionCoordinator(TransactionDeadlines):
         partition: int,
         api_version: int,
     ) -> Code:
-        """Check if a transactional batch may be appended. Gives: NONE or an error code."""
+        """Check whether a transactional batch may be appended. Gives: NONE or an error code."""
         return self._additions.verify(
             transactional_id,
             ProducerIdAndEpoch(producer_id, producer_epoch),
@@ -390,16 +404,17 @@ class TransactionCoordinator(TransactionDeadlines):
     ) -> None:
         """Reject a request that was delayed on a connection that its producer has abandoned.
 
-        In version 1 a late EndTxn looks like a new one (KIP-890, "Motivation"): the client has
-        repeated it over a new connection and begun its next transaction there, which the late
+        In version 1 a late EndTxn looks like a new one (KIP-890, "Motivation"). By then the client
+        has repeated it over a new connection and begun its next transaction there, which the late
         request would end. In the same way a late Produce would join the next transaction, if its
-        sequence number happens to be the next. In version 2 a late request has an older epoch,
-        unless the last transaction was of version 1.
+        sequence number happens to be the expected one. In version 2 a late request has an older
+        epoch, unless the last transaction was of version 1.
 
         Connections are numbered in the order in which they were accepted. A connection is abandoned
-        when the producer adds to its transaction over a later one; for ends, when it ends a
-        transaction over a later one. An abandoned connection is closed without a response. A client
-        that uses two connections at the same time connects again and is served.
+        when the producer adds to its transaction over a later connection. For EndTxn, it is
+        abandoned when the producer ends a transaction over a later connection. An abandoned
+        connection is closed without a response. A client that uses two connections at the same time
+        connects again and is served.
 
         Takes:  channels, the purposes of the connection, which must not be abandoned for any of
                 them; for the last one, earlier connections become abandoned. is_noted, False if
@@ -420,7 +435,7 @@ class TransactionCoordinator(TransactionDeadlines):
         for channel in channels:
             of_producer, latest = connections.get((channel, node_id), (producer, 0))
             if of_producer != producer:
-                # The producer has sent an InitProducerId since; an older request, over any
+                # The producer has sent an InitProducerId since. Any older request, whatever its
                 # connection, has the earlier epoch.
                 latest = 0
             if connection_id < latest:
@@ -432,7 +447,9 @@ class TransactionCoordinator(TransactionDeadlines):
             connections[channels[-1], node_id] = (producer, connection_id)
 
     def latest_connection(self, transactional_id: str) -> int:
-        """The connection over which the producer last added to its transaction; 0 if unknown."""
+        """Return the connection over which the producer last added to its transaction, or 0 if it
+        is unknown.
+        """
         connections = self._latest_connections.get(transactional_id, {})
         return max((connection_id for _, connection_id in connections.values()), default=0)
 
@@ -441,16 +458,17 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_commit_requested(
         self, transactional_id: str, producer_id: int, producer_epoch: int, now_ms: int
     ) -> TransactionMetadata | None:
-        """The open transaction whose producer requests its commit; None if it has none.
+        """Return the open transaction that its producer requests to commit, or None if there is
+        none.
 
-        The host flushes the data before the commit is decided. Until `on_data` there is no
-        deadline: the timeout measures the producer, not the disk, nor the suspension of a process,
-        and it must not abort a commit that was requested in time.
+        The host flushes the data before the commit is decided. Until `on_data` is called there is
+        no deadline. The timeout limits the time that the producer takes, not that of the disk or of
+        a suspended process, and it must not abort a commit that was requested in time.
         """
         transaction = self._transactions.get(transactional_id)
         if transaction is None or transaction.state is not TransactionState.ONGOING:
             return None
-        current = transaction[1:3]  # the same as `producer`, but without a call
+        current = transaction[1:3]  # the same as `producer`, but without the cost of a call
         if transaction.next_producer_epoch >= 0:  # a session has kept the transaction (KIP-939)
             current = transaction.current_producer
         if (
@@ -465,11 +483,12 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_data(
         self, transaction: TransactionMetadata, context: RequestContext, epoch: int, now_ms: int
     ) -> Decision | None:
-        """Commit the transaction that `on_commit_requested` returned, whose data are durable.
+        """Commit the transaction that `on_commit_requested` returned. Its data are now durable.
 
-        Takes:  epoch, the leader epoch of the log that stores the id, for the markers.
-        Gives:  the decision; None if the transaction has changed since, by new partitions or its
-                end. If it is open, its timeout restarts.
+        Takes:  epoch, the leader epoch of the log that stores the id, which the markers contain.
+        Gives:  the decision, or None if partitions were added to the transaction since, or if it
+        has
+                ended. If it is still open, its timeout restarts.
         """
         name = transaction.transactional_id
         latest = self._transactions.get(name)
@@ -491,7 +510,9 @@ class TransactionCoordinator(TransactionDeadlines):
         epoch: int,
         now_ms: int,
     ) -> Decision:
-        """The decision to commit or abort. EndTxn 5 and later return the next epoch."""
+        """Make the decision to commit or abort. From version 5 on, the response to EndTxn has the
+        next epoch.
+        """
         ticket, wall_ms = context.ticket, now_ms + self._wall.ahead_ms
         if context.api_version < END_GIVES_EPOCH:
             return transaction.prepared(commit, wall_ms).decision(epoch, WaitingEndTxn(ticket))
@@ -515,7 +536,8 @@ class TransactionCoordinator(TransactionDeadlines):
                 transaction = fencing.require_current(found, name, producer)
                 if not is_ending:
                     code = code_of_version_1(transaction.state, commit)
-            elif not is_ending:  # else the producer may already have its next id or epoch
+            # if it is ending, the producer may already have its next id or epoch
+            elif not is_ending:
                 transaction, is_again = fencing.require_current_or_last(found, name, producer)
                 code = code_of_version_2(transaction.state, commit, is_again=is_again)
                 current = transaction.producer if code is Code.NONE else NO_PRODUCER
@@ -528,9 +550,10 @@ class TransactionCoordinator(TransactionDeadlines):
         return self._table.result(name, [], [reply])
 
     def complete(self, decision: Decision, now_ms: int) -> TransactionMetadata | None:
-        """The content of a decision's Complete record, once the markers are written.
+        """Return the content of a decision's Complete record, once the markers are written.
 
-        Gives:  None if the transaction does not wait for markers, so a second call does no harm.
+        Gives:  None if the transaction does not wait for markers. A second call therefore does no
+        harm.
         """
         transaction = self._transactions.get(decision.transactional_id)
         if (
@@ -547,8 +570,8 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_tick(self, now_ms: int) -> Result:
         """Abort the transactions whose timeout has passed, and remove expired ids.
 
-        One tick handles about DUE_AT_ONCE of these, markers included. Requests are served before
-        the next tick continues.
+        One tick handles about DUE_AT_ONCE ids and markers. Requests are served before the next tick
+        continues.
         """
         moved: list[TransactionMetadata] = []
         effects: list[Decision | SessionAtEnd] = []
@@ -568,7 +591,7 @@ class TransactionCoordinator(TransactionDeadlines):
         return self._table.results(moved, effects, [])
 
     def on_abort_requested(self, now_ms: int) -> Result:
-        """Abort every open transaction, as its timeout would."""
+        """Abort every open transaction in the way in which its timeout would abort it."""
         fences = [
             self._sessions.fenced(transaction, NO_PRODUCER, now_ms)
             for transaction in self._transactions.values()
@@ -594,7 +617,7 @@ class TransactionCoordinator(TransactionDeadlines):
         is_visible: Callable[[str], bool],
         now_ms: int,
     ) -> Generator[None, int, Rows]:
-        """List the transactions that pass the request's filters except its pattern, in slices.
+        """List the transactions that pass all filters of the request except its pattern, in slices.
 
         Takes:  is_visible, which returns whether the client may see an id.
         """
@@ -613,7 +636,7 @@ def _is_same_open_transaction(before: TransactionMetadata, after: TransactionMet
 
 
 def end_txn_response(code: Code, producer: ProducerIdAndEpoch = NO_PRODUCER) -> EndTxnResponse:
-    """The response to an EndTxn.
+    """Make the response to an EndTxn.
 
     Takes:  producer, the next id and epoch of the producer, in version 2.
     """
