@@ -1,5 +1,4 @@
-"""Writes the generated files in docs/: the pages and the dashboard. Run it with `make docs-pages`.
-"""
+"""Writes the generated files in docs/, the pages and the dashboard. Run it by `make docs-pages`."""
 
 from __future__ import annotations
 

@@ -93,8 +93,7 @@ class TransactionWithHost(TransactionState):
 
 
 class DescribeTransactionsWithHostsResponse(DescribeTransactionsResponse):
-    """The response as a client reads it. Its transactions are of the class `TransactionWithHost`.
-    """
+    """The response as a client reads it. Its transactions are `TransactionWithHost` objects."""
 
     __slots__ = ()
     API_KEY: ClassVar[int] = DescribeTransactionsResponse.API_KEY

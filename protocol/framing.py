@@ -149,7 +149,7 @@ class FrameBuffer:
         """Make the buffer of one connection.
 
         Takes:  max_other_bytes, the limit for requests other than Produce; None means
-        max_frame_bytes.
+                max_frame_bytes.
         """
         self.max_frame_bytes = max_frame_bytes
         self._max_other_bytes = max_frame_bytes if max_other_bytes is None else max_other_bytes
@@ -196,8 +196,7 @@ class FrameBuffer:
         """Return the next whole frame without its size field, or None if it is not complete.
 
         Raises: ProtocolViolation if the size is 0 or less, or above the limit. It is raised before
-        the
-                rest of the frame is received.
+                the rest of the frame is received.
         """
         start = self.start + 4
         if self.end < start:
@@ -306,7 +305,9 @@ class FrameBuffer:
 
 
 def hint_of_other_protocol(first_bytes: bytes) -> str:
-    """Return a hint for the error message if the peer seems to use another protocol, otherwise "".
+    """Return a hint for the error message if the peer seems to use another protocol; otherwise "".
+
+    The hint names the security protocol to set, or says what the peer seems to be.
     """
     # a TLS handshake record begins with its type, 22, and version 3.x
     if first_bytes[:2] == b"\x16\x03":

@@ -172,8 +172,7 @@ def encode_produce(
 
 
 def _put_refused(out: bytearray, p: ProducedPartition, version: int) -> None:
-    """Append one partition with its record errors, message and leader, in the form of the version.
-    """
+    """Append one partition with its record errors, message and leader, in the version's form."""
     flexible = version >= PRODUCE_FLEXIBLE
     row, width = (_PRODUCED_5, 5) if version >= 5 else _OLDER_ROWS[version]
     out += row.pack(*p[:width])

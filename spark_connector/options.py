@@ -2,8 +2,8 @@
 Spark's own Kafka source.
 
 Spark passes option names in lower case. An unknown name is rejected, and the error shows the most
-similar name: otherwise a misspelled `startingOffsets` would silently read everything. `kafka.*`
-options are those of a Kafka consumer; kafka_settings.py lists those that have an effect here, and
+similar name. Otherwise a misspelled `startingOffsets` would silently read everything. `kafka.*`
+options are those of a Kafka consumer. kafka_settings.py lists those that have an effect here, and
 those that are rejected.
 """
 
@@ -42,7 +42,7 @@ UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_00
 
 
 class OptionError(ValueError):
-    """An option is missing, unknown or wrong. The message names it, and says what to do."""
+    """An option is missing, unknown or wrong. The message names the option, and says what to do."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,10 @@ class ClientOptions:
     client_id: str = "barnabas-spark"
     connect_timeout_ms: int = 10_000
     request_timeout_ms: int = 30_000
-    retry_timeout_ms: int = 60_000  # how long retriable errors are retried before the task fails
+    # how long a request is repeated after retriable errors before the task fails
+    retry_timeout_ms: int = 60_000
     retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 0  # the pause is doubled up to this maximum
+    retry_backoff_max_ms: int = 0  # the pause is doubled after each failure, up to this maximum
     fetch_max_wait_ms: int = 500
     fetch_min_bytes: int = 1
     fetch_max_bytes: int = 16 * MEBIBYTE
@@ -67,7 +68,7 @@ class ClientOptions:
 
 @dataclass(frozen=True)
 class Subscription:
-    """The topics or partitions to read, of which exactly one field is set."""
+    """The topics or partitions to read. Exactly one field is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None

@@ -154,8 +154,7 @@ class ShareCoordinator:
         """Initialise a state, or initialise it again.
 
         Takes:  start_offset, the first offset to deliver; -1 if the group's setting determines it
-        when
-                a member reads for the first time.
+                when a member reads for the first time.
         """
         state = self._states.get(key)
         if state is not None and ANY_EPOCH != state_epoch < state.highest_state_epoch:

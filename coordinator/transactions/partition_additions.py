@@ -81,10 +81,9 @@ class PartitionAdditions:
         From version 4 on, a request names many transactions, and may request only a verification.
 
         Gives:  an Ongoing record and the response, or only the response if all partitions are
-        already
-                added. Errors: INVALID_REQUEST; TOPIC_AUTHORIZATION_FAILED for internal topics and
-                UNKNOWN_TOPIC_OR_PARTITION (then OPERATION_NOT_ATTEMPTED for the other partitions of
-                that transaction); INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+                already added. Errors: INVALID_REQUEST; TOPIC_AUTHORIZATION_FAILED for internal
+                topics and UNKNOWN_TOPIC_OR_PARTITION (then OPERATION_NOT_ATTEMPTED for the other
+                partitions of that transaction); INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
                 CONCURRENT_TRANSACTIONS. For a verification: TRANSACTION_ABORTABLE
                 (INVALID_TXN_STATE before version 5) if a partition is not in the transaction.
         """
@@ -143,7 +142,7 @@ class PartitionAdditions:
         """Decide whether the partitions may be added to one transaction.
 
         Gives:  the changed transaction, or None if nothing changes, and the result of each
-        partition.
+                partition.
         """
         pairs = [
             TopicPartition(topic.name, partition)
@@ -243,8 +242,7 @@ class PartitionAdditions:
         """Add the partitions that a producer of version 2 is about to write to.
 
         Gives:  an Ongoing record, which is appended before the first batch. If the partitions may
-        not
-                be added, there is no record, and `verify` then returns the code.
+                not be added, there is no record, and `verify` then returns the code.
         """
         transaction = self._table.by_id.get(transactional_id)
         try:
@@ -352,8 +350,7 @@ class PartitionAdditions:
         topics: Iterable[AddPartitionsToTxnTopic],
         context: RequestContext,
     ) -> list[AddPartitionsToTxnTopicResult]:
-        """Return the result of each partition for an AddPartitionsToTxn request that only verifies.
-        """
+        """Return the result of each partition for an AddPartitionsToTxn that only verifies."""
         try:
             transaction = fencing.require_current(transaction, transactional_id, producer)
             if self._table.is_ending(transaction):

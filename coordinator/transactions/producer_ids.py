@@ -21,8 +21,7 @@ class ProducerIdAllocator:
         """Start with the first id after the last reserved block.
 
         Takes:  next_id, the last argument of `persist`, initially 0. Neither this id nor a higher
-        one
-                has been allocated.
+                one has been allocated.
         """
         assert block_size > 0
         assert next_id >= 0

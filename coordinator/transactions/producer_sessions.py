@@ -62,8 +62,7 @@ class ProducerSessions:
         """Handle the first request of a producer, or its request for the next epoch (KIP-360).
 
         Gives:  an Empty record and its response. If a transaction is open, the result is its abort,
-        and
-                the response follows when the abort is complete. If the transaction is kept
+                and the response follows when the abort is complete. If the transaction is kept
                 (KIP-939), the result is an Ongoing record and the response. Errors:
                 INVALID_REQUEST; INVALID_TRANSACTION_TIMEOUT; PRODUCER_FENCED;
                 CONCURRENT_TRANSACTIONS (markers are being written);

@@ -193,8 +193,7 @@ class TransactionCoordinator(TransactionDeadlines):
         """Apply the content of a record, as `replay` does.
 
         Takes:  now_ms, the time when the record was appended; None while the broker starts, in
-        which
-                case the record's timestamp is used.
+                which case the record's timestamp is used.
         """
         transactional_id = metadata.transactional_id
         if metadata.state is TransactionState.DEAD:
@@ -271,8 +270,7 @@ class TransactionCoordinator(TransactionDeadlines):
         ]
 
     def decision_of(self, key: bytes, value: bytes) -> Decision | None:
-        """Return the decision in a Prepare record, or None if the record's key has a later version.
-        """
+        """Return the decision in a Prepare record; None if the record's key has a later version."""
         decided = decode_record(key, value)
         return None if decided is None else self._table.decision(decided)
 
@@ -487,8 +485,7 @@ class TransactionCoordinator(TransactionDeadlines):
 
         Takes:  epoch, the leader epoch of the log that stores the id, which the markers contain.
         Gives:  the decision, or None if partitions were added to the transaction since, or if it
-        has
-                ended. If it is still open, its timeout restarts.
+                has ended. If it is still open, its timeout restarts.
         """
         name = transaction.transactional_id
         latest = self._transactions.get(name)
@@ -553,7 +550,7 @@ class TransactionCoordinator(TransactionDeadlines):
         """Return the content of a decision's Complete record, once the markers are written.
 
         Gives:  None if the transaction does not wait for markers. A second call therefore does no
-        harm.
+                harm.
         """
         transaction = self._transactions.get(decision.transactional_id)
         if (

@@ -200,7 +200,8 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def is_kept(self) -> bool:
-        """Whether the transaction is open because the InitProducerId of a later producer kept it.
+        """Whether the transaction is open because the InitProducerId of a later producer kept it
+        open.
         """
         return self.next_producer_epoch >= 0 and self.state is TransactionState.ONGOING
 

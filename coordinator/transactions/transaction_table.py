@@ -90,8 +90,7 @@ class TransactionTable:
         that is not flushed yet.
 
         Takes:  transactional_id, empty in some rejected requests; moved, the content of the records
-        to
-                write.
+                to write.
         """
         return Result(
             partition=self.partition_of(transactional_id) if transactional_id else -1,

@@ -102,8 +102,7 @@ class Worker:
         """Work until all orders are done.
 
         Raises: KafkaException. If another worker has taken this worker's place, `is_replaced`
-        returns
-                True for the exception.
+                returns True for the exception.
         """
         process = {
             "at-most-once": self.at_most_once,

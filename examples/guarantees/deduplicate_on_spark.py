@@ -58,7 +58,8 @@ INSERT = "INSERT INTO readings VALUES (%s, %s, %s)"
 
 
 class FencedError(Exception):
-    """Another driver has stored readings of the device since. The micro-batch has to be repeated.
+    """Another driver has stored readings of the device since, so the micro-batch has to be
+    repeated.
     """
 
 

@@ -174,9 +174,8 @@ def new_consumer(servers: str, group: str, member: str | None = None, **settings
     """Make a consumer that reads only committed records and does not commit offsets by itself.
 
     Takes:  member, a name that stays the same over restarts (static membership). With it, a
-    restarted
-            member gets its former partitions at once. A new member would have to wait until the
-            session of the dead one has expired.
+            restarted member gets its former partitions at once. A new member would have to wait
+            until the session of the dead one has expired.
     """
     base = {
         "bootstrap.servers": servers,
@@ -297,8 +296,7 @@ class SteppedProcess:
     """One of these scripts as a child process that is controlled step by step.
 
     Raises: RuntimeError with the child's output, if the child ends early or does not report a step
-    in
-            time.
+            in time.
     """
 
     def __init__(self, script: str, arguments: Sequence[str]) -> None:

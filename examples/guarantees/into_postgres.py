@@ -60,8 +60,7 @@ class Store:
         make_tables(self._connection, TABLES)
 
     def position(self, topic: str, partition: int) -> int:
-        """Return the offset after the stored rows of the partition, or 0 for an unknown partition.
-        """
+        """Return the offset after the stored rows of the partition; 0 for an unknown partition."""
         with self._connection.transaction():
             self._connection.execute(
                 "INSERT INTO consumer_offsets VALUES (%s, %s, 0) ON CONFLICT DO NOTHING",

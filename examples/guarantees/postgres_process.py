@@ -45,8 +45,7 @@ class PostgresProcess:
 
     Takes:  settings, additional parameters of PostgreSQL.
     Raises: RuntimeError that names the package to install, or that contains the server's output if
-    the
-            server does not start.
+            the server does not start.
     """
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:

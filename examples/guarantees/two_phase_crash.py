@@ -137,7 +137,9 @@ def a_round(servers: Servers, number: str, chance: random.Random) -> Iterator[Ou
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the rounds. Gives: 1 if an order is missing or duplicated, or a transaction is left open.
+    """Run the rounds.
+
+    Gives:  1 if an order is missing or duplicated, or a transaction is left open.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -55,11 +55,10 @@ class MicroBatchSink:
     """The function to give to `foreachBatch`. One object serves one query, until the query ends.
 
     Takes:  query, a unique name of the query that stays the same over restarts, which is used as
-    the
-            transactional id; insert, the statement for one row of `rows_of`; rows_of, a function
-            that returns the database's rows for a row of the micro-batch; records_of, a function
-            that returns the records for that row; reached, a function that is called after each
-            step.
+            the transactional id; insert, the statement for one row of `rows_of`; rows_of, a
+            function that returns the database's rows for a row of the micro-batch; records_of, a
+            function that returns the records for that row; reached, a function that is called after
+            each step.
     """
 
     def __init__(

@@ -74,7 +74,8 @@ class Query(NamedTuple):
         writer.trigger(availableNow=True).start().awaitTermination()
 
     def sink(self, reached: Callable[[str], None]) -> MicroBatchSink:
-        """Make the sink, which writes the values to the topic and the order numbers to the table.
+        """Make the sink, which writes the values to the topic and the order numbers to the
+        table.
         """
         return MicroBatchSink(
             self.servers,
@@ -179,7 +180,9 @@ def crash(servers: Servers, query: Query, steps: Sequence[str] = STEPS) -> Outco
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the test. Gives: 1 if an order is missing or duplicated, or a transaction is left open.
+    """Run the test.
+
+    Gives:  1 if an order is missing or duplicated, or a transaction is left open.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -220,8 +220,7 @@ def _init(struct: Struct) -> list[str]:
 
 
 def _condition(versions: Versions, valid: Versions) -> str | None:
-    """Return the condition on `version` under which a field exists, or None if it is always true.
-    """
+    """Return the condition on `version` under which a field exists; None if it always exists."""
     if not versions:
         return NEVER
     if versions.first <= valid.first and versions.last >= valid.last:
@@ -236,8 +235,7 @@ def _condition(versions: Versions, valid: Versions) -> str | None:
 
 
 def _runs(struct: Struct) -> list[tuple[str | None, list[Field]]]:
-    """Group consecutive fields that have the same versions, in order. Tagged fields are left out.
-    """
+    """Group consecutive fields that have the same versions. Tagged fields are left out."""
     plain = [one for one in struct.fields if one.tag is None]
     return [
         (key, list(group))
@@ -341,8 +339,7 @@ def _default_line(one: Field) -> str:
 
 
 def _refused_null(one: Field, struct: Struct, refuse: str, value: str) -> list[str]:
-    """Return the lines that reject null, for a field that may be null in some of its versions only.
-    """
+    """Return the lines that reject null, for a field that may be null only in some versions."""
     if not one.may_be_null or one.nullable == one.versions:
         return []
     condition = _condition(one.nullable, struct.valid)

@@ -8,8 +8,7 @@ from the two schemas:
 1. If the response has an error code for the whole request, it has the error there, and its lists
    are empty.
 2. Otherwise the lists have the error. They have an element for each element of the request, with
-the
-   same names, and with the error at the outermost level that has a field for it.
+   its names, and with the error at the outermost level that has a field for it.
 3. Fields whose values are unknown after an error have the value in UNKNOWN. Other fields have their
    defaults.
 

@@ -85,8 +85,7 @@ class Struct:
 
 
 def snake_case(name: str) -> str:
-    """Convert a field's name to the form that kafka-python uses: "ProducerId" becomes producer_id.
-    """
+    """Convert a field's name to the form of kafka-python: "ProducerId" becomes producer_id."""
     return _WORD.sub("_", name).lower()
 
 

@@ -100,9 +100,8 @@ class StreamsGroups:
     """Handles the requests of streams groups' members, and their timers.
 
     Takes:  max_size, the maximum size of a group; setting_of, which returns the group's own value
-    of
-            a setting, or else the broker's; new_classic_group, which makes a classic group without
-            members.
+            of a setting, or else the broker's; new_classic_group, which makes a classic group
+            without members.
     """
 
     def __init__(
