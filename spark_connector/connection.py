@@ -270,7 +270,8 @@ class Connection:
 
     @property
     def is_expired(self) -> bool:
-        """Whether the login is about to expire. When it expires, the broker closes the connection.
+        """Whether the login is about to expire. When it expires, the broker closes the
+        connection.
         """
         return time.monotonic() >= self._session_end_s
 

@@ -344,8 +344,7 @@ def _drop_unlinked(
 
 
 def _is_chain(positions: Ints, links: Ints, past: Ints, ends: Ints) -> bool:
-    """Whether each candidate links to the next one, and the last one of a batch to the batch's end.
-    """
+    """Whether each candidate links to the next one, and a batch's last one to the batch's end."""
     if not np.array_equal(links[past - 1], ends):
         return False
     right = links[:-1] == positions[1:]
@@ -423,8 +422,7 @@ def _undo_zigzag(value: Ints) -> Ints:
 
 
 def _blobs(data: Bytes, positions: Ints) -> tuple[_Blobs, Ints]:
-    """Find the length-prefixed byte string at each position. Gives: also the positions after them.
-    """
+    """Find the length-prefixed byte string at each position. Gives: also the positions after it."""
     length, positions = _varints(data, positions)
     null = (length & 1).astype(np.bool_)
     length >>= 1

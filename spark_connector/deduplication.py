@@ -125,8 +125,7 @@ def parse_note(text: str | None) -> CommitNote:
 
 
 class PlannedBatch(NamedTuple):
-    """A micro-batch: its number, and the digest of its plan. The digest is empty if it is unknown.
-    """
+    """A micro-batch: its number, and the digest of its plan. The digest is empty if unknown."""
 
     batch_id: int
     plan: str
@@ -144,8 +143,7 @@ class CommittedBatch(NamedTuple):
 
     @property
     def is_committed(self) -> bool:
-        """Whether the batch that the note describes is committed. Otherwise it is only announced.
-        """
+        """Whether the batch of the note is committed. If not, the batch is only announced."""
         return self.note.state != ANNOUNCED
 
     @property
@@ -213,8 +211,8 @@ class Lineage:
     plan_of: Callable[[int], str]
 
     def is_foreign(self, batch: PlannedBatch) -> bool:
-        """Whether this batch was not run with this checkpoint. Another one with its number may have
-        been.
+        """Whether this batch was not run with this checkpoint, even if another one with its number
+        was.
 
         A note without a plan is considered own. So is a plan that cannot be compared because an
         earlier release kept no trail.
@@ -308,8 +306,7 @@ NEW_CHECKPOINT = "A new checkpoint makes a new query; give it startingOffsets."
 def _doubt_of_last(
     last: CommittedBatch, batch: PlannedBatch, note: CommitNote, lineage: Lineage
 ) -> str:
-    """Return why a micro-batch may have been written already, according to the group's last batch.
-    """
+    """Return why a micro-batch may have been written already, by the group's last batch."""
     batch_id, plan = last.planned
     word = "committed" if last.is_committed else "announced"
     if batch_id > batch.batch_id:

@@ -143,8 +143,7 @@ def _unknown_column(name: str) -> str:
 
 
 class _Topic(NamedTuple):
-    """A topic of some rows. Its partitions have consecutive numbers, which begin at `first_place`.
-    """
+    """A topic of some rows. The numbers of its partitions begin at `first_place`."""
 
     name: str
     first_place: int
@@ -426,8 +425,7 @@ class Encoder:
 
 
 def _columns(rows: pa.RecordBatch, *, with_topic: bool) -> pa.RecordBatch:
-    """Return the columns that become records, converted to types that can be sliced and measured.
-    """
+    """Return the columns that become records, in types that can be sliced and measured."""
     columns = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if name in ACCEPTED_TYPES and (name != "topic" or with_topic):
@@ -497,7 +495,9 @@ def _zigzag_lengths(array: pa.Array) -> Unsigned:
 
 
 def _encoded_headers(column: pa.Array) -> pa.Array | None:
-    """Encode each row's headers and their count as in a record. Return None if no row has headers.
+    """Encode each row's headers and their count as in a record.
+
+    Gives:  None if no row has headers.
     """
     counts = _int64s(pc.list_value_length(column).fill_null(0))
     if not counts.any():
@@ -749,8 +749,7 @@ def _bodies_by_arrays(
 
 
 def _parts(sizes: Ints, part_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield the first and last number of each group of record batches that are gathered together.
-    """
+    """Yield the first and last number of each group of batches that are gathered together."""
     first, total = 0, 0
     for index, size in enumerate(sizes.tolist()):
         total += size

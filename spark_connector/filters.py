@@ -56,9 +56,7 @@ class Narrowing:
     first_offset: int = 0
     end_offset: int = MAX_OFFSET
     from_timestamp_ms: int | None = (
-        # the earliest timestamp; records before the first one that has at least this timestamp are
-        # not read
-        None
+        None  # records before the first one with at least this timestamp are not read
     )
 
     def keeps(self, name: TopicPartition) -> bool:
