@@ -67,9 +67,7 @@ _NO_REPLICA = ReplicaState()
 
 
 def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
-    """Read a Fetch as `FetchRequest.read` does, but in a single function. Fields are read in wire
-    order.
-    """
+    """Read a Fetch as `FetchRequest.read` does, in one piece. Its fields are read in wire order."""
     if version < BATCHES_IN_FETCH:
         return FetchRequest.read(data, at, version)
     if not isinstance(data, bytes):
@@ -196,8 +194,7 @@ def produce_reader(
 def read_produce(
     data: Buffer, at: int, version: int, most_other_bytes: int | None = None
 ) -> tuple[ProduceRequest, int]:
-    """Read a Produce as `ProduceRequest.read` does, but in a single function. Only the records are
-    views.
+    """Read a Produce as `ProduceRequest.read` does, in one piece. Only the records are views.
 
     In the flexible form nearly all counts and lengths have one byte. These are read without a call,
     others by a function. Six calls would take a twentieth of the time of the request.

@@ -535,7 +535,7 @@ def assemble_batch(
 ) -> bytearray:
     """Make a batch from the fields of its header and its encoded (and compressed) records.
 
-    Length and CRC are computed. Each other field of the header has a parameter.
+    Length and CRC are computed. There is a parameter for each other field of the header.
     """
     checked = _TAIL.pack(
         attributes,

@@ -80,7 +80,7 @@ GO_ON = (
 
 
 class UncertainBatchError(ClientError):
-    """It is unknown whether a batch was written before.
+    """A batch may or may not have been written before.
 
     The message says what to check, and with which option the query continues.
     """

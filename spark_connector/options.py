@@ -270,8 +270,7 @@ class OptionValues:
         return value
 
     def duration_ms(self, name: str, default: int) -> int:
-        """Return a duration in ms, from Spark's notation: 500ms, 30s, 15m, 1h, or a number of ms.
-        """
+        """Return a duration in ms. Spark's notation is 500ms, 30s, 15m, 1h, or a number of ms."""
         text = self.text(name)
         if text is None:
             return default

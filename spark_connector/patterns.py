@@ -90,8 +90,7 @@ def translate_pattern(java: str) -> str:
 
 
 def _escape(java: str, position: int, in_set: bool) -> tuple[str, int]:
-    """Translate the escape after a backslash. Gives: the translation, and the position of its end.
-    """
+    """Translate the escape after a backslash. Gives: also the position of the escape's end."""
     if java.startswith("Q", position):
         end = java.find("\\E", position)
         quoted = java[position + 1 :] if end < 0 else java[position + 1 : end]

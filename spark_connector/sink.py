@@ -102,8 +102,7 @@ SESSION_CHECKPOINT = "spark.sql.streaming.checkpointLocation"
 
 
 class SinkError(Exception):
-    """A batch could not be written. The message names the query and the batch, and says what to do.
-    """
+    """A batch could not be written. The message names query and batch, and says what to do."""
 
 
 # The lineage that is used with compareCheckpoint=false.
@@ -692,8 +691,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         self.clean_up(messages, done.last_committed(batch_id))
 
     def _publish_unnamed(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Publish a write that has a random id. No later write repeats it, so no group is needed.
-        """
+        """Publish a write that has a random id. No later write repeats it, so it needs no group."""
         try:
             with Publisher(self.options.client, self.options.publish) as publisher:
                 publisher.commit_unnumbered(

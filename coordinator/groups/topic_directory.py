@@ -33,7 +33,7 @@ class TopicDirectory(Protocol):
         """The names of all topics that a pattern may match: all topics except the internal ones."""
 
     def visible_to(self, context: RequestContext) -> IsVisible | None:
-        """Return a function that tells whether the client of a request may describe a topic, or
+        """Return a function that returns whether the client of a request may describe a topic, or
         None if the client may describe all topics.
         """
 

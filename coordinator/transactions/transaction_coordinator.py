@@ -107,9 +107,9 @@ class TransactionCoordinator(TransactionDeadlines):
     """The coordinator of all transactional ids of this broker.
 
     Each id has one TransactionMetadata and at most one deadline: the timeout of its open
-    transaction, or, if no transaction is open, the expiration of the id. While markers are written
-    there is no deadline. Deadlines follow from the hard state, so replay sets them as well. Soft
-    state: the latest connection over which each producer added to its transaction.
+    transaction, or the expiration of an id that has none. While markers are written there is no
+    deadline. Deadlines follow from the hard state, so replay sets them as well. Soft state: the
+    latest connection over which each producer added to its transaction.
 
     is_loaded: set by the host when it has replayed the log; from then on each step is logged at
     debug level. partition_count: that of __transaction_state. two_phase, kept_from: see
@@ -133,8 +133,8 @@ class TransactionCoordinator(TransactionDeadlines):
         Takes:  partition_count, the partition count of __transaction_state; group_partition, which
                 returns the partition of __consumer_offsets that stores a group; coordinator_epoch,
                 which returns the leader epoch of a partition of __transaction_state, which markers
-                contain as in Kafka; is_ending, which returns whether the transaction of an id is
-                decided and not complete (its Prepare record may not be appended yet).
+                contain as in Kafka; is_ending, whether a transactional id's transaction is decided
+                and not complete (its Prepare record may not be appended yet).
         """
         table = self._table = TransactionTable(
             partition_count, settings, coordinator_epoch, is_ending
@@ -176,8 +176,7 @@ class TransactionCoordinator(TransactionDeadlines):
     # --- hard state ------------------------------------------------------------------------------
 
     def replay(self, partition: int, offset: int, key: bytes, value: bytes | None) -> None:
-        """Apply one record of __transaction_state. Records whose key has a later version are
-        skipped.
+        """Apply one record of __transaction_state; keys of later versions are skipped.
 
         Raises: ValueError if the value cannot be read; the broker must not continue without it.
         """
@@ -192,8 +191,8 @@ class TransactionCoordinator(TransactionDeadlines):
     def apply(self, metadata: TransactionMetadata, now_ms: int | None = None) -> None:
         """Apply the content of a record, as `replay` does.
 
-        Takes:  now_ms, the time when the record was appended; None while the broker starts, in
-                which case the record's timestamp is used.
+        Takes:  now_ms, when the record was appended; None at a start, when its timestamp is used
+                instead.
         """
         transactional_id = metadata.transactional_id
         if metadata.state is TransactionState.DEAD:
@@ -258,10 +257,9 @@ class TransactionCoordinator(TransactionDeadlines):
     # --- a start ---------------------------------------------------------------------------------
 
     def prepared(self) -> list[Decision]:
-        """Return the decisions in the log that are not complete.
+        """The decisions in the log that are not complete. The host carries them out, perhaps again.
 
-        The host carries them out, some perhaps for a second time. Called once, after the log was
-        replayed.
+        Called once, after the log was replayed.
         """
         return [
             self._table.decision(transaction)
@@ -275,9 +273,7 @@ class TransactionCoordinator(TransactionDeadlines):
         return None if decided is None else self._table.decision(decided)
 
     def on_journaled_decision(self, key: bytes, value: bytes) -> Result:
-        """Return a Result that appends the Prepare record of a flush journal, or an empty one if
-        the log already has the record.
-        """
+        """The Prepare record from a flush journal, as a Result, unless the log has it already."""
         decided = decode_record(key, value)
         if decided is None:
             return Result()
@@ -286,30 +282,24 @@ class TransactionCoordinator(TransactionDeadlines):
             {transaction.producer, transaction.current_producer}
             & {decided.producer, decided.last_producer}
         ):
-            # Either the id has expired, or a later session has begun. The record of a session is
-            # durable before its response is sent, so the decision was complete by then.
+            # The id has expired, or a later session has begun, whose record was durable before the
+            # response.
             return Result()
         if transaction.order_ms >= decided.order_ms:
-            # a decision has a later time than all records before it, so the log already has this
-            # one
-            return Result()
+            return Result()  # a decision is later than all records that precede it
         return self._table.result(decided.transactional_id, [decided], [])
 
     def on_partition_recovered(
         self, transaction: TransactionMetadata, partition: TopicPartition, now_ms: int
     ) -> Result:
-        """Add a partition to an open transaction again, after a power loss removed the record that
-        added it.
-        """
+        """Add a partition to an open transaction again, if a power loss removed it."""
         added = transaction.with_partitions(
             [partition], now_ms + self._wall.ahead_ms, transaction.client_transaction_version
         )
         return self._table.result(added.transactional_id, [added], [])
 
     def on_power_loss(self, now_ms: int, *, spares_two_phase: bool = True) -> Result:
-        """Give every transactional id another producer id, when the broker starts after a power
-        loss.
-        """
+        """Give every transactional id another producer id, at a start after a power loss."""
         return self._sessions.on_power_loss(now_ms, spares_two_phase=spares_two_phase)
 
     # --- sessions: see ProducerSessions ----------------------------------------------------------
@@ -402,17 +392,16 @@ class TransactionCoordinator(TransactionDeadlines):
     ) -> None:
         """Reject a request that was delayed on a connection that its producer has abandoned.
 
-        In version 1 a late EndTxn looks like a new one (KIP-890, "Motivation"). By then the client
-        has repeated it over a new connection and begun its next transaction there, which the late
+        In version 1 a late EndTxn looks like a new one (KIP-890, "Motivation"): the client has
+        repeated it over a new connection and begun its next transaction there, which the late
         request would end. In the same way a late Produce would join the next transaction, if its
-        sequence number happens to be the expected one. In version 2 a late request has an older
-        epoch, unless the last transaction was of version 1.
+        sequence number happens to be the next. In version 2 a late request has an older epoch,
+        unless the last transaction was of version 1.
 
         Connections are numbered in the order in which they were accepted. A connection is abandoned
-        when the producer adds to its transaction over a later connection. For EndTxn, it is
-        abandoned when the producer ends a transaction over a later connection. An abandoned
-        connection is closed without a response. A client that uses two connections at the same time
-        connects again and is served.
+        when the producer adds to its transaction over a later one; for ends, when it ends a
+        transaction over a later one. An abandoned connection is closed without a response. A client
+        that uses two connections at the same time connects again and is served.
 
         Takes:  channels, the purposes of the connection, which must not be abandoned for any of
                 them; for the last one, earlier connections become abandoned. is_noted, False if
@@ -433,7 +422,7 @@ class TransactionCoordinator(TransactionDeadlines):
         for channel in channels:
             of_producer, latest = connections.get((channel, node_id), (producer, 0))
             if of_producer != producer:
-                # The producer has sent an InitProducerId since. Any older request, whatever its
+                # The producer has sent an InitProducerId since; an older request, over any
                 # connection, has the earlier epoch.
                 latest = 0
             if connection_id < latest:
@@ -445,9 +434,7 @@ class TransactionCoordinator(TransactionDeadlines):
             connections[channels[-1], node_id] = (producer, connection_id)
 
     def latest_connection(self, transactional_id: str) -> int:
-        """Return the connection over which the producer last added to its transaction, or 0 if it
-        is unknown.
-        """
+        """The connection over which the producer last added to its transaction; 0 if unknown."""
         connections = self._latest_connections.get(transactional_id, {})
         return max((connection_id for _, connection_id in connections.values()), default=0)
 
@@ -456,12 +443,11 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_commit_requested(
         self, transactional_id: str, producer_id: int, producer_epoch: int, now_ms: int
     ) -> TransactionMetadata | None:
-        """Return the open transaction that its producer requests to commit, or None if there is
-        none.
+        """The open transaction whose producer requests its commit; None if it has none.
 
-        The host flushes the data before the commit is decided. Until `on_data` is called there is
-        no deadline. The timeout limits the time that the producer takes, not that of the disk or of
-        a suspended process, and it must not abort a commit that was requested in time.
+        The host flushes the data before the commit is decided. Until `on_data` there is no
+        deadline: the timeout measures the producer, not the disk, nor the suspension of a process,
+        and it must not abort a commit that was requested in time.
         """
         transaction = self._transactions.get(transactional_id)
         if transaction is None or transaction.state is not TransactionState.ONGOING:
@@ -481,11 +467,11 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_data(
         self, transaction: TransactionMetadata, context: RequestContext, epoch: int, now_ms: int
     ) -> Decision | None:
-        """Commit the transaction that `on_commit_requested` returned. Its data are now durable.
+        """Commit the transaction that `on_commit_requested` returned, whose data are durable.
 
-        Takes:  epoch, the leader epoch of the log that stores the id, which the markers contain.
-        Gives:  the decision, or None if partitions were added to the transaction since, or if it
-                has ended. If it is still open, its timeout restarts.
+        Takes:  epoch, the leader epoch of the log that stores the id, for the markers.
+        Gives:  the decision; None if the transaction has changed since, by new partitions or its
+                end. If it is open, its timeout restarts.
         """
         name = transaction.transactional_id
         latest = self._transactions.get(name)
@@ -507,9 +493,7 @@ class TransactionCoordinator(TransactionDeadlines):
         epoch: int,
         now_ms: int,
     ) -> Decision:
-        """Make the decision to commit or abort. From version 5 on, the response to EndTxn has the
-        next epoch.
-        """
+        """The decision to commit or abort. EndTxn 5 and later return the next epoch."""
         ticket, wall_ms = context.ticket, now_ms + self._wall.ahead_ms
         if context.api_version < END_GIVES_EPOCH:
             return transaction.prepared(commit, wall_ms).decision(epoch, WaitingEndTxn(ticket))
@@ -533,8 +517,7 @@ class TransactionCoordinator(TransactionDeadlines):
                 transaction = fencing.require_current(found, name, producer)
                 if not is_ending:
                     code = code_of_version_1(transaction.state, commit)
-            # if it is ending, the producer may already have its next id or epoch
-            elif not is_ending:
+            elif not is_ending:  # else the producer may already have its next id or epoch
                 transaction, is_again = fencing.require_current_or_last(found, name, producer)
                 code = code_of_version_2(transaction.state, commit, is_again=is_again)
                 current = transaction.producer if code is Code.NONE else NO_PRODUCER

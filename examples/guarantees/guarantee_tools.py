@@ -30,9 +30,7 @@ FENCED = 3  # the exit code of a process that another process has replaced
 TAKEN = (
     KafkaError.FENCED_INSTANCE_ID,
     KafkaError._FATAL,
-# the error codes that show that another process has replaced this one: of a commit, or of a read if
-# the client cannot continue
-)
+)  # error codes of a commit, or of a read if the client cannot continue, that mean a replacement
 
 CLIENT: dict[str, Any] = {
     # hides log lines about lost connections, since the examples kill the broker on purpose
