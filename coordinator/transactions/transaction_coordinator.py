@@ -215,8 +215,7 @@ class TransactionCoordinator(TransactionDeadlines):
             elif before is None or not _is_same_open_transaction(before, metadata):
                 began_ms = self._wall.since_ms(metadata.start_ms)
                 self._timers.schedule(transactional_id, began_ms + metadata.timeout_ms)
-            # If the same transaction is still open, its deadline stays, even if the wall clock has
-            # been changed.
+            # Otherwise the deadline stays the same, even if the wall clock has been changed since.
         elif metadata.state in AT_REST:
             since_ms = self._wall.since_ms(metadata.last_update_ms) if now_ms is None else now_ms
             expiration_ms = self._table.settings.transactional_id_expiration_ms
@@ -268,7 +267,7 @@ class TransactionCoordinator(TransactionDeadlines):
         ]
 
     def decision_of(self, key: bytes, value: bytes) -> Decision | None:
-        """Return the decision in a Prepare record; None if the record's key has a later version."""
+        """The decision in a Prepare record; None if the record's key is of a later version."""
         decided = decode_record(key, value)
         return None if decided is None else self._table.decision(decided)
 
@@ -355,7 +354,7 @@ class TransactionCoordinator(TransactionDeadlines):
         partition: int,
         api_version: int,
     ) -> Code:
-        """Check whether a transactional batch may be appended. Gives: NONE or an error code."""
+        """Check if a transactional batch may be appended. Gives: NONE or an error code."""
         return self._additions.verify(
             transactional_id,
             ProducerIdAndEpoch(producer_id, producer_epoch),
@@ -452,7 +451,7 @@ class TransactionCoordinator(TransactionDeadlines):
         transaction = self._transactions.get(transactional_id)
         if transaction is None or transaction.state is not TransactionState.ONGOING:
             return None
-        current = transaction[1:3]  # the same as `producer`, but without the cost of a call
+        current = transaction[1:3]  # the same as `producer`, but without a call
         if transaction.next_producer_epoch >= 0:  # a session has kept the transaction (KIP-939)
             current = transaction.current_producer
         if (
@@ -530,10 +529,9 @@ class TransactionCoordinator(TransactionDeadlines):
         return self._table.result(name, [], [reply])
 
     def complete(self, decision: Decision, now_ms: int) -> TransactionMetadata | None:
-        """Return the content of a decision's Complete record, once the markers are written.
+        """The content of a decision's Complete record, once the markers are written.
 
-        Gives:  None if the transaction does not wait for markers. A second call therefore does no
-                harm.
+        Gives:  None if the transaction does not wait for markers, so a second call does no harm.
         """
         transaction = self._transactions.get(decision.transactional_id)
         if (
@@ -550,8 +548,8 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_tick(self, now_ms: int) -> Result:
         """Abort the transactions whose timeout has passed, and remove expired ids.
 
-        One tick handles about DUE_AT_ONCE ids and markers. Requests are served before the next tick
-        continues.
+        One tick handles about DUE_AT_ONCE of these, markers included. Requests are served before
+        the next tick continues.
         """
         moved: list[TransactionMetadata] = []
         effects: list[Decision | SessionAtEnd] = []
@@ -571,7 +569,7 @@ class TransactionCoordinator(TransactionDeadlines):
         return self._table.results(moved, effects, [])
 
     def on_abort_requested(self, now_ms: int) -> Result:
-        """Abort every open transaction in the way in which its timeout would abort it."""
+        """Abort every open transaction, as its timeout would."""
         fences = [
             self._sessions.fenced(transaction, NO_PRODUCER, now_ms)
             for transaction in self._transactions.values()
@@ -597,7 +595,7 @@ class TransactionCoordinator(TransactionDeadlines):
         is_visible: Callable[[str], bool],
         now_ms: int,
     ) -> Generator[None, int, Rows]:
-        """List the transactions that pass all filters of the request except its pattern, in slices.
+        """List the transactions that pass the request's filters except its pattern, in slices.
 
         Takes:  is_visible, which returns whether the client may see an id.
         """
