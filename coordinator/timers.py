@@ -1,8 +1,8 @@
-"""Deadlines as rows of a table. There are no callbacks: the owner takes the keys that are due.
+"""A table of deadlines by key. There are no callbacks: the owner takes the keys that are due.
 
-A key has at most one deadline, and scheduling the key again moves it. Rows that were moved or
-cancelled stay in the heap until they are due. If they outnumber the current rows, the heap is
-rebuilt, so it is never more than twice as large as the table.
+A key has at most one deadline, and scheduling the key again moves it. The heap keeps the entries of
+moved and cancelled deadlines until they are due. If these outnumber the current entries, the heap
+is rebuilt, so it is never more than twice as large as the table.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import TypeVar
 
 Key = TypeVar("Key")
 
-# If the work of a deadline finds no disk space, the deadline is moved by PUT_OFF_MS. While groups'
-# deadlines are suspended, those that are due within SOON_MS are moved too: a member then has this
-# time to send a heartbeat once there is space again.
+# PUT_OFF_MS is the time by which a deadline is moved if there is no disk space for its work. While
+# the deadlines of groups are suspended, those that are due within SOON_MS are moved too. A member
+# then has this time to send a heartbeat once there is space again.
 PUT_OFF_MS, SOON_MS = 10_000, 5_000
-_SMALL = 64  # a heap with fewer rows is not rebuilt
+_SMALL = 64  # a heap with fewer entries is not rebuilt
 
 
 class Timers(dict[Key, tuple[int, int]]):
@@ -26,8 +26,9 @@ class Timers(dict[Key, tuple[int, int]]):
     The value of a key is its deadline and a sequence number, which are also in the heap. Keys that
     are due in the same millisecond are returned in the order in which they were scheduled.
 
-    earliest_ms: a lower bound of all deadlines, None if no key has one. It may be too early, since
-    moving or cancelling a deadline does not change it until `next_deadline_ms` is called.
+    earliest_ms: a lower bound of all deadlines; None if there are no deadlines. It may be too
+    early, since it is not updated when a deadline is moved or cancelled, but only by
+    `next_deadline_ms`.
     """
 
     def __init__(self) -> None:
@@ -37,12 +38,12 @@ class Timers(dict[Key, tuple[int, int]]):
         self._next_sequence = 0
 
     def deadline_ms(self, key: Key) -> int | None:
-        """The deadline of `key`; None if it has none."""
+        """Return the deadline of `key`, or None if the key has no deadline."""
         row = self.get(key)
         return None if row is None else row[0]
 
     def schedule(self, key: Key, deadline_ms: int) -> None:
-        """Set the deadline of `key`, in place of a previous one. It takes O(log n) steps."""
+        """Set the deadline of `key`, in place of any earlier one. This takes O(log n) steps."""
         row = (deadline_ms, self._next_sequence)
         self._next_sequence += 1
         self[key] = row
@@ -53,15 +54,15 @@ class Timers(dict[Key, tuple[int, int]]):
             self._maybe_rebuild()
 
     def cancel(self, key: Key) -> bool:
-        """Remove the deadline of `key`. Gives: False if it had none."""
+        """Remove the deadline of `key`. Return False if the key had no deadline."""
         return self.pop(key, None) is not None
 
     def pop_due(self, now_ms: int, most: int = sys.maxsize) -> list[Key]:
         """Remove and return the keys whose deadline is at or before `now_ms`, earliest first.
 
-        It takes O(log n) steps for each key.
+        This takes O(log n) steps for each key.
 
-        Takes:  most, the maximum number of keys; further ones remain due.
+        Takes:  most, the maximum number of keys. Any further keys remain due.
         """
         due: list[Key] = []
         while self._heap and self._heap[0][0] <= now_ms and len(due) < most:
@@ -73,12 +74,15 @@ class Timers(dict[Key, tuple[int, int]]):
         return due
 
     def put_off(self, now_ms: int, most: int = sys.maxsize) -> None:
-        """Move the deadlines that are due within SOON_MS, at most `most` of them."""
+        """Move deadlines that are due within SOON_MS to PUT_OFF_MS from now.
+
+        Takes:  most, the maximum number of deadlines to move.
+        """
         for key in self.pop_due(now_ms + SOON_MS, most):
             self.schedule(key, now_ms + PUT_OFF_MS)
 
     def next_deadline_ms(self) -> int | None:
-        """The earliest deadline; None if there is none."""
+        """Return the earliest deadline, or None if there are no deadlines."""
         while self._heap:
             deadline_ms, sequence, key = self._heap[0]
             if self.get(key) == (deadline_ms, sequence):

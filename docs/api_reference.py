@@ -1,5 +1,6 @@
-"""Writes docs/REQUESTS.md from protocol/api_table.py: `make docs-pages` (a test checks that it is
-up to date).
+"""Writes docs/REQUESTS.md from protocol/api_table.py.
+
+Run it with `make docs-pages`. A test checks that the page is up to date.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def _row(api: Api) -> str:
 
 
 def _feature_rows() -> list[str]:
-    """Rows for the features of this broker and of the releases that it emulates."""
+    """Return a table row for each feature of this broker or of a release that it emulates."""
     own = {feature.name: feature for feature in FEATURES}
     emulated = [{one.name: one for one in release_of(name).features} for name in EMULATED]
     rows = []

@@ -1,5 +1,6 @@
-"""Writes docs/COMMAND_REFERENCE.md from the commands: `make docs-pages` (a test checks that it is
-up to date).
+"""Writes docs/COMMAND_REFERENCE.md from the commands.
+
+Run it with `make docs-pages`. A test checks that the page is up to date.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The pictures of the console in docs/images, made from a broker with some traffic.
+"""Makes the pictures of the console in docs/images, from a broker with some traffic.
 
     make console-pictures
 
-It needs Debian's `chromium`, and playwright. The script controls traffic and clock, so that the
-pictures are the same each time, except for the time of day.
+The script needs Debian's `chromium` and playwright. It controls the traffic and the clock, so that
+the pictures are the same each time, except for the time of day.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Traffic:
         self.number = 0
 
     def transaction(self, name: str, topic: str, *partitions: int, end: str = "") -> None:
-        """Write a transaction with some records; without `end` it stays open."""
+        """Write a transaction with some records. If `end` is empty, the transaction stays open."""
         producer = self.producers.get(name)
         if producer is None:
             config = {
@@ -72,7 +72,7 @@ class Traffic:
         producer.flush(20)
 
     def round(self, count: int) -> None:
-        """Write one round of ordinary transactions and clicks."""
+        """Write `count` rounds of ordinary transactions and clicks."""
         for _ in range(count):
             end = "abort" if self.chance.random() < 0.2 else "commit"
             name = self.chance.choice(("checkout-1", "checkout-2"))
@@ -99,7 +99,9 @@ class Traffic:
         self.write(self.producers["C"], "lanes", 0)
 
     def commit(self, group: str, topic: str, **offsets: int) -> None:
-        """Commit a group's offsets, by partition."""
+        """Commit a group's offsets. The name of each keyword is `p` and the number of the
+        partition.
+        """
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": group})
         rows = [TopicPartition(topic, int(name[1:]), at) for name, at in offsets.items()]
         consumer.commit(offsets=rows, asynchronous=False)
@@ -108,7 +110,7 @@ class Traffic:
 
 @contextmanager
 def shop() -> Iterator[tuple[LocalBroker, str]]:
-    """A broker with traffic, and the URL of its console."""
+    """Run a broker with traffic. Gives: the broker and the URL of its console."""
     broker = LocalBroker(settings={"barnabas.console.port": 0}, topics=TOPICS, control=True)
     with broker:
         line = next(line for line in broker.output if line.startswith("  console:"))
@@ -117,7 +119,7 @@ def shop() -> Iterator[tuple[LocalBroker, str]]:
         for at in range(SAMPLES):
             traffic.round(1 + at % 5)
             broker.control.advance(seconds=SAMPLE_S)
-            time.sleep(1.3)  # advances the clock until the sample is taken
+            time.sleep(1.3)  # the next sample is taken during this time
         held = high_watermark(traffic, "orders")
         traffic.transaction("invoicing-nightly", "orders", 0)
         traffic.commit("kitchen", "orders", p0=held, p1=5)
@@ -137,7 +139,7 @@ def high_watermark(traffic: Traffic, topic: str) -> int:
 
 
 def picture(name: str, page: Any, route: str, ready: str, *, element: str = "") -> None:
-    """Take a picture when the page shows `ready`, a selector."""
+    """Take a picture once the page contains an element that matches the selector `ready`."""
     page.goto("about:blank")
     page.goto(route)
     page.wait_for_selector(ready)

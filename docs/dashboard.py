@@ -1,8 +1,9 @@
 """Writes docs/grafana-dashboard.json from the table of broker/metrics/rim/table.py.
 
-A Chart in a row of the table says where the metric is shown; charts with the same title are lines
-of one panel. Panels are in the order in which the table first names them, three in a row. Source:
-Grafana's JSON model of a dashboard, schema version 38.
+In each row of the table, Charts define how the metric is shown. Charts with the same title are
+lines of one panel. The panels are in the order in which the table first names them, three side by
+side.
+Source: Grafana's JSON model of a dashboard, schema version 38.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from barnabas.broker.metrics.rim.table import SECTIONS
 TARGET = Path(__file__).resolve().parent / "grafana-dashboard.json"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 AT_A_GLANCE = "At a glance"
-# the drop-down lists above the panels: a label, its title, and a metric that has the label
+# The drop-down lists above the panels. For each label: the title of the list, and a metric that has
+# the label.
 VARIABLES = {
     "job": ("Job", "barnabas_info"),
     "api": ("API", "barnabas_request_seconds_count"),
@@ -41,7 +43,7 @@ SHOWN = {**SECTIONS, "Loop, disk and process": (*SECTIONS["Loop, disk and proces
 
 
 def query_of(metric: Metric, chart: Chart) -> str:
-    """The query of a chart in PromQL."""
+    """Return the PromQL query of a chart."""
     if chart.query:
         return chart.query
     matchers = ", ".join(filter(None, ('job=~"$job"', chart.where)))
@@ -70,7 +72,7 @@ def unit_of(metric: Metric, chart: Chart) -> str:
 
 
 def target(letter: str, metric: Metric, chart: Chart) -> dict[str, Any]:
-    """A line of a panel."""
+    """Make one line of a panel."""
     return {
         "refId": letter,
         "datasource": SOURCE,
@@ -83,7 +85,7 @@ def target(letter: str, metric: Metric, chart: Chart) -> dict[str, Any]:
 
 
 def panel(rows: list[tuple[Metric, Chart]]) -> dict[str, Any]:
-    """A panel with all charts of one title. The first of them gives the unit and the
+    """Make a panel with all charts of one title. The first chart determines the unit and the
     description.
     """
     (metric, chart), *_ = rows

@@ -1,5 +1,6 @@
-"""Writes docs/ERRORS.md from the codes of protocol/errors.py, and from the modules that use them:
-`make docs-pages` (a test checks that it is up to date).
+"""Writes docs/ERRORS.md from the codes of protocol/errors.py and from the modules that use them.
+
+Run it with `make docs-pages`. A test checks that the page is up to date.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Kafka's clients know them, and a test can produce them with a fault
 |---|---|
 """
 
-# For each code: whether a retry may succeed; the meaning, and what to do.
+# For each code: whether a retry may succeed, and a text that explains the code and says what to do.
 MEANINGS: dict[str, tuple[bool, str]] = {
     "UNKNOWN_SERVER_ERROR": (False, "No other code fits. The broker's log has the cause; please report it."),
     "OFFSET_OUT_OF_RANGE": (False, "The offset is before the log's start or behind its end: retention deleted it, or the log ended earlier after a power loss. Consumers continue by `auto.offset.reset`."),

@@ -215,7 +215,7 @@ OF_KAFKA = (
 
 
 def row(metric: Metric) -> str:
-    """The row of a metric in a table."""
+    """Format a metric as a row of a table."""
     labels = ", ".join(f"`{label}`" for label in metric.labels)
     return f"| `{metric.name}` | {metric.kind.value} | {labels} | {metric.doc} |"
 

@@ -1,4 +1,4 @@
-"""Writes the generated files in docs/: the pages, and the dashboard. `make docs-pages`."""
+"""Writes the generated files in docs/, the pages and the dashboard. Run it by `make docs-pages`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ GENERATED = (
 
 
 def stale() -> list[str]:
-    """The names of the pages that differ from the code. Line breaks are ignored, since they depend
-    on the versions of libraries.
+    """Return the names of the files that differ from what the code generates.
+
+    Line breaks are ignored, since they depend on the versions of libraries.
     """
     return [
         module.TARGET.name
@@ -37,8 +38,9 @@ def stale() -> list[str]:
 
 
 def main() -> int:
-    """Write the pages, and print the names of those that changed. With `--check`, write nothing,
-    and give 1 if a page would change.
+    """Write the files, and print the names of those that changed.
+
+    With `--check`, write nothing, and return 1 if a file would change.
     """
     names = stale()
     for name in names:

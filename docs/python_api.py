@@ -1,5 +1,7 @@
-"""Writes docs/PYTHON_API.md from the docstrings of the public modules: `make docs-pages` (a test
-checks that it is up to date). griffe reads the docstrings without importing the modules.
+"""Writes docs/PYTHON_API.md from the docstrings of the public modules.
+
+Run it with `make docs-pages`. A test checks that the page is up to date. griffe reads the
+docstrings without importing the modules.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _BEFORE = """\
 `format("barnabas")` are in [SPARK_OPTIONS.md](SPARK_OPTIONS.md) and in the connector's
 [README](../spark_connector/README.md).
 """
-# The first word of a docstring's section, and the title that the page gives it.
+# The first words of the sections in docstrings, and the titles that the page uses for them.
 _SECTION = re.compile(r"(Takes|Gives|Raises|After|Source): *")
 _TITLES = {
     "Takes": "Parameters",
@@ -34,11 +36,11 @@ _TITLES = {
 
 
 class Chapter(NamedTuple):
-    """A heading of the page, with names of one module below it."""
+    """A heading of the page. The names of one module are described below it."""
 
     title: str
     module: str
-    # the module from which users import; names that it lacks are imported from `module`
+    # The module from which users import. Names that it does not contain are imported from `module`.
     public_module: str
     names: tuple[str, ...]
 
@@ -101,14 +103,16 @@ def text() -> str:
 
 
 def _read(module: str) -> griffe.Module:
-    """Read only this module, with griffe's visitor: its loader would load the whole package."""
+    """Read only this module. It uses griffe's visitor, since its loader would load the whole
+    package.
+    """
     path = ROOT / module.replace(".", "/")
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return griffe.visit(module, filepath=path, code=path.read_text("utf-8"))
 
 
 def _described(one: griffe.Object, imported_from: str) -> str:
-    """The page's section about a class or function."""
+    """Make the page's section about a class or function."""
     if isinstance(one, griffe.Function) and any(
         "fixture" in str(mark.value) for mark in one.decorators
     ):
@@ -143,7 +147,7 @@ def _described(one: griffe.Object, imported_from: str) -> str:
 
 
 def _member(class_name: str, member: griffe.Function | griffe.Attribute) -> str:
-    """The part of a class about one method or property."""
+    """Make the part of a class's section that describes one method or property."""
     head = f"#### {class_name}.{member.name}\n"
     if isinstance(member, griffe.Function):
         return "\n".join([head, _signature(member), _prose(member)])
@@ -153,8 +157,9 @@ def _member(class_name: str, member: griffe.Function | griffe.Attribute) -> str:
 
 
 def _signature(function: griffe.Function, name: str = "") -> str:
-    """The parameters with their types, on one line or a line each. Takes: name, the class if the
-    function is its `__init__`.
+    """Format the parameters with their types, either on one line or on a line each.
+
+    Takes:  name, the name of the class if the function is its `__init__`.
     """
     parts, by_name_only = [], False
     for parameter in function.parameters:
@@ -183,7 +188,7 @@ def _signature(function: griffe.Function, name: str = "") -> str:
 
 
 def _prose(one: griffe.Object) -> str:
-    """The docstring as Markdown. Its sections (Takes, Gives, …) become paragraphs."""
+    """Convert the docstring to Markdown. Its sections (Takes, Gives, …) become paragraphs."""
     if one.docstring is None:
         return ""
     paragraphs: list[str] = []
@@ -209,8 +214,9 @@ def _prose(one: griffe.Object) -> str:
 
 
 def _titled(paragraph: str, parameters: list[str]) -> str:
-    """A paragraph with its title; a section about parameters becomes a list. Takes: parameters, the
-    names of the documented parameters.
+    """Convert a paragraph to one with a title. A section about parameters becomes a list.
+
+    Takes:  parameters, the names of the documented parameters.
     """
     found = _SECTION.match(paragraph)
     if not found:
@@ -227,5 +233,7 @@ def _titled(paragraph: str, parameters: list[str]) -> str:
 
 
 def _with_titles(text: str) -> str:
-    """The text, with the first words of sections inside it replaced by their titles."""
+    """Return the text with the first word of each section inside it replaced by the section's
+    title.
+    """
     return _SECTION.sub(lambda found: f"*{_TITLES[found[1]]}:* ", text)

@@ -1,6 +1,7 @@
-"""Rewrites the documents for the first release: `python docs/released.py`, run once, on that day.
+"""Rewrites the documents for the first release. Run `python docs/released.py` once, on the release
+day.
 
-Before the release no package index has the project, and each command that installs it names a
+Before the release no package index has the project, so each command that installs it names a
 checkout: `pip install ./barnabas`. A test runs each of these pip commands.
 """
 
@@ -28,7 +29,7 @@ def documents() -> list[Path]:
 
 
 def released(text: str) -> str:
-    """A document's text as it is after the release."""
+    """Return a document's text in the form that it has after the release."""
     note = re.escape(NOTE)
     without_note = re.sub(rf"{note}\n\n|\n\n{note}(?=\n)", "", text)
     return CHECKOUT.sub(r"\1\2", without_note)

@@ -41,7 +41,7 @@ A setting that says *Accepted* is accepted so that an existing file works, and h
 
 
 def value_text(setting: Setting) -> str:
-    """The default of a setting, as a properties file would have it."""
+    """Format the default of a setting as in a properties file."""
     if setting.default is None:
         return ""
     if setting.default in (LONG_MAX, INT_MAX) and setting.kind in (Kind.LONG, Kind.INT):
@@ -55,7 +55,7 @@ def _number(value: Any) -> str:
 
 
 def allowed_text(setting: Setting) -> str:
-    """The type of a setting, and its allowed values."""
+    """Describe the type of a setting and its allowed values."""
     kind = setting.kind.name.lower()
     if setting.choices:
         choices = ", ".join(f"`{choice}`" for choice in setting.choices)

@@ -1,9 +1,9 @@
 """An MkDocs hook that adds pages from outside docs/ and rewrites links to them.
 
-A link has to work both in the repository and on the site. So pages link to files, and this hook
-changes each link to the page that the site makes of the file (`PAGES`). If the link's text is the
-file's name, the page's heading replaces it. A link to a file without a page becomes plain text. A
-link to a file that does not exist fails the build.
+A link has to work both in the repository and on the site. In the repository it leads to a file.
+This hook replaces the file by the page that the site makes of it (`PAGES`). If the link's text is
+the file's name, the page's heading replaces it. A link to a file without a page becomes plain text.
+A link to a file that does not exist fails the build.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
 
 
 def with_site_links(markdown: str, source: str, place: str) -> str:
-    """A page's text with links for the site. Takes: source, the page's file; place, its path on the
-    site.
+    """Return a page's text with links for the site.
+
+    Takes:  source, the page's file; place, the page's path on the site.
     """
     codes: list[str] = []
 

@@ -1,17 +1,17 @@
 """The list of supported APIs: the key, name and versions of each request.
 
-`broker/requests/dispatch.py` has the handler of each.
+`broker/requests/dispatch.py` has the handler of each request.
 
 `min_version` and `max_version` are the versions that ApiVersions returns and the broker accepts:
 from the oldest that Apache Kafka 3.9 supports to the newest of 4.3. `flexible_from` is the first
-version whose header is v2 (KIP-482).
+version whose request header is v2 (KIP-482).
 
-`most_elements` limits the number of elements of all arrays of a request, at any depth. A number,
-which has 4 bytes, counts as a quarter of an element. The limit is for a request of 2 MiB, and grows
-with `barnabas.request.max.bytes`. It allows what clients send in 2 MiB: rows of 16 bytes, or
-partition numbers. Requests that change metadata have a lower limit, as Apache Kafka accepts at most
-10,000 metadata records at once. Requests that name protocols, features or components have few of
-them.
+`most_elements` limits the total number of elements in all arrays of a request, at any depth. A
+number, which has 4 bytes, counts as a quarter of an element. The limit is for a request of 2 MiB,
+and grows with `barnabas.request.max.bytes`. It allows what clients send in 2 MiB: structs of 16
+bytes, or partition numbers. Requests that change metadata have a lower limit, as Apache Kafka
+accepts at most 10,000 metadata records at once. The limit is lowest for requests whose arrays name
+protocols, features or components.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 NEVER = 1 << 15
-ROWS = 2 << 20 >> 4  # rows of 16 bytes in 2 MiB
-CHANGES = 25_000  # 10,000 changes, and the arrays that each of them contains
+ROWS = 2 << 20 >> 4  # the number of structs of 16 bytes in 2 MiB
+CHANGES = 25_000  # enough for 10,000 changes and for the arrays that each of them contains
 FEW = 1_000
 
 
@@ -118,8 +118,8 @@ APIS = (
 )
 
 BY_KEY = {api.key: api for api in APIS}
-# By API key, the first version whose response header has tagged fields. That of ApiVersions never
-# has them: every client can read it (KIP-511).
+# By API key, the first version whose response header has tagged fields. The response header of
+# ApiVersions never has them, so that every client can read it (KIP-511).
 RESPONSE_TAGGED_FROM = {
     api.key: NEVER if api.key == API_VERSIONS else api.flexible_from for api in APIS
 }

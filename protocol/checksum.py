@@ -1,8 +1,8 @@
 """The CRC-32C of record batches and of the broker's own files, from the package `crc32c`.
 
-When it is imported, that package looks up its own version, for which it parses its metadata with
-the standard library's mail parser: a sixth of the instructions of a broker's start. Only its
-compiled module is loaded here, therefore; if it has none, the package is imported.
+When this package is imported, it looks up its own version. For this it parses its metadata with the
+standard library's mail parser, which takes a sixth of the instructions of a broker's start. Only
+the package's compiled module is therefore loaded here. If it has none, the package is imported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAME = "crc32c._crc32c"
 
 
 def _compiled_module() -> ModuleType | None:
-    """The package's compiled module, loaded without the package; None if there is none."""
+    """Load the package's compiled module without the package. Return None if it has none."""
     if _NAME in sys.modules:
         return sys.modules[_NAME]
     package = PathFinder.find_spec("crc32c")

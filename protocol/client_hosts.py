@@ -1,6 +1,6 @@
 """An addition to DescribeTransactions: the host of a transaction's producer.
 
-No response in Apache Kafka's protocol contains it. A request asks for it by the tagged field
+No response in Apache Kafka's protocol contains this host. A request asks for it by the tagged field
 CLIENT_HOST at its end. The response then contains the field for each transaction whose producer is
 connected:
 
@@ -8,7 +8,7 @@ connected:
     response   each such transaction: tag CLIENT_HOST, compact string, the host, as "127.0.0.1"
 
 Unknown tagged fields are skipped (KIP-482). The request can therefore be sent to any broker, and
-clients that do not ask receive Apache Kafka's response.
+clients that do not ask for the host receive the same response as from Apache Kafka.
 """
 
 from __future__ import annotations
@@ -33,11 +33,14 @@ from barnabas.protocol.primitives import (
 )
 
 _INT32 = struct.Struct(">i")
-CLIENT_HOST = 25185  # far above Kafka's own tags, whose numbers begin at 0
+CLIENT_HOST = 25185  # the tag, far above Kafka's own tags, whose numbers begin at 0
 
 
 class DescribeTransactionsWithHostsRequest(DescribeTransactionsRequest):
-    """A DescribeTransactions request. asks_for_hosts: whether it asks for the producers' hosts."""
+    """A DescribeTransactions request.
+
+    asks_for_hosts: whether the response should contain the producers' hosts.
+    """
 
     __slots__ = ("asks_for_hosts",)
     API_KEY: ClassVar[int] = DescribeTransactionsRequest.API_KEY
@@ -76,7 +79,8 @@ class TransactionWithHost(TransactionState):
     def read(cls, data: Buffer, at: int, version: int) -> tuple[TransactionWithHost, int]:
         transaction, end = TransactionState.read(data, at, version)
         plain = bytearray()
-        transaction.write(plain, version)  # its last byte is the count of tagged fields
+        # the last byte that this writes is the count of tagged fields
+        transaction.write(plain, version)
         tags, _ = read_tags(data, at + len(plain) - 1)
         host = read_string(tags[CLIENT_HOST], 0, True)[0] if CLIENT_HOST in tags else ""
         return cls(transaction, host), end
@@ -89,7 +93,7 @@ class TransactionWithHost(TransactionState):
 
 
 class DescribeTransactionsWithHostsResponse(DescribeTransactionsResponse):
-    """The response as a client reads it, whose transactions are `TransactionWithHost`."""
+    """The response as a client reads it. Its transactions are `TransactionWithHost` objects."""
 
     __slots__ = ()
     API_KEY: ClassVar[int] = DescribeTransactionsResponse.API_KEY
@@ -104,8 +108,9 @@ class DescribeTransactionsWithHostsResponse(DescribeTransactionsResponse):
 
 
 def _end_in(out: bytearray, data: bytearray) -> None:
-    """Replace the count of tagged fields, with which every struct ends, by the tagged field
-    CLIENT_HOST.
+    """Append the tagged field CLIENT_HOST to a struct.
+
+    It replaces the empty count of tagged fields with which every struct ends.
     """
     assert out[-1] == 0  # the generated writers write no tagged fields
     out.pop()

@@ -11,9 +11,9 @@ SOFTWARE_SINCE = 3
 
 
 def names_software(request: ApiVersionsRequest, api_version: int) -> bool:
-    """Whether the request has a software name and version that KIP-511 allows.
+    """Whether the software name and version in the request are valid according to KIP-511.
 
-    Before version 3 of the request, it has neither.
+    A request before version 3 has neither, and is always valid.
     """
     name, version = request.client_software_name, request.client_software_version
     return api_version < SOFTWARE_SINCE or bool(

@@ -4,9 +4,9 @@ batches of clients.
     0 none   1 gzip   2 snappy (raw, or framed as Java writes it)   3 lz4 (a frame)   4 zstd
 
 A broker stores batches as received. It decompresses a batch only to check it, to read its records,
-or to store it in the codec of the topic's `compression.type`. Since 33 KB may become 1 GB, all
-decompression has a limit, which the allocated memory never exceeds; above it TooLargeError is
-raised.
+or to store it in the codec of the topic's `compression.type`. Since 33 KB may become 1 GB, there is
+a limit for the decompressed size, and not more memory than this is ever allocated. TooLargeError is
+raised if the limit is exceeded.
 
 Source: Kafka's message format, KIP-110 (zstd), KIP-57 (lz4 frames), KIP-390 (levels).
 """
@@ -34,12 +34,14 @@ MOST_DECOMPRESSED_BYTES = 1 << 30  # the limit if the caller sets no lower one
 _FIRST_BYTES = 64 * 1024  # the smallest first allocation, which is enough for most batches
 _GROWTH = 8
 _PIECE_BYTES = 256 * 1024
-_FEWEST_INPUT_BYTES, _MOST_INPUT_BYTES = 256, 64 * 1024  # the input of one call of zlib, in bytes
-# The number of gzip members or snappy blocks (0.1 ms each). Clients make blocks of 32 KiB.
+# the number of bytes that are passed to one call of zlib
+_FEWEST_INPUT_BYTES, _MOST_INPUT_BYTES = 256, 64 * 1024
+# The maximum number of gzip members or snappy blocks (0.1 ms each). Clients make blocks of 32 KiB.
 MOST_PARTS_AT_ONCE = 40
-_MOST_SNAPPY_RATIO = 32  # a copy of 64 bytes is encoded in three bytes
+# the highest ratio in snappy's format, where three bytes can encode a copy of 64 bytes
+_MOST_SNAPPY_RATIO = 32
 _GZIP = 16 + zlib.MAX_WBITS
-# Apache Kafka's default, the fast compressor; other numbers are levels.
+# Apache Kafka's default level, which means the fast compressor here. Other numbers are levels.
 LZ4_FAST_LEVEL = 9
 
 
@@ -54,7 +56,7 @@ class Codec(IntEnum):
 
 
 class Levels(NamedTuple):
-    """The compression levels: Kafka's settings `compression.<codec>.level`.
+    """The compression levels, which Kafka's settings `compression.<codec>.level` contain.
 
     gzip: 1 to 9, -1 for the library's default (6). lz4: 1 to 17, where 9 means the fast compressor.
     zstd: -131072 to 22. snappy has no levels.
@@ -69,7 +71,7 @@ DEFAULT_LEVELS = Levels()
 
 
 class DecompressionError(KafkaError):
-    """The compressed records cannot be read.
+    """Raised if the compressed records cannot be read.
 
     Apache Kafka returns UNKNOWN_SERVER_ERROR for such a batch.
     """
@@ -82,9 +84,9 @@ class DecompressionError(KafkaError):
 
 
 class TooLargeError(KafkaError):
-    """The decompressed records are larger than the limit.
+    """Raised if the decompressed records are larger than the limit.
 
-    The code is MESSAGE_TOO_LARGE: Java's producer then splits the batch, other clients drop it.
+    The code is MESSAGE_TOO_LARGE. Java's producer then splits the batch. Other clients drop it.
     """
 
     def __init__(self, limit: int) -> None:
@@ -94,9 +96,9 @@ class TooLargeError(KafkaError):
 
 
 class TooManyPartsError(Exception):
-    """The records have more gzip members, or snappy blocks, than the caller allows.
+    """Raised if the records have more gzip members or snappy blocks than the caller allows.
 
-    Each of these costs some microseconds, even if it is empty.
+    Each member or block costs some microseconds, even if it is empty.
     """
 
 
@@ -111,7 +113,7 @@ def decompress_to_memory(
     limit: int = MOST_DECOMPRESSED_BYTES,
     most_parts: int | None = None,
 ) -> bytes | bytearray:
-    """Decompress the records of a batch. Gives: the memory into which the codec wrote.
+    """Decompress the records of a batch.
 
     A large result is not copied, since a copy holds the interpreter's lock and so blocks all
     threads.
@@ -119,6 +121,7 @@ def decompress_to_memory(
     Takes:  codec, the number from the batch's attributes; data, the bytes after the 61-byte header;
             limit, the maximum size of the result; most_parts, the maximum number of members or
             blocks, None for no limit.
+    Gives:  the memory into which the codec wrote.
     Raises: DecompressionError if the data are not in the codec's format; TooLargeError;
             TooManyPartsError, only if most_parts is given.
     """
@@ -135,7 +138,7 @@ def decompress_to_memory(
         return _decompress_frames(cramjam.zstd.decompress_into, data, limit)
     except (DecompressionError, TooLargeError, TooManyPartsError):
         raise
-    except Exception as error:  # each library has its own exceptions, all for broken data
+    except Exception as error:  # each library raises its own exceptions, but only for broken data
         raise DecompressionError(codec, str(error)) from error
 
 
@@ -144,8 +147,9 @@ def _decompress_frames(
     data: bytes | memoryview,
     limit: int,
 ) -> bytearray:
-    """Decompress all frames of lz4 or zstd. The memory grows until the result fits or reaches the
-    limit.
+    """Decompress all frames of lz4 or zstd.
+
+    It tries with more and more memory until the result fits, or until the limit is reached.
     """
     size = min(max(_FIRST_BYTES, _GROWTH * len(data)), limit)
     while True:
@@ -153,7 +157,8 @@ def _decompress_frames(
         try:
             written = decompress_into(data, out)
         except cramjam.DecompressionError as error:
-            # The library has a single exception; only its text says that the memory was too small.
+            # The library raises the same exception for all errors. Only its text shows that the
+            # memory was too small.
             if "whole buffer" not in str(error):
                 raise
             if size == limit:
@@ -165,11 +170,11 @@ def _decompress_frames(
 
 
 def _decompress_gzip(data: bytes | memoryview, limit: int, most_parts: int | None) -> bytearray:
-    """Decompress all gzip members, one after the other; only zeros may follow them.
+    """Decompress all gzip members, one after the other. Only zeros may follow them.
 
-    zlib copies the unused part of each input. The input is therefore passed in pieces, which are
-    small at the beginning of a member and grow: a thousand members cost a thousand small copies,
-    not copies of the whole remaining input.
+    zlib copies the unused part of each input. Therefore the input is passed in parts, which are
+    small at the beginning of a member and then grow. A thousand members cost a thousand small
+    copies, and not a thousand copies of the whole remaining input.
     """
     out = bytearray()
     view = memoryview(data)
@@ -185,7 +190,7 @@ def _decompress_gzip(data: bytes | memoryview, limit: int, most_parts: int | Non
 
 
 def _decompress_member(view: memoryview, position: int, out: bytearray, limit: int) -> int:
-    """Decompress one gzip member and append its bytes. Gives: the position of its end."""
+    """Decompress one gzip member and append the result to `out`. Gives: the position of its end."""
     stream = zlib.decompressobj(_GZIP)
     size = _FEWEST_INPUT_BYTES
     rest: bytes | memoryview = b""
@@ -194,7 +199,7 @@ def _decompress_member(view: memoryview, position: int, out: bytearray, limit: i
             rest = view[position : position + size]
             position += len(rest)
             size = min(2 * size, _MOST_INPUT_BYTES)
-        is_last = not rest  # no input is left; zlib may still have output
+        is_last = not rest  # if no input is left, zlib may still have output
         piece = stream.decompress(rest, _PIECE_BYTES)
         out += piece
         if len(out) > limit:
@@ -202,12 +207,12 @@ def _decompress_member(view: memoryview, position: int, out: bytearray, limit: i
         rest = stream.unconsumed_tail
         if is_last and not piece and not stream.eof:
             raise DecompressionError(Codec.GZIP, "it is cut off")
-    # the last piece may have contained the beginning of the next member
+    # The last input may have contained the beginning of the next member.
     return position - len(stream.unused_data)
 
 
 def _behind_zeros(view: memoryview, position: int) -> int:
-    """The position after the zeros that begin at `position`."""
+    """Skip the zeros that begin at `position`. Gives: the position after them."""
     size = _FEWEST_INPUT_BYTES
     while position < len(view):
         piece = bytes(view[position : position + size])
@@ -222,7 +227,7 @@ def _behind_zeros(view: memoryview, position: int) -> int:
 def compress(codec: int, data: bytes, levels: Levels = DEFAULT_LEVELS) -> bytes:
     """Compress the records of a batch in a format that every Kafka client reads.
 
-    The format has xerial framing for snappy, and independent blocks for lz4.
+    For snappy this is xerial framing, for lz4 a frame of independent blocks.
     """
     if codec == Codec.NONE:
         return data
@@ -260,8 +265,8 @@ def _decompress_snappy(data: bytes, limit: int, most_parts: int | None) -> bytes
 def _snappy_block(data: bytes, limit: int, before: int = 0) -> bytearray:
     """Decompress one snappy block.
 
-    A block begins with its decompressed size, which is checked before memory is allocated. A few
-    bytes can therefore not become more than `_MOST_SNAPPY_RATIO` times their number.
+    A block begins with its decompressed size. Before memory is allocated, this size is checked: it
+    may be at most `_MOST_SNAPPY_RATIO` times the size of the block.
     """
     size = cramjam.snappy.decompress_raw_len(data)
     if size > _MOST_SNAPPY_RATIO * len(data):
@@ -286,7 +291,7 @@ def _check_lz4(data: bytes | memoryview) -> None:
     """Raise DecompressionError unless an lz4 frame of independent blocks begins here."""
     if data[:4] != LZ4_MAGIC or len(data) < 7:
         raise DecompressionError(Codec.LZ4, "no frame begins there")
-    # Java's reader, which most consumers use, rejects such frames.
+    # Java's reader, which most consumers use, rejects frames without independent blocks.
     if not data[4] & LZ4_INDEPENDENT_BLOCKS:
         raise DecompressionError(
             Codec.LZ4, "its blocks depend on each other, which Java clients cannot read"
@@ -312,10 +317,7 @@ def _compress_lz4(data: bytes) -> bytes:
 
 
 def _compress_lz4_at(data: bytes, level: int) -> bytes:
-    """Make an lz4 frame with the library's frame compressor.
-
-    Only that compressor has levels.
-    """
+    """Make an lz4 frame with the library's frame compressor, the only one that has levels."""
     compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     compressor.compress(data)
     return bytes(compressor.finish())

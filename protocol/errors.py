@@ -1,8 +1,8 @@
 """Kafka's error codes, and the two kinds of errors that a request can cause.
 
-`KafkaError` is expected: a handler turns it into one field of its response. `ProtocolViolation` is
-the peer's fault and closes its connection. Source: the protocol guide's table of error codes, as of
-Apache Kafka 3.9.
+A `KafkaError` is expected: a handler puts its code into a field of the response. A
+`ProtocolViolation` is the client's fault, and closes the connection. Source: the protocol guide's
+table of error codes, as of Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Code(IntEnum):
 class KafkaError(Exception):
     """An expected error.
 
-    `code` goes into the response field of the topic, partition or group that it concerns.
+    `code` is written to the response, at the topic, partition or group to which the error applies.
     """
 
     def __init__(self, code: Code, message: str = "") -> None:
@@ -141,13 +141,13 @@ class KafkaError(Exception):
 
 
 class ProtocolViolation(Exception):
-    """A frame, a header or a body of a peer violates the protocol.
+    """Raised if a frame, a header or a body violates the protocol.
 
     The broker closes the connection and logs the message.
     """
 
 
 class DelayedRequest(ProtocolViolation):
-    """A transactional request over a connection that the producer has replaced by a later
-    connection.
+    """Raised for a transactional request that arrives over an old connection, after its producer
+    has begun to use a later one.
     """

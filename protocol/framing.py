@@ -6,9 +6,9 @@ third, v0, is used only by ControlledShutdown, which the broker does not support
     v1   int16 api_key, int16 api_version, int32 correlation_id, nullable string client_id
     v2   the same (client_id still with an int16 length), then tagged fields
 
-A response header is v0: int32 correlation_id; v1: the same and tagged fields. ApiVersions is always
-answered with v0, which any client can read (KIP-511). Source: the protocol guide; KIP-482 (flexible
-versions).
+There are two response headers. v0 is an int32 correlation_id; v1 adds tagged fields. The response
+to ApiVersions always has v0, which any client can read (KIP-511). Source: the protocol guide;
+KIP-482 (flexible versions).
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ PRODUCE = 0
 HEADER = struct.Struct(">hhi")
 CLIENT_ID_SIZE = struct.Struct(">h")
 SHARED_BYTES = 256 * 1024
-SCARCE_BYTES = 16 * 1024  # most bytes received in one call while the limit of held bytes is reached
+# the maximum number of bytes to receive in one call while the limit of ReceiveMemory is reached
+SCARCE_BYTES = 16 * 1024
 SMALL_BYTES = 64 * 1024  # a connection that holds at most this many bytes never has to wait
 FEWEST_BYTES, GROWTH = 1024, 4
 KEPT_BYTES, KEPT_BUFFERS, KEPT_FACTOR = 4 * 1024 * 1024, 2, 8
-# the memory of a larger frame is not used again to receive bytes
+# a larger frame keeps its buffer for itself, so that the buffer does not receive further bytes
 GIVEN_AWAY_BYTES = 8 * 1024 * 1024
 Buffer = bytearray | mmap.mmap
 
@@ -61,7 +62,7 @@ class ReceiveMemory:
     part of a request, or requests that wait for their turn. A few returned buffers are kept and
     used again.
 
-    shared: a view of the shared buffer. held_bytes: the size of all buffers of connections.
+    shared: a view of the shared buffer. held_bytes: the total size of the connections' own buffers.
     worked_bytes: the size of whole requests that a thread decodes or checks. max_bytes: the limit
     of the sum of both; no limit if negative.
     """
@@ -69,7 +70,11 @@ class ReceiveMemory:
     __slots__ = ("_kept", "held_bytes", "max_bytes", "shared", "worked_bytes")
 
     def __init__(self, max_bytes: int = -1, shared: memoryview | None = None) -> None:
-        """Takes:  shared, the buffer of another ReceiveMemory of the loop; None makes a new one."""
+        """Make the memory of a loop.
+
+        Takes:  max_bytes, the limit of its size; shared, the buffer of another ReceiveMemory of the
+                loop; None makes a new one.
+        """
         self.max_bytes = max_bytes
         self.shared = memoryview(bytearray(SHARED_BYTES)) if shared is None else shared
         self.held_bytes = self.worked_bytes = 0
@@ -77,21 +82,21 @@ class ReceiveMemory:
 
     @property
     def is_full(self) -> bool:
-        """Whether the limit is reached, after which connections have to take turns."""
+        """Whether the limit is reached. While it is, connections have to take turns."""
         return 0 <= self.max_bytes <= self.held_bytes + self.worked_bytes
 
     @property
     def is_full_of_work(self) -> bool:
         """Whether whole requests account for half of the limit.
 
-        In that case no connection receives more; the worker will soon release memory.
+        In that case no connection receives more bytes, since the worker will soon release memory.
         """
         return 0 <= self.max_bytes <= 2 * self.worked_bytes and self.worked_bytes > 0
 
     def take(self, size: int) -> Buffer:
-        """A buffer of at least the given size."""
-        # A kept buffer is used again if it is large enough, but not many times too large: otherwise
-        # a small request would hold megabytes.
+        """Return a buffer of at least the given size."""
+        # A kept buffer is used again if it is large enough, but not if it is many times too large.
+        # Otherwise a small request would hold megabytes.
         buffer = next(
             (kept for kept in self._kept if size <= len(kept) <= KEPT_FACTOR * size), None
         )
@@ -107,7 +112,7 @@ class ReceiveMemory:
         return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
     def give(self, buffer: Buffer) -> None:
-        """Return a buffer. A few buffers of medium size are kept for `take`."""
+        """Give a buffer back. A few buffers of medium size are kept for `take`."""
         self.held_bytes -= len(buffer)
         is_kept = SHARED_BYTES <= len(buffer) <= KEPT_BYTES and len(self._kept) < KEPT_BUFFERS
         if is_kept and isinstance(buffer, bytearray):
@@ -121,11 +126,11 @@ class FrameBuffer:
     until the caller wants no further frame -> `keep_rest()`. `keep_rest()` has to be called before
     another FrameBuffer of the same memory receives, since both use the shared buffer. A frame is
     valid until `keep_rest()`. A frame of more than `GIVEN_AWAY_BYTES` remains valid as long as it
-    is referenced, since copying 100 MiB takes 50 ms. A buffer grows with the received bytes; a
-    frame's declared size never allocates memory by itself.
+    is referenced, since copying 100 MiB takes 50 ms. A buffer grows only as bytes are received. No
+    memory is allocated just because a frame declares a large size.
 
     own: the connection's own buffer; None while it receives into the shared one. start, end: where
-    the received bytes begin and end that were not returned in a frame yet.
+    the bytes that have not yet been returned in a frame begin and end.
     """
 
     __slots__ = (
@@ -152,16 +157,17 @@ class FrameBuffer:
         self.start = self.end = 0
 
     def writable(self) -> memoryview:
-        """The memory to receive into, which is never empty."""
+        """Return the memory to receive into, which is never empty."""
         if self.own is None:
-            # The first test decides the usual case, for which `is_full` need not be computed.
+            # The first part of the test is false in the usual case, and saves the computation of
+            # `is_full`.
             memory = self._memory
             if (memory.held_bytes or memory.worked_bytes) and memory.is_full:
                 return self._view[:SCARCE_BYTES]
             return self._view
         if self.end == len(self.own):
-            # If at most half of the buffer is unread, moving that to the front is cheap; otherwise
-            # the buffer has to grow.
+            # If at most half of the buffer is unread, moving these bytes to the front is cheap.
+            # Otherwise the buffer has to grow.
             if 2 * (self.end - self.start) <= len(self.own):
                 self._move_to_front()
             else:
@@ -174,21 +180,21 @@ class FrameBuffer:
 
     @property
     def held_bytes(self) -> int:
-        """The number of received bytes that were not returned in a frame yet."""
+        """The number of received bytes that have not yet been returned in a frame."""
         return self.end - self.start
 
     @property
     def holds_much(self) -> bool:
-        """Whether the own buffer is large, or the frame of which it holds a part."""
+        """Whether the connection's own buffer is large, or the frame that it contains a part of."""
         return self.own is not None and (
             len(self.own) > SMALL_BYTES or self._wanted_bytes() > SMALL_BYTES
         )
 
     def next_frame(self) -> memoryview | None:
-        """The next whole frame without its size, or None if it is not complete.
+        """Return the next whole frame without its size field, or None if it is not complete.
 
-        Raises: ProtocolViolation if the size is 0 or less, or above the limit, before the rest of
-                the frame is received.
+        Raises: ProtocolViolation if the size is 0 or less, or above the limit. It is raised before
+                the rest of the frame is received.
         """
         start = self.start + 4
         if self.end < start:
@@ -200,13 +206,13 @@ class FrameBuffer:
                 "(socket.request.max.bytes; sasl.server.max.receive.size before authentication)"
                 + hint_of_other_protocol(bytes(self._view[self.start : start]))
             )
-        # The first two bytes of the frame have the API key, so a request that is too large is
+        # The first two bytes of the frame contain the API key, so a request that is too large is
         # rejected before its body is received.
         if size > self._max_other_bytes and self.end >= start + API_KEY.size:
             self._check_other(start, size)
         if self.end < start + size:
             return None
-        # `start` has to move first, since `_give_away` copies the bytes after it.
+        # `start` is moved before this call, since `_give_away` copies the bytes after `start`.
         self.start = start + size
         frame = self._view[start : start + size]
         if size > GIVEN_AWAY_BYTES:
@@ -214,7 +220,9 @@ class FrameBuffer:
         return frame
 
     def _check_other(self, start: int, size: int) -> None:
-        """Reject a large request other than Produce, as a megabyte may become 100,000 objects."""
+        """Reject a large request that is not a Produce. A megabyte of it could become 100,000
+        objects.
+        """
         (api_key,) = API_KEY.unpack_from(self._view, start)
         if api_key != PRODUCE:
             api = BY_KEY.get(api_key)
@@ -225,9 +233,10 @@ class FrameBuffer:
             )
 
     def keep_rest(self) -> bool:
-        """Move unread bytes from the shared buffer into an own one, and return an empty own buffer.
+        """Move unread bytes from the shared buffer to the connection's own buffer. If no bytes are
+        unread, give the own buffer back.
 
-        Gives:  whether a buffer was returned to the memory.
+        Gives:  whether a buffer was given back to the memory.
         """
         if self.start == self.end:
             self.start = self.end = 0
@@ -237,7 +246,7 @@ class FrameBuffer:
         return False
 
     def move_to(self, memory: ReceiveMemory) -> None:
-        """Count the own buffer in another memory, which has the same shared buffer."""
+        """Count the connection's own buffer in another memory, which has the same shared buffer."""
         assert memory.shared is self._memory.shared
         if self.own is not None:
             self._memory.held_bytes -= len(self.own)
@@ -258,7 +267,9 @@ class FrameBuffer:
         return True
 
     def _give_away(self) -> None:
-        """Leave the buffer to the last frame, and move the unread bytes to a new buffer."""
+        """Leave the buffer to the last frame that it contains, and move the unread bytes to a new
+        buffer.
+        """
         before = self.own
         assert before is not None, "a large frame is larger than the shared buffer"
         self._move_to_own()
@@ -267,7 +278,7 @@ class FrameBuffer:
         assert self.own is not before
 
     def _wanted_bytes(self) -> int:
-        """The size of the partial frame with its size field; 0 if it is unknown."""
+        """Return the size of the partial frame, including its size field, or 0 if it is unknown."""
         if self.end - self.start < 4:
             return 0
         size: int = SIZE.unpack_from(self._view, self.start)[0]
@@ -285,8 +296,8 @@ class FrameBuffer:
         has arrived.
         """
         held = self.end - self.start
-        # Never more than GROWTH times the received bytes, whatever size the frame declares; and
-        # more than is held, as `writable()` must not be empty.
+        # The new size is never more than GROWTH times the received bytes, whatever size the frame
+        # declares. It is more than the held bytes, as `writable()` must not be empty.
         size = max(FEWEST_BYTES, held + 1, min(self._wanted_bytes(), GROWTH * held))
         own, before = self._memory.take(size), self.own
         own[:held] = self._view[self.start : self.end]
@@ -297,8 +308,11 @@ class FrameBuffer:
 
 
 def hint_of_other_protocol(first_bytes: bytes) -> str:
-    """A hint for the error message if the peer seems to speak another protocol; "" otherwise."""
-    # the start of a TLS handshake record (22) of version 3.x
+    """Return a hint for the error message if the peer seems to use another protocol; otherwise "".
+
+    The hint names the security protocol to set, or says what the peer seems to be.
+    """
+    # a TLS handshake record begins with its type, 22, and version 3.x
     if first_bytes[:2] == b"\x16\x03":
         return (
             "; it looks like TLS, which this listener does not support: set "
@@ -327,10 +341,12 @@ def read_request_header(frame: memoryview, apis: Mapping[int, Api] = BY_KEY) -> 
                 raise ProtocolViolation("a client id is longer than its request")
             client_id = str(frame[10:position], "utf-8", "replace")
         if api is None:
-            # It is unknown whether tagged fields follow, and no reader will need the position.
+            # For an unknown API it is unknown whether tagged fields follow. The position is not
+            # used then.
             return RequestHeader(None, api_key, api_version, correlation_id, client_id, position)
         if api_version >= api.flexible_from:
-            if frame[position]:  # the count is 0 in nearly every header, which saves a call
+            # the count is nearly always 0, in which case the call is not needed
+            if frame[position]:
                 position = skip_tagged_fields(frame, position)
             else:
                 position += 1
@@ -343,7 +359,7 @@ def read_request_header(frame: memoryview, apis: Mapping[int, Api] = BY_KEY) -> 
 
 
 def skip_tagged_fields(frame: memoryview, position: int) -> int:
-    """The position after a header's tagged fields, at which the body begins.
+    """Return the position after a header's tagged fields, at which the body begins.
 
     Format: uvarint count | [ uvarint tag, uvarint size, bytes ]. Raises: ProtocolViolation.
     """
@@ -378,7 +394,7 @@ def _uvarint(frame: memoryview, position: int) -> tuple[int, int]:
 
 
 def response_has_tagged_header(api: Api, api_version: int) -> bool:
-    """Whether the header of the response is v1."""
+    """Whether the header of the response is v1, which has tagged fields."""
     return api_version >= RESPONSE_TAGGED_FROM[api.key]
 
 
@@ -403,9 +419,9 @@ def encode_request(
 def decode_response(
     response_class: type[Response], frame: memoryview | bytes, version: int
 ) -> tuple[int, Response]:
-    """Decode a response from its frame without the size. Gives: (correlation id, message).
+    """Decode a response from a frame without its size field. Gives: (correlation id, message).
 
-    Raises: MalformedMessageError, IndexError or struct.error if it cannot be read.
+    Raises: MalformedMessageError, IndexError or struct.error if the response cannot be read.
     """
     (correlation_id,) = SIZE.unpack_from(frame)
     at = SIZE.size

@@ -1,9 +1,9 @@
 """Hand-written readers of Produce and Fetch, the two requests on the hot path.
 
-A client that follows a thousand partitions sends as many rows with each Fetch. If none of them has
-tagged fields, all rows of one version have the same size and are unpacked together. Both readers
-return what the generated ones return, and leave unusual requests to them (a property test compares
-them).
+A client that follows a thousand partitions sends a thousand partition structs with each Fetch. If
+none of them has tagged fields, all of them have the same size in one version, and are unpacked
+together. Both readers return what the generated readers return, and leave unusual requests to them.
+A property test compares the results.
 
 One partition of a Fetch, by version:
 
@@ -49,9 +49,9 @@ from barnabas.protocol.primitives import (
 
 FETCH_FLEXIBLE, FETCH_SESSIONS, FETCH_TOPIC_IDS = 12, 7, 13
 PRODUCE_FLEXIBLE, PRODUCE_TOPIC_IDS = 9, 13
-# requests of earlier versions contain messages in older formats (message_sets.py)
+# Requests of earlier versions contain messages in older formats (message_sets.py).
 BATCHES_IN_PRODUCE, BATCHES_IN_FETCH = 3, 4
-# in 1 MiB there are at most 13,800 partitions, with the smallest batches
+# This is enough for 1 MiB, which contains at most 13,800 partitions with the smallest batches.
 MOST_PRODUCE_ELEMENTS = 16_000
 MOST_IN_PLACE = 0x7F  # the highest value of a one-byte uvarint
 
@@ -67,7 +67,7 @@ _NO_REPLICA = ReplicaState()
 
 
 def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
-    """Read a Fetch as `FetchRequest.read` does: in one piece, field by field in wire order."""
+    """Read a Fetch as `FetchRequest.read` does, in one piece. Its fields are read in wire order."""
     if version < BATCHES_IN_FETCH:
         return FetchRequest.read(data, at, version)
     if not isinstance(data, bytes):
@@ -86,8 +86,8 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
     if version >= FETCH_SESSIONS:
         session_id, session_epoch = _TWO_INT32.unpack_from(data, at)
         at += 8
-    # A compact count is a uvarint, one higher than the count (0 means null). If it has one byte, as
-    # usual, it is read in place here and below; otherwise a function is called.
+    # A compact count is a uvarint, one higher than the count (0 means null). Usually it has one
+    # byte, and is read without a call, here and below. Otherwise a function is called.
     if compact and 0 < (count := data[at] - 1) < MOST_IN_PLACE:
         at += 1
     else:
@@ -106,15 +106,16 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
         if bounded is not None:
             bounded.take(1 + row_count)
         partitions, at = _read_rows(data, at, version, row_count)
-        # A row with tagged fields has another size, so the generated reader reads the request from
-        # its start.
+        # A partition with tagged fields has another size. The generated reader then reads the
+        # request from its start.
         if partitions is None:
             return FetchRequest.read(data, start, version)
         if compact:
             at = at + 1 if data[at] == 0 else skip_tags(data, at)
         topics.append(FetchTopic(topic, topic_id, partitions))
     forgotten: list[ForgottenTopic] = []
-    if compact and data[at] == 1:  # an empty array, or below an empty string: its length plus one
+    # 1 is the length plus one of an empty array, or below of an empty string
+    if compact and data[at] == 1:
         at += 1
     elif version >= FETCH_SESSIONS:
         forgotten, at = read_structs(data, at, compact, ForgottenTopic.read, version)
@@ -124,7 +125,7 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
     elif version >= 11:
         rack_id, at = read_string(data, at, compact)
     if compact:
-        if data[at]:  # tagged fields, such as the replica state of a follower
+        if data[at]:  # there are tagged fields, such as the replica state of a follower
             return FetchRequest.read(data, start, version)
         at += 1
     request = FetchRequest(
@@ -147,8 +148,10 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
 def _read_rows(
     data: bytes, at: int, version: int, count: int
 ) -> tuple[list[FetchPartition] | None, int]:
-    """Read the partitions of a topic. Gives: None if one of them has tagged fields or the bytes
-    end.
+    """Read the partitions of a topic.
+
+    Gives:  the partitions and the position after them. The list is None if a partition has tagged
+            fields, or if the data end too early.
     """
     form = (
         _ROW_12 if version >= 12 else _ROW_9 if version >= 9 else _ROW_5 if version >= 5 else _ROW_4
@@ -158,9 +161,9 @@ def _read_rows(
         return None, at
     rows = form.iter_unpack(data[at:end])
     if version >= 12:
-        # The last byte of each row is its count of tagged fields. The first row that has such
-        # fields is at its expected position, since the rows before it have the usual size, so a
-        # byte that is not 0 is found.
+        # The last byte of each partition is its count of tagged fields. The partitions before the
+        # first one that has tagged fields have the usual size, so the count of this one is where it
+        # is expected. A count that is not 0 is therefore found.
         if any(data[at + form.size - 1 : end : form.size]):
             return None, at
         return [FetchPartition(*row) for row in rows], end
@@ -182,7 +185,7 @@ def produce_reader(
 ) -> Callable[[Buffer, int, int], tuple[ProduceRequest, int]]:
     """Make a `read_produce` with a limit on the bytes of a request that are not records.
 
-    Takes:  most_other_bytes, the limit, which restricts topics, partitions and other fields.
+    Takes:  most_other_bytes, the limit, which applies to topics, partitions and other fields.
     Gives:  the function for the table of requests, called with data, position and version.
     """
     return partial(read_produce, most_other_bytes=most_other_bytes)
@@ -193,17 +196,18 @@ def read_produce(
 ) -> tuple[ProduceRequest, int]:
     """Read a Produce as `ProduceRequest.read` does, in one piece. Only the records are views.
 
-    In the flexible form nearly all counts and lengths have one byte; these are read in place, and
-    others by a call. Six calls are a twentieth of the cost of the request.
+    In the flexible form nearly all counts and lengths have one byte. These are read without a call,
+    others by a function. Six calls would take a twentieth of the time of the request.
 
     Takes:  most_other_bytes, the limit of the bytes that are not records; None for no limit.
     Raises: MalformedMessageError if there are more such bytes, or more topics, partitions and
-            tagged fields than `MOST_PRODUCE_ELEMENTS`, before the objects of the array are made.
-            The smallest partitions in a Produce of 100 MiB would be 4 GB of objects.
+            tagged fields than `MOST_PRODUCE_ELEMENTS`. It is raised before the objects of the array
+            are made. With the smallest partitions, a Produce of 100 MiB would become 4 GB of
+            objects.
     """
     compact = version >= PRODUCE_FLEXIBLE
     size_bytes = len(data)
-    # The highest position at which the request may end; each batch moves it by the batch's size.
+    # The highest position at which the request may end. The size of each batch is added to it.
     end = at + (size_bytes if most_other_bytes is None else most_other_bytes)
     elements_left = MOST_PRODUCE_ELEMENTS
     transactional_id = None
@@ -227,7 +231,7 @@ def read_produce(
         if by_id:
             name = ""
             topic_id, at = read_uuid(data, at)
-        # As in all compact lengths, `size` is the length plus one: the text ends at `at + size`.
+        # As in all compact lengths, `size` is the length plus one, so the text ends at `at + size`.
         elif compact and 1 < (size := data[at]) <= MOST_IN_PLACE and at + size <= size_bytes:
             name, at = str(data[at + 1 : at + size], "utf-8", "replace"), at + size
         else:
@@ -238,7 +242,7 @@ def read_produce(
         else:
             partition_count, at = _read_count(data, at, compact)
             _check_elements(elements_left - partition_count)
-        # whether a count of one byte is too high is checked below, with its topic
+        # A count of one byte needs no check here. It is checked below, with its topic.
         elements_left -= partition_count
         partitions = []
         for _ in range(partition_count):
@@ -249,7 +253,8 @@ def read_produce(
                     at += 5
                 elif (high := data[at + 5]) <= MOST_IN_PLACE:
                     # The size has two bytes, as in most batches. The first byte still contains its
-                    # top bit, 0x80, which means that another byte follows.
+                    # top bit, 0x80, which means that another byte follows, and which is subtracted
+                    # here.
                     size += (high << 7) - 0x80
                     at += 6
                 else:
@@ -276,8 +281,8 @@ def read_produce(
                 at += 1
             else:
                 at, elements_left = _skip_tags(data, at, end, elements_left)
-        # Checked only once for each topic, since a topic has few partitions, or `elements_left`
-        # limits them already.
+        # This is checked only once for each topic. A topic either has few partitions, or
+        # `elements_left` has already limited them.
         if at > end or elements_left < 0:
             _check_elements(elements_left)
             _refuse_others(most_other_bytes)
@@ -288,8 +293,9 @@ def read_produce(
 
 
 def _check_elements(left: int) -> None:
-    """Reject a request that has more elements than it may have, which is the case if `left` is
-    negative.
+    """Reject a request that has too many elements.
+
+    Takes:  left, the number of elements that may still follow; negative if there are too many.
     """
     if left < 0:
         raise MalformedMessageError(
@@ -301,7 +307,7 @@ def _check_elements(left: int) -> None:
 def _check_length(data: Buffer, at: int, end: int, compact: bool) -> None:
     """Reject a text that extends beyond `end`, before it is decoded.
 
-    A text with a classic length (int16) is always small.
+    Only a compact length is checked. A text with a classic length (int16) is always small.
     """
     if compact and at + read_uvarint(data, at)[0] > end:
         raise MalformedMessageError("a text is too long, or the bytes end before it does")

@@ -1,23 +1,25 @@
 """Hand-written encoders of the responses to Produce and Fetch, the two requests on the hot path.
 
 The records in a fetch response are not bytes here but slices of segment files, which the rim sends
-with sendfile. The response is therefore a list of pieces. Both encoders return byte for byte what
-kafka-python's classes encode (a property test compares them).
+with sendfile. The response is therefore a list of bytes and slices. Both encoders return byte for
+byte what kafka-python's classes encode (a property test compares them).
 
-Produce, versions 0-13; flexible from 9 (C = compact, each struct ends in tagged fields), topic ids
-from 13:
+Produce, versions 0-13; flexible from 9 (compact strings and arrays, and tagged fields at the end of
+each struct), topic ids from 13:
 
-    int32 size, int32 correlation_id, [tags] array of topics: string name or uuid; array of
-    partitions: int32 index, int16 error_code, int64 base_offset, 2+: int64 log_append_time_ms,
+    int32 size, int32 correlation_id, [tags]
+    array of topics: string name or uuid; array of partitions:
+        int32 index, int16 error_code, int64 base_offset, 2+: int64 log_append_time_ms,
         5+: int64 log_start_offset, 8+: array of record_errors (int32 batch_index, nullable string),
         nullable string error_message
     1+: int32 throttle_time_ms
 
 Fetch, versions 4-17; flexible from 12, topic ids from 13:
 
-    int32 size, int32 correlation_id, [tags] int32 throttle_time_ms, 7+: int16 error_code, int32
-    session_id array of topics: string name or uuid; array of partitions: int32 index, int16
-    error_code, int64 high_watermark,
+    int32 size, int32 correlation_id, [tags]
+    int32 throttle_time_ms, 7+: int16 error_code, int32 session_id
+    array of topics: string name or uuid; array of partitions:
+        int32 index, int16 error_code, int64 high_watermark,
         int64 last_stable_offset, 5+: int64 log_start_offset, nullable array of aborted (int64
         producer_id, int64 first_offset), 11+: int32 preferred_read_replica, records: size and bytes
 """
@@ -30,7 +32,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 PRODUCE_FLEXIBLE, FETCH_FLEXIBLE, FETCH_TOPIC_IDS = 9, 12, 13
-PRODUCE_LEADERS, FETCH_LEADERS = 10, 16  # the first versions with the addresses of leaders
+PRODUCE_LEADERS, FETCH_LEADERS = 10, 16  # the first versions that have the addresses of leaders
 
 _FRAME = struct.Struct(">ii")
 _FRAME_TAGGED = struct.Struct(">iib")
@@ -39,20 +41,21 @@ _INT = struct.Struct(">i")
 _PRODUCED = struct.Struct(">ihqq")
 _PRODUCED_5 = struct.Struct(">ihqqq")
 _PRODUCED_0 = struct.Struct(">ihq")
-_OLDER_ROWS = (  # for Produce below version 5: the numbers of a partition, and how many
+# by version of Produce below 5: the struct of a partition, and the number of its fields
+_OLDER_ROWS = (
     (_PRODUCED_0, 3), (_PRODUCED_0, 3), (_PRODUCED, 4), (_PRODUCED, 4), (_PRODUCED, 4)
 )  # fmt: skip
 _FETCHED = struct.Struct(">ihqq")
 _FETCHED_5 = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
 _SESSION = struct.Struct(">ihi")
-# One tagged field, which is a struct that ends in its own count of tagged fields, 0.
-_DIVERGING = struct.Struct(">bbbiqb")  # one field: tag 0, 13 bytes
-_CURRENT_LEADER = struct.Struct(">bbbiib")  # one field: 9 bytes
+# Each is one tagged field. Its value is a struct, which ends in its own count of tagged fields, 0.
+_DIVERGING = struct.Struct(">bbbiqb")  # one field, with tag 0 and 13 bytes
+_CURRENT_LEADER = struct.Struct(">bbbiib")  # one field, with tag 1 and 9 bytes
 
 
 class FileSlice(Protocol):
-    """Bytes of a file that are sent without being read(`storage.log.Slice`)."""
+    """Bytes of a file that are sent without being read (`storage.log.Slice`)."""
 
     @property
     def size(self) -> int: ...
@@ -71,7 +74,9 @@ class Endpoint(NamedTuple):
 
 
 class CurrentLeader(NamedTuple):
-    """A partition's leader and its epoch, for clients that asked another broker (KIP-951)."""
+    """A partition's leader and its epoch, for a client that sent its request to another broker
+    (KIP-951).
+    """
 
     leader_id: int
     leader_epoch: int
@@ -93,7 +98,7 @@ class ProducedPartition(NamedTuple):
 
 
 class FetchedPartition(NamedTuple):
-    """The row of one partition in a Fetch response.
+    """One partition in a Fetch response.
 
     aborted: None is written as null. records: None is written as empty.
     """
@@ -105,8 +110,8 @@ class FetchedPartition(NamedTuple):
     log_start_offset: int = -1
     aborted: Sequence[tuple[int, int]] | None = None
     records: Any = None  # a FileSlice or bytes
-    # From version 12 on: (leader epoch, its end offset) if the reader's log diverges from this one
-    # (KIP-595), or the current leader.
+    # Written from version 12 on. If the reader's log diverges from this one (KIP-595): a leader
+    # epoch and its end offset. Otherwise it may be the current leader.
     diverging: tuple[int, int] | CurrentLeader | None = None
 
 
@@ -119,12 +124,13 @@ def encode_produce(
 ) -> bytes:
     """Encode the whole frame of the response to a Produce of versions 0-13.
 
-    A response for a single partition, the usual case, is written without a call.
+    A response for a single partition, which is the usual case, is written without calling another
+    function.
     """
     flexible = version >= PRODUCE_FLEXIBLE
     row, width = (_PRODUCED_5, 5) if version >= 5 else _OLDER_ROWS[version]
-    # The end of a partition's row without an error: an empty array of record errors, a null
-    # message, no tags.
+    # What follows the numbers of a partition without an error: an empty array of record errors, a
+    # null message, no tags.
     tail = b"" if version < 8 else b"\x01\x00\x00" if flexible else b"\x00\x00\x00\x00\xff\xff"
     out = bytearray(
         _FRAME_TAGGED.pack(0, correlation_id, 0) if flexible else _FRAME.pack(0, correlation_id)
@@ -160,14 +166,12 @@ def encode_produce(
         _node_endpoints(out, endpoints)
     elif flexible:
         out.append(0)
-    _INT.pack_into(out, 0, len(out) - 4)  # the size, which does not count itself
+    _INT.pack_into(out, 0, len(out) - 4)  # the size does not include the size field itself
     return bytes(out)
 
 
 def _put_refused(out: bytearray, p: ProducedPartition, version: int) -> None:
-    """Append one partition's row with its record errors, message and leader, in the form of the
-    version.
-    """
+    """Append one partition with its record errors, message and leader, in the version's form."""
     flexible = version >= PRODUCE_FLEXIBLE
     row, width = (_PRODUCED_5, 5) if version >= 5 else _OLDER_ROWS[version]
     out += row.pack(*p[:width])
@@ -201,7 +205,7 @@ def _node_endpoints(out: bytearray, endpoints: Sequence[Endpoint]) -> None:
 
 
 def _epoch_fields(diverging: tuple[int, int] | CurrentLeader) -> bytes:
-    """The tagged fields of one partition in a Fetch response."""
+    """Encode the tagged fields of one partition in a Fetch response."""
     if isinstance(diverging, CurrentLeader):
         return _CURRENT_LEADER.pack(1, 1, 9, *diverging, 0)
     return _DIVERGING.pack(1, 0, 13, *diverging, 0)
@@ -219,21 +223,22 @@ def encode_fetch(
 ) -> list[Piece]:
     """Encode the whole frame of the response to a Fetch of versions 4-17, as bytes and file slices.
 
-    One long function, since a call for each of a thousand partitions would be a third of its cost.
+    This is one long function. In a response with a thousand partitions, a call for each of them
+    would take a third of the time.
     """
     flexible = version >= FETCH_FLEXIBLE
     no_replica = b"\xff\xff\xff\xff" if version >= 11 else b""
     null_aborted, none_aborted = (
         (b"\x00", b"\x01") if flexible else (b"\xff\xff\xff\xff", b"\x00\x00\x00\x00")
     )
-    # The two fields are adjacent, and appended together.
+    # These two fields are adjacent, so they are appended together.
     null_aborted, none_aborted = null_aborted + no_replica, none_aborted + no_replica
     pieces: list[Piece] = []
     total = 0
     out = bytearray(
         _FRAME_TAGGED.pack(0, correlation_id, 0) if flexible else _FRAME.pack(0, correlation_id)
     )
-    first = out  # `out` is a new array after each slice; the size is written into the first one
+    first = out  # after each slice `out` is a new array, but the size is written into the first one
     if version >= 7:
         out += _SESSION.pack(throttle_time_ms, error_code, session_id)
     else:
@@ -274,7 +279,7 @@ def encode_fetch(
             else:
                 out += _INT.pack(size)
             if size:
-                # The bytes so far, followed by the slice, which the rim sends from the file.
+                # The bytes so far come first, then the slice, which the rim sends from the file.
                 pieces.append(out)
                 pieces.append(records)
                 total += len(out) + size

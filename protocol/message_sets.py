@@ -12,8 +12,8 @@ The layout of a message. A set is a sequence of these; the value of a compressed
     magic 1: int64 timestamp, nullable bytes key, nullable bytes value (int32 length, -1: null)
 
 Clients of magic 0 computed the checksum in the header of an lz4 frame over too many bytes
-(KAFKA-3160), so it is replaced by the correct one. Source: the protocol guide of Apache Kafka 0.10,
-"Message sets"; KIP-31, KIP-32; the descriptions of the LZ4 frame format and of xxHash.
+(KAFKA-3160), so the checksum is replaced by the correct one. Source: the protocol guide of Apache
+Kafka 0.10, "Message sets"; KIP-31, KIP-32; the descriptions of the LZ4 frame format and of xxHash.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from barnabas.protocol.records import (
 )
 
 TIMES_IN_FETCH = 2
-MOST_BYTES = 1 << 20  # the most bytes that are converted in one call, which blocks the loop
+# the maximum number of bytes to convert in one call, during which the loop is blocked
+MOST_BYTES = 1 << 20
 
 _ENTRY = struct.Struct(">qi")
 _CRC = struct.Struct(">I")
@@ -52,8 +53,8 @@ _UINT32 = 0xFFFFFFFF
 def upgraded(message_set: bytes | bytearray | memoryview) -> tuple[bytearray, int]:
     """Convert a set of old messages to one batch, with the codec of the first message.
 
-    Gives:  the batch, and the number of converted bytes: the bytes of the set plus their
-            decompressed bytes, each at most `MOST_BYTES`.
+    Gives:  the batch, and the number of converted bytes: those of the set plus those that were
+            decompressed, each at most `MOST_BYTES`.
     Raises: KafkaError CORRUPT_MESSAGE, MESSAGE_TOO_LARGE; INVALID_RECORD for bytes that are not a
             set, and for compressed messages inside a compressed one; UNSUPPORTED_COMPRESSION_TYPE
             for zstd, which is newer than these messages; UNKNOWN_SERVER_ERROR for an unknown codec,
@@ -82,7 +83,7 @@ def upgraded(message_set: bytes | bytearray | memoryview) -> tuple[bytearray, in
 
 
 def is_message_set(data: bytes | bytearray | memoryview) -> bool:
-    """Whether the received records are old messages, which the magic of the first one shows."""
+    """Whether the received records are old messages. The magic of the first one shows this."""
     # The magic is at the same position in a message and in a batch.
     return len(data) > MAGIC_AT and data[MAGIC_AT] < 2
 
@@ -103,10 +104,10 @@ def _decompressed(codec: int, message: NewRecord, magic: int, limit: int) -> byt
 
 
 def _with_header_checksum(frame: bytes) -> bytes:
-    """The lz4 frame with the correct checksum of its descriptor.
+    """Return the lz4 frame with the correct checksum of its descriptor.
 
-    The descriptor is the flags, the block size, and the optional fields that the flags declare. The
-    checksum is the second byte of the descriptor's 32-bit xxHash.
+    The descriptor consists of the flags, the block size, and the optional fields that the flags
+    declare. The checksum is the second byte of the descriptor's 32-bit xxHash.
     """
     flags = frame[_LZ4_DESCRIPTOR_AT] if len(frame) > _LZ4_DESCRIPTOR_AT else 0
     end = _LZ4_DESCRIPTOR_AT + 2
@@ -117,8 +118,9 @@ def _with_header_checksum(frame: bytes) -> bytes:
 
 
 def _xxh32(data: bytes) -> int:
-    """The 32-bit xxHash of less than 16 bytes, with the seed 0."""
-    assert len(data) < 16  # longer inputs have another phase, which a descriptor never needs
+    """Compute the 32-bit xxHash of less than 16 bytes, with the seed 0."""
+    # for longer inputs the hash has another phase, but a descriptor is always shorter
+    assert len(data) < 16
     first, second, third, fourth, fifth = _PRIMES
     whole = len(data) & ~3  # the number of bytes in whole words of four
     value = fifth + len(data)
@@ -155,7 +157,7 @@ def _messages(data: bytes) -> Iterator[tuple[int, NewRecord]]:
 
 
 def _message(data: bytes) -> tuple[int, NewRecord]:
-    """Decode the bytes of a message from its checksum on. Gives: its codec, and the message."""
+    """Decode a message whose bytes begin with its checksum. Gives: its codec, and the message."""
     if _CRC.unpack_from(data)[0] != zlib.crc32(data[_CRC.size :]):
         raise KafkaError(Code.CORRUPT_MESSAGE, "a message's checksum is wrong")
     magic, attributes = _FORM.unpack_from(data, _CRC.size)
@@ -187,20 +189,21 @@ def downgraded(batches: bytes, magic: int, from_offset: int, most_bytes: int) ->
 
     Takes:  most_bytes, the size after which no further message is added; the first one is always
             added. A batch that is cut off at the end is left out, as a reader would do.
-    Gives:  the messages; the offset after the last batch that was converted entirely, where the
-            reader continues if there are no messages (a batch may have none that old clients
-            support).
+    Gives:  the messages, and the offset after the last batch that was converted entirely. The
+            reader continues at this offset if there are no messages, since a batch may contain only
+            records that old clients do not support.
     Raises: KafkaError if the first messages cannot be read, as `records_of`.
     """
     out = bytearray()
     next_offset = from_offset
     for at, header in batches_in(batches):
-        # old messages have no control records, so an old client sees a gap in the offsets
+        # Old messages have no control records. At a control record an old client therefore sees a
+        # gap in the offsets.
         if not header.is_control:
             has_brokers_time = header.is_log_append_time and magic
             attributes = _BROKERS_TIME if has_brokers_time else 0
-            # The first batch is opened even if it is too large; otherwise the client would never
-            # get past it.
+            # The first batch is decompressed even if it is too large. Otherwise the client could
+            # never read beyond it.
             limit = most_bytes if out else MOST_DECOMPRESSED_BYTES
             try:
                 for record in open_records(batches[at : at + header.size_bytes], limit):

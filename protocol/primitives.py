@@ -36,28 +36,32 @@ _INT32 = struct.Struct(">i")
 _ZEROS = bytes(16)
 _UVARINT_BITS = 35
 NUMBERS_PER_ELEMENT = 4
-# the limit for one struct; Kafka's structs have at most three tagged fields
+# The limit for one struct. Kafka's structs have at most three tagged fields.
 MOST_TAGGED_FIELDS = 100
 _LONGEST_STRING_BYTES = (1 << 15) - 1
 _NULL_STRUCT, _STRUCT = b"\xff", b"\x01"
 
 
 class MalformedMessageError(ValueError):
-    """The bytes are not a message of this version: cut off, or with a null that is not allowed."""
+    """Raised if the bytes are not a message of this version.
+
+    They are cut off, or a field is null that may not be null.
+    """
 
 
 class UnwritableMessageError(ValueError):
-    """A message's version cannot express a value: it lacks the field, or the value is null or too
-    long.
+    """Raised if a message's version cannot express a value.
+
+    The version does not have the field, or the value is null or too long.
     """
 
 
 class TooManyElementsError(MalformedMessageError):
-    """The arrays of a request have more elements than a request may have."""
+    """Raised if the arrays of a request have more elements than the request may have."""
 
 
 class BoundedBytes(bytes):
-    """The bytes of a request, and the number of array elements that may be read from it.
+    """The bytes of a request, and the number of array elements that may still be read from them.
 
     An element may have one byte on the wire and fifty or more as an object, so a limit of bytes
     limits neither the memory nor the time that a request takes. The readers of arrays subtract an
@@ -83,7 +87,7 @@ class Writable(Protocol):
 
 
 def refuse_null(name: str, version: int) -> NoReturn:
-    """Raise MalformedMessageError for a field that is nullable, but not in this version."""
+    """Raise MalformedMessageError for a nullable field that may not be null in this version."""
     raise MalformedMessageError(f"{name} is null, which version {version} does not allow")
 
 
@@ -110,9 +114,9 @@ def _may_not_be_null() -> NoReturn:
 
 
 def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
-    """Read a number with 7 bits in each byte.
+    """Read a number that is encoded with 7 bits in each byte.
 
-    Raises: MalformedMessageError after five bytes; IndexError if the bytes end.
+    Raises: MalformedMessageError after five bytes; IndexError if the data end too early.
     """
     value = data[at]
     at += 1
@@ -129,7 +133,7 @@ def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
 
 
 def read_nullable_string(data: Buffer, at: int, compact: bool) -> tuple[str | None, int]:
-    """A string or None."""
+    """Read a string or null."""
     if compact:
         length, at = read_uvarint(data, at)
         length -= 1
@@ -145,7 +149,7 @@ def read_nullable_string(data: Buffer, at: int, compact: bool) -> tuple[str | No
 
 
 def read_string(data: Buffer, at: int, compact: bool) -> tuple[str, int]:
-    """Read a string that may not be null. Short strings need no further call."""
+    """Read a string that may not be null. Short strings are read without a further call."""
     # `size` is the length plus one, so the text ends at `at + size`.
     if compact and 0 < (size := data[at]) < 0x80:
         end = at + size
@@ -159,7 +163,7 @@ def read_string(data: Buffer, at: int, compact: bool) -> tuple[str, int]:
 
 
 def read_nullable_records(data: Buffer, at: int, compact: bool) -> tuple[Buffer | None, int]:
-    """Read bytes or None, as a slice of `data`; if that is a memoryview, nothing is copied."""
+    """Read bytes or null as a slice of `data`. If `data` is a memoryview, nothing is copied."""
     if compact:
         length, at = read_uvarint(data, at)
         length -= 1
@@ -175,13 +179,13 @@ def read_nullable_records(data: Buffer, at: int, compact: bool) -> tuple[Buffer 
 
 
 def read_nullable_bytes(data: Buffer, at: int, compact: bool) -> tuple[bytes | None, int]:
-    """Bytes or None, copied."""
+    """Read bytes or null, and copy the bytes."""
     piece, at = read_nullable_records(data, at, compact)
     return None if piece is None else bytes(piece), at
 
 
 def read_bytes(data: Buffer, at: int, compact: bool) -> tuple[bytes, int]:
-    """Bytes that may not be null, copied."""
+    """Read bytes that may not be null, and copy them."""
     piece, at = read_nullable_records(data, at, compact)
     if piece is None:
         _is_null()
@@ -189,7 +193,7 @@ def read_bytes(data: Buffer, at: int, compact: bool) -> tuple[bytes, int]:
 
 
 def read_uuid(data: Buffer, at: int) -> tuple[uuid.UUID | None, int]:
-    """A uuid; None for 16 zeros."""
+    """Read a uuid. Gives: None for 16 zeros."""
     end = at + 16
     if end > len(data):
         _cut_off()
@@ -200,7 +204,8 @@ def read_uuid(data: Buffer, at: int) -> tuple[uuid.UUID | None, int]:
 def _read_count(data: Buffer, at: int, compact: bool, share: int = 1) -> tuple[int, int]:
     """Read the count of an array, which is negative for null.
 
-    The remaining bytes limit it, since each element has at least one.
+    The count may not exceed the number of remaining bytes, since each element has at least one
+    byte.
 
     Takes:  share, the number of elements that count as one in `BoundedBytes`.
     """
@@ -224,7 +229,7 @@ def read_nullable_structs(
     read: Callable[[Buffer, int, int], tuple[Item, int]],
     version: int,
 ) -> tuple[list[Item] | None, int]:
-    """An array of structs, each read by `read`; or None."""
+    """Read an array of structs or null. Each struct is read by `read`."""
     count, at = _read_count(data, at, compact)
     if count < 0:
         return None, at
@@ -242,7 +247,7 @@ def read_structs(
     read: Callable[[Buffer, int, int], tuple[Item, int]],
     version: int,
 ) -> tuple[list[Item], int]:
-    """An array of structs that may not be null."""
+    """Read an array of structs that may not be null."""
     items, at = read_nullable_structs(data, at, compact, read, version)
     if items is None:
         _is_null()
@@ -250,7 +255,7 @@ def read_structs(
 
 
 def read_nullable_strings(data: Buffer, at: int, compact: bool) -> tuple[list[str] | None, int]:
-    """An array of strings, none of them null; or None."""
+    """Read an array of strings or null. The strings may not be null."""
     count, at = _read_count(data, at, compact)
     if count < 0:
         return None, at
@@ -262,7 +267,7 @@ def read_nullable_strings(data: Buffer, at: int, compact: bool) -> tuple[list[st
 
 
 def read_strings(data: Buffer, at: int, compact: bool) -> tuple[list[str], int]:
-    """An array of strings that may not be null."""
+    """Read an array of strings that may not be null."""
     items, at = read_nullable_strings(data, at, compact)
     if items is None:
         _is_null()
@@ -272,7 +277,7 @@ def read_strings(data: Buffer, at: int, compact: bool) -> tuple[list[str], int]:
 def read_nullable_numbers(
     data: Buffer, at: int, compact: bool, letter: str
 ) -> tuple[list[int] | None, int]:
-    """An array of integers of the type `letter` of `struct`; or None."""
+    """Read an array of integers or null. `letter` is the type of the integers in `struct`."""
     count, at = _read_count(data, at, compact, NUMBERS_PER_ELEMENT)
     if count < 0:
         return None, at
@@ -281,7 +286,7 @@ def read_nullable_numbers(
 
 
 def read_numbers(data: Buffer, at: int, compact: bool, letter: str) -> tuple[list[int], int]:
-    """An array of integers that may not be null."""
+    """Read an array of integers that may not be null."""
     numbers, at = read_nullable_numbers(data, at, compact, letter)
     if numbers is None:
         _is_null()
@@ -291,13 +296,13 @@ def read_numbers(data: Buffer, at: int, compact: bool, letter: str) -> tuple[lis
 def read_nullable_struct(
     data: Buffer, at: int, read: Callable[[Buffer, int, int], tuple[Item, int]], version: int
 ) -> tuple[Item | None, int]:
-    """A struct or None."""
+    """Read a struct or null."""
     (mark,) = _INT8.unpack_from(data, at)
     return (None, at + 1) if mark < 0 else read(data, at + 1, version)
 
 
 def read_tags(data: Buffer, at: int) -> tuple[dict[int, Buffer], int]:
-    """The bytes of the tagged fields, by their tags."""
+    """Read tagged fields, and return their bytes by tag."""
     count, at = read_uvarint(data, at)
     if count > MOST_TAGGED_FIELDS:
         raise MalformedMessageError(f"it has more than {MOST_TAGGED_FIELDS} tagged fields")
@@ -314,7 +319,7 @@ def read_tags(data: Buffer, at: int) -> tuple[dict[int, Buffer], int]:
 
 
 def skip_tags(data: Buffer, at: int) -> int:
-    """The position after tagged fields, none of which is known."""
+    """Skip tagged fields of unknown tags, and return the position after them."""
     return at + 1 if data[at] == 0 else read_tags(data, at)[1]
 
 
@@ -373,7 +378,7 @@ def write_bytes(out: bytearray, data: Buffer, compact: bool) -> None:
 
 
 def write_uuid(out: bytearray, value: uuid.UUID | None) -> None:
-    """Append a uuid; 16 zeros for None."""
+    """Append a uuid, or 16 zeros for None."""
     out += _ZEROS if value is None else value.bytes
 
 
@@ -424,7 +429,7 @@ def write_strings(out: bytearray, items: Sequence[str], compact: bool) -> None:
 def write_nullable_numbers(
     out: bytearray, numbers: Sequence[int] | None, compact: bool, letter: str
 ) -> None:
-    """Append an array of integers of the type `letter` of `struct`, or null."""
+    """Append an array of integers or null. `letter` is the type of the integers in `struct`."""
     if numbers is None:
         _write_count(out, -1, compact)
         return
@@ -449,7 +454,7 @@ def write_nullable_struct(out: bytearray, item: Writable | None, version: int) -
 
 
 def write_tags(out: bytearray, fields: dict[int, bytearray]) -> None:
-    """Append tagged fields, which are given in the order of their tags."""
+    """Append tagged fields. They must be given in the order of their tags."""
     write_uvarint(out, len(fields))
     for tag, data in fields.items():
         write_uvarint(out, tag)

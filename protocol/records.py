@@ -12,10 +12,15 @@ A batch, big-endian; the CRC-32C covers everything from `attributes` to the end:
     21   2    attributes            57   4    record_count        61  records
 
 attributes: bits 0-2 codec, 3 LogAppendTime, 4 transactional, 5 control, 6 base_timestamp is a
-delete horizon. A record: varint length; int8 attributes; varint timestamp_delta, offset_delta;
-varint-sized key and value (-1 is null); varint header count, then varint-sized key and value each.
-A control record's key is (int16 version, int16 type: 0 abort, 1 commit), its value (int16 version,
-int32 coordinator_epoch). Source: Kafka's message format; KIP-98, "Message format changes".
+delete horizon.
+
+A record: varint length; int8 attributes; varint timestamp_delta, offset_delta; varint-sized key and
+value (-1 is null); varint header count, then a varint-sized key and value for each header.
+
+The key of a control record is (int16 version, int16 type: 0 abort, 1 commit); its value is (int16
+version, int32 coordinator_epoch).
+
+Source: Kafka's message format; KIP-98, "Message format changes".
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ LENGTH_END = 12  # a batch is LENGTH_END + batch_length bytes long
 CRC_START = 21  # the CRC covers the bytes from here to the end
 LEADER_EPOCH_AT, MAGIC_AT = 12, 16
 MAGIC_END = MAGIC_AT + 1
-FLAGS_AT = 22  # the low byte of the attributes, which contains all flags that are defined
+FLAGS_AT = 22  # the low byte of the attributes, which contains all defined flags
 MAGIC = 2
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -47,7 +52,7 @@ MAX_SEQUENCE = 2**31 - 1
 CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
 ABORT, COMMIT = 0, 1
 
-# Positions of fields that are read or patched without the rest of the header.
+# The positions of fields that are read or changed without decoding the rest of the header.
 _BATCH_LENGTH_AT, _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT, _PRODUCER_ID_AT = 8, 17, 21, 35, 43
 BASE_OFFSET = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
@@ -62,7 +67,7 @@ _TAIL = struct.Struct(">hiqqqhii")  # the header from attributes on
 _CONTROL_KEY = struct.Struct(">hh")
 _CONTROL_VALUE = struct.Struct(">hi")
 # The only record of a marker: its length, attributes, two deltas and key size; the key; the size of
-# the value; the value; no headers. The sizes are varints, twice the number.
+# the value; the value; no headers. The sizes are zigzag varints, so each is twice the number.
 _MARKER = struct.Struct(">5b hh b hi b")
 _MARKER_START, _MARKER_VALUE_SIZE = (2 * 16, 0, 0, 0, 2 * 4), 2 * 6
 
@@ -101,8 +106,8 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence number of the last record, which wraps from 2^31-1 to 0; -1 if there is
-        none.
+        """The sequence number of the last record, or -1 if there is none. It wraps from 2^31-1
+        to 0.
         """
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
@@ -130,7 +135,7 @@ class BatchHeader(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One decoded record. `timestamp` is in ms; with LogAppendTime it is that of the batch."""
+    """One decoded record. `timestamp` is in ms; with LogAppendTime it is the batch's timestamp."""
 
     offset: int
     timestamp: int
@@ -156,18 +161,21 @@ class EndTransactionMarker(NamedTuple):
 
 
 def add_sequence(sequence: int, count: int) -> int:
-    """The sequence number `count` records after `sequence`. The mask makes 0 follow 2^31-1."""
+    """Return the sequence number `count` records after `sequence`. The mask makes 0 follow
+    2^31-1.
+    """
     return (sequence + count) & MAX_SEQUENCE
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of the batch at `position`; needs 61 bytes there."""
+    """Read the header of the batch at `position`. The buffer must have 61 bytes there."""
     return BatchHeader._make(HEADER.unpack_from(buffer, position))
 
 
 def batches_in(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Iterate over the positions and headers of all whole batches; a partial one ends it, as in a
-    client.
+    """Iterate over the positions and headers of all whole batches.
+
+    The iteration ends at a partial batch, as it does in a client.
     """
     position, end = 0, len(buffer)
     while position + HEADER_SIZE <= end:
@@ -179,77 +187,84 @@ def batches_in(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def computed_crc(batch: Buffer) -> int:
-    """The CRC-32C of one whole batch's bytes from `attributes` on."""
+    """Compute the CRC-32C of one whole batch, over its bytes from `attributes` on."""
     return int(crc32c(memoryview(batch)[CRC_START:]))
 
 
 def has_right_crc(batch: Buffer, header: BatchHeader) -> bool:
-    """Whether one whole batch's bytes have the CRC of its header."""
+    """Whether the CRC of one whole batch's bytes is the one in its header."""
     return computed_crc(batch) == header.crc
 
 
 def base_offset_of(batch: Buffer, position: int = 0) -> int:
-    """The base offset of the batch at `position`; needs 8 bytes there."""
+    """Return the base offset of the batch at `position`. The buffer must have 8 bytes there."""
     offset: int = BASE_OFFSET.unpack_from(batch, position)[0]
     return offset
 
 
 def batch_size_of(batch: Buffer, position: int = 0) -> int:
-    """The size of the batch at `position`, header included; needs 12 bytes there."""
+    """Return the size of the batch at `position`, including its header. The buffer must have 12
+    bytes there.
+    """
     length: int = _LENGTH.unpack_from(batch, position + _BATCH_LENGTH_AT)[0]
     return LENGTH_END + length
 
 
 def leader_epoch_of(batch: Buffer, position: int = 0) -> int:
-    """The leader epoch of the batch at `position`; needs 16 bytes there."""
+    """Return the leader epoch of the batch at `position`. The buffer must have 16 bytes there."""
     epoch: int = LEADER_EPOCH.unpack_from(batch, position + LEADER_EPOCH_AT)[0]
     return epoch
 
 
 def place_of(buffer: Buffer, position: int) -> tuple[int, int, int, int]:
-    """(base offset, size, magic, last offset) of the batch at `position`; needs 61 bytes there."""
+    """Return (base offset, size, magic, last offset) of the batch at `position`. The buffer must
+    have 61 bytes there.
+    """
     base_offset, length, magic, last_offset_delta = _PLACE.unpack_from(buffer, position)
     return base_offset, length + LENGTH_END, magic, base_offset + last_offset_delta
 
 
 def attributes_of(batch: Buffer) -> int:
-    """The attributes of the batch; needs its whole header."""
+    """Return the attributes of the batch. The buffer must contain its whole header."""
     attributes: int = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)[0]
     return attributes
 
 
 def producer_of(batch: Buffer) -> tuple[int, int, int]:
-    """(producer id, producer epoch, base sequence) of the batch; needs its whole header."""
+    """Return (producer id, producer epoch, base sequence) of the batch. The buffer must contain its
+    whole header.
+    """
     return _PRODUCER.unpack_from(batch, _PRODUCER_ID_AT)
 
 
 def set_attributes(batch: bytearray | memoryview, attributes: int) -> None:
-    """Patch the attributes of a batch; `set_crc` has to follow."""
+    """Change the attributes of a batch. `set_crc` has to be called afterwards."""
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes)
 
 
 def set_max_timestamp(batch: bytearray | memoryview, max_timestamp: int) -> None:
-    """Patch the highest timestamp of a batch; `set_crc` has to follow."""
+    """Change the highest timestamp of a batch. `set_crc` has to be called afterwards."""
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, max_timestamp)
 
 
 def set_size_and_attributes(batch: bytearray, attributes: int) -> None:
-    """Patch the attributes of a batch, and the length to that of the buffer; `set_crc` has to
-    follow.
+    """Change the attributes of a batch, and set its length to that of the buffer.
+
+    `set_crc` has to be called afterwards.
     """
     _LENGTH.pack_into(batch, _BATCH_LENGTH_AT, len(batch) - LENGTH_END)
     set_attributes(batch, attributes)
 
 
 def set_crc(batch: bytearray | memoryview) -> None:
-    """Set the CRC of one whole batch to that of its current bytes."""
+    """Set the CRC of one whole batch to the CRC of its current bytes."""
     _CRC.pack_into(batch, _CRC_AT, computed_crc(batch))
 
 
 def encode_varint(value: int, out: bytearray) -> None:
     """Append `value` in zigzag encoding, with seven bits in each byte."""
-    # Zigzag: 0, -1, 1, -2 become 0, 1, 2, 3. `value >> 63` is -1 for negative numbers, whose bits
-    # the xor inverts, and 0 for others.
+    # Zigzag encoding maps 0, -1, 1, -2 to 0, 1, 2, 3. `value >> 63` is -1 for negative numbers, so
+    # that the xor inverts their bits, and 0 for others.
     value = (value << 1) ^ (value >> 63)
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)
@@ -258,7 +273,9 @@ def encode_varint(value: int, out: bytearray) -> None:
 
 
 class _Varints(dict[int, bytes]):
-    """Numbers as varints. Small ones, nearly all, are encoded once and cached."""
+    """Encoded varints by number. Small numbers, which are by far the most frequent, are
+    cached.
+    """
 
     def __missing__(self, value: int) -> bytes:
         """Encode a number that is not cached, and cache it if it is small."""
@@ -277,10 +294,13 @@ _VARINT = _Varints()
 def decode_varint(data: Buffer, position: int) -> tuple[int, int]:
     """Decode the zigzag-encoded value at `position`. Gives: the value, and the position after it.
 
-    A varint has at most ten bytes. Raises: IndexError past the end.
+    A varint has at most ten bytes.
+
+    Raises: IndexError if the data end too early.
     """
     byte = data[position]
-    # The lowest bit is the sign: `-(byte & 1)` is -1 for negative numbers, and undoes the zigzag.
+    # The lowest bit is the sign. `-(byte & 1)` is -1 for negative numbers, for which the xor
+    # inverts the bits again.
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
     value, shift = byte & 0x7F, 7
@@ -304,7 +324,10 @@ def records_of(batch: Buffer) -> list[Record]:
 
 
 def open_records(batch: Buffer, limit: int = MOST_DECOMPRESSED_BYTES) -> Iterator[Record]:
-    """Decode the records one by one. Raises: TooLargeError above `limit` decompressed bytes."""
+    """Decode the records one by one.
+
+    Raises: TooLargeError if there are more than `limit` decompressed bytes.
+    """
     header = read_header(batch)
     body = decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size_bytes], limit)
     fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
@@ -320,7 +343,7 @@ def decode_records(
     base_timestamp: int,
     fixed_timestamp: int | None = None,
 ) -> Iterator[Record]:
-    """Decode the `count` records in `body`, which must contain exactly these.
+    """Decode the `count` records in `body`, which must contain nothing else.
 
     Raises: KafkaError INVALID_RECORD.
     """
@@ -329,13 +352,13 @@ def decode_records(
         for _ in range(count):
             size, position = decode_varint(body, position)
             end = position + size
-            # `+ 1` skips the record's attributes, which have no meaning yet.
+            # `+ 1` skips the record's attributes, which are not used in this format.
             timestamp_delta, position = decode_varint(body, position + 1)
             offset_delta, position = decode_varint(body, position)
             key, position = _decode_blob(body, position)
             value, position = _decode_blob(body, position)
             headers: tuple[Header, ...] = ()
-            if body[position]:  # usually 0, as there are no headers
+            if body[position]:  # this byte is usually 0, because there are no headers
                 header_count, position = decode_varint(body, position)
                 headers, position = _decode_headers(body, position, header_count)
             else:
@@ -357,8 +380,8 @@ def decode_records(
 def _decode_blob(body: bytes, position: int) -> tuple[bytes | None, int]:
     """The bytes of a key or value, or None, and the position after them."""
     byte = body[position]
-    # An even byte below 0x80 is the zigzag form of a size from 0 to 63: twice the size. Nearly all
-    # sizes are in that range, and need no call.
+    # An even byte below 0x80 is the zigzag form of a size from 0 to 63, which is twice the size.
+    # Nearly all sizes are in that range, and are decoded without a call.
     if byte < 0x80 and not byte & 1:
         position += 1
         end = position + (byte >> 1)
@@ -367,8 +390,8 @@ def _decode_blob(body: bytes, position: int) -> tuple[bytes | None, int]:
         if size < 0:
             return None, position
         end = position + size
-    # A slice beyond the end would just be shorter. `decode_records` turns the IndexError into
-    # INVALID_RECORD.
+    # Without this check, a slice beyond the end would just be shorter. `decode_records` turns the
+    # IndexError into INVALID_RECORD.
     if end > len(body):
         raise IndexError
     return body[position:end], end
@@ -428,7 +451,7 @@ def encode_batch(
 ) -> bytearray:
     """Encode one batch of `records`, in order, with the offset deltas 0, 1, 2, 3 and so on.
 
-    The parameters are the fields of the header that a caller chooses.
+    The other parameters are the fields of the header that a caller can choose.
     """
     base_timestamp = max_timestamp = records[0].timestamp if records else NO_TIMESTAMP
     encoded: list[bytes] = []
@@ -465,7 +488,7 @@ def encode_pairs(
 ) -> bytearray:
     """Encode one batch of keys and values with the same timestamp, as coordinators write them.
 
-    It equals what `encode_batch` returns, without a call for each of a transaction's records.
+    The result is the same as that of `encode_batch`, but no function is called for each record.
 
     Takes:  producer, (producer_id, producer_epoch) of a transactional batch.
     """
@@ -527,7 +550,7 @@ def assemble_batch(
         base_sequence,
         record_count,
     )
-    # The CRC of the two parts in sequence, which are not joined for it.
+    # The CRC is computed over the two parts one after the other, without joining them.
     crc = crc32c(body, crc32c(checked))
     batch_length = HEADER_SIZE - LENGTH_END + len(body)
     batch = bytearray(_START.pack(base_offset, batch_length, leader_epoch, MAGIC, crc))
@@ -549,8 +572,8 @@ def encode_marker(
     """Encode the control batch that ends a transaction on one partition (KIP-98, "Control
     messages").
 
-    The markers of one transaction differ only in the fields that the log patches, offset and leader
-    epoch, so the last few are cached.
+    The markers of one transaction differ only in offset and leader epoch, which the log sets. The
+    last few markers are therefore cached.
 
     Takes:  timestamp, that of the record, in ms; base_timestamp, that of the batch, if it differs.
             The record contains the difference, as in every batch.
@@ -582,7 +605,7 @@ def encode_marker(
 def decode_marker(batch: Buffer) -> EndTransactionMarker:
     """Decode a control batch.
 
-    Raises: KafkaError INVALID_RECORD if its type is neither commit nor abort.
+    Raises: KafkaError INVALID_RECORD if the marker is neither a commit nor an abort.
     """
     records = records_of(batch)
     key, value = records[0].key, records[0].value

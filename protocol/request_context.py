@@ -9,12 +9,13 @@ from typing import NamedTuple
 class RequestContext(NamedTuple):
     """One request without its body.
 
-    ticket: the request's number, unique in the broker's process, by which a later event may answer
-    it. client_host: preceded by a slash, which Kafka's tools expect. now_ms: the steady time at
-    which the request arrived. local_host, local_port: the broker's end of the connection. node_id:
-    the id of the broker that received it, if the process runs several. keeps_frame: whether a
-    Produce's records are in separate memory, which stays valid until the request is answered.
-    topics_version: the version of the topics when the request arrived (`TopicRegistry.version`).
+    ticket: the request's number, unique in the broker's process; an event that sends the response
+    later uses it. client_host: preceded by a slash, which Kafka's tools expect. now_ms: the steady
+    time at which the request arrived. local_host, local_port: the broker's end of the connection.
+    node_id: the id of the broker that received the request, if the process runs several.
+    keeps_frame: whether a Produce's records are in separate memory, which stays valid until the
+    response is sent. topics_version: the version of the topics when the request arrived
+    (`TopicRegistry.version`).
     """
 
     ticket: int

@@ -1,14 +1,15 @@
-"""A hand-written encoder of the response to ShareFetch, whose records are slices of segment files,
-as in a Fetch response.
+"""A hand-written encoder of the response to ShareFetch. Its records are slices of segment files, as
+in a Fetch response.
 
 ShareFetch, versions 1-2; all strings and arrays are compact, each struct ends in tagged fields:
 
-    int32 size, int32 correlation_id, tags, int32 throttle_time_ms, int16 error_code, nullable
-    string error_message, int32 acquisition_lock_timeout_ms, array of topics: uuid; array of
-    partitions: int32 index, int16 error_code, nullable string error_message, int16
-        acknowledge_error_code, nullable string acknowledge_error_message, leader (int32 id, int32
-        epoch), records, array of acquired (int64 first_offset, int64 last_offset, int16
-        delivery_count)
+    int32 size, int32 correlation_id, tags
+    int32 throttle_time_ms, int16 error_code, nullable string error_message,
+    int32 acquisition_lock_timeout_ms
+    array of topics: uuid; array of partitions:
+        int32 index, int16 error_code, nullable string error_message, int16 acknowledge_error_code,
+        nullable string acknowledge_error_message, leader (int32 id, int32 epoch), records,
+        array of acquired (int64 first_offset, int64 last_offset, int16 delivery_count)
     array of nodes (int32 id, string host, int32 port, nullable string rack)
 """
 
@@ -23,7 +24,7 @@ from barnabas.protocol.hot_responses import CurrentLeader, Endpoint, Piece
 from barnabas.protocol.primitives import write_nullable_string, write_string, write_uvarint
 
 _FRAME = struct.Struct(">iib")
-_HEAD = struct.Struct(">ihbi")  # the fields before the topics, with a null message
+_HEAD = struct.Struct(">ihbi")  # the fields that precede the topics; the error message is null
 _PARTITION = struct.Struct(">ihb")
 _CODE = struct.Struct(">h")
 _LEADER = struct.Struct(">iib")
@@ -33,10 +34,10 @@ NO_LEADER = CurrentLeader(0, 0)
 
 
 class SharedPartition(NamedTuple):
-    """The row of one partition in the response.
+    """One partition in the response.
 
     records: a slice of a file, bytes, or None if there are none. acquired: (first offset, last
-    offset, delivery count) of each run.
+    offset, delivery count) of each range of acquired records.
     """
 
     index: int  # type: ignore[assignment]  # the name of the wire, which is a method of tuples

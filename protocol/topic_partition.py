@@ -1,4 +1,4 @@
-"""Names for one partition of one topic, which every package of the broker uses."""
+"""Names of a partition, which every package of the broker uses."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 class TopicPartition(NamedTuple):
     """A topic and the index of one of its partitions.
 
-    It equals the plain tuple of these values, and has the same hash, so both find the same dict
-    entry.
+    A TopicPartition equals the plain tuple of these values and has the same hash, so both find the
+    same dict entry.
     """
 
     topic: str
@@ -21,7 +21,7 @@ class TopicPartition(NamedTuple):
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition of one topic, with an id that distinguishes topics of the same name."""
+    """A partition of a topic. The id distinguishes the topic from others that had the same name."""
 
     topic: str
     partition: int

@@ -5,15 +5,15 @@
 | steady | `now_ms`, an argument of every event | deadlines, ages |
 | wall | `wall_ms`, every `..._timestamp` of a record | stored in records, compared with them |
 
-The steady time never steps. Its zero has no meaning, so it is never stored. The wall clock is set
-by a person or a time server: it may step, stop or be wrong, and no code waits for it.
-`WallClock.since_ms` converts a timestamp of a record to steady time once, when the record is
+The steady time is never set forward or back. Its zero has no meaning, so it is never stored. The
+wall clock is set by a person or a time server. It may jump, stop or be wrong, and no code waits for
+it. `WallClock.since_ms` converts a timestamp of a record to steady time once, when the record is
 replayed. The deadline that follows from it only uses the steady time.
 
-Some timestamps also order events: the decisions of one transactional id. If the clock did not
-advance or was set back, such a timestamp is the last one plus a millisecond, but at most
-MOST_LEAD_MS ahead of the clock. Beyond that the record has the clock's time, and the order is
-stored separately.
+Some timestamps also determine the order of events: those of the decisions about one transactional
+id. If the clock did not advance or was set back, such a timestamp is the last one plus a
+millisecond, but at most MOST_LEAD_MS ahead of the clock. Beyond that the record has the clock's
+time, and the order is stored separately.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ MOST_LEAD_MS = 1000
 class WallClock:
     """The wall clock's time, for code that writes timestamps or compares with them.
 
-    Logs and coordinators share one instance; the rim calls `feed` before each event. If it is never
-    called, as in most tests, both times are equal.
+    Logs and coordinators share one instance. The rim calls `feed` before each event. If `feed` is
+    never called, as in most tests, both times are equal.
 
-    ahead_ms: how far the wall clock is ahead: an event at the steady time `now_ms` has the wall
-    time `now_ms + ahead_ms`. now_ms: the steady time of the current event; None before the first
-    `feed`.
+    ahead_ms: how far the wall clock is ahead of the steady time: an event at the steady time
+    `now_ms` has the wall time `now_ms + ahead_ms`. now_ms: the steady time of the current event;
+    None before the first `feed`.
     """
 
     __slots__ = ("ahead_ms", "now_ms")
@@ -43,10 +43,12 @@ class WallClock:
         self.ahead_ms, self.now_ms = wall_ms - now_ms, now_ms
 
     def since_ms(self, timestamp_ms: int) -> int:
-        """The steady time of a timestamp; the current time if the timestamp is in the future.
+        """Return the steady time of a timestamp, or the current time if the timestamp is in the
+        future.
 
-        The wall clock measures a period that began before a start, but never as negative: even if
-        it was set back, a deadline is at most its whole length away.
+        A period that began before the broker started is measured by the wall clock. If this clock
+        was set back, the period counts as beginning now, so that no deadline is further away than
+        its whole length.
         """
         since_ms = timestamp_ms - self.ahead_ms
         return since_ms if self.now_ms is None or since_ms < self.now_ms else self.now_ms

@@ -1,5 +1,7 @@
-"""The parts of records as Arrow arrays of byte strings: varints of many rows at once, and records
-that one Arrow `take` gathers from such parts (encoding.py describes how).
+"""The parts of records as Arrow arrays of byte strings.
+
+Varints of many rows are encoded at once. One Arrow `take` then gathers the records from such parts
+(encoding.py describes how).
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Pool:
-    """Several arrays of byte strings joined to one, from which records are gathered.
+    """Several arrays of byte strings, joined to one array from which records are gathered.
 
-    starts: for each array, the position of its first string.
+    starts: for each of these arrays, the position of its first string in the joined array.
     """
 
     def __init__(self, arrays: Sequence[pa.Array | list[pa.Array]]) -> None:
@@ -38,7 +40,8 @@ class Pool:
     def gather(self, indices: NDArray[np.int32]) -> tuple[NDArray[np.int32], pa.Buffer]:
         """Gather the strings at the indices. A null has no bytes.
 
-        Gives:  their offsets (the start of each string and the end of the last), and their bytes.
+        Gives:  the offsets of the gathered strings (the start of each string and the end of the
+                last), and their bytes.
         """
         taken = pc.take(self._strings, pa.array(indices), boundscheck=False)
         return strings_of(taken).edges, taken.buffers()[2]
@@ -61,7 +64,7 @@ def varint_size(number: int) -> int:
 
 
 def varint_sizes(numbers: Unsigned) -> NDArray[np.int64] | int:
-    """The size of each varint in bytes; a single number if all sizes are equal."""
+    """Return the size of each varint in bytes, or a single number if all sizes are equal."""
     smallest, largest = varint_size(int(numbers.min())), varint_size(int(numbers.max()))
     if smallest == largest:
         return smallest
@@ -72,11 +75,11 @@ def varint_sizes(numbers: Unsigned) -> NDArray[np.int64] | int:
 
 
 def pieces(count: int, groups: Sequence[Sequence[Unsigned | None]]) -> pa.Array:
-    """Encode varints of `count` rows as byte strings.
+    """Encode the varints of `count` rows as byte strings.
 
-    Piece g of row r, which is string 2 * (len(groups) * r + g), has the varints of group g. A None
-    in a group is written as a zero byte. Each row takes as many bytes as the widest row; the
-    strings between the pieces are the gaps.
+    The result has two strings for each group of each row. String 2 * (len(groups) * r + g) contains
+    the varints of group g of row r. The string after it is the gap up to the next one. A None in a
+    group is written as a zero byte. All rows take as many bytes as the widest row.
     """
     widths = [
         sum(1 if field is None else varint_size(int(field.max())) for field in group)
@@ -101,8 +104,8 @@ def pieces(count: int, groups: Sequence[Sequence[Unsigned | None]]) -> pa.Array:
 def _put_varints(flat: NDArray[np.uint8], position: Ints, numbers: Unsigned) -> Ints:
     """Write a varint at each position. Gives: the positions after the varints.
 
-    All varints are written with the size of the widest one. Shorter ones are padded with zeros,
-    which the next field overwrites or which are outside of the piece.
+    All varints are written with the size of the widest one. Shorter values are padded with zeros.
+    The next field overwrites the padding, or the padding lies outside the byte string.
     """
     after = position + 1
     for nth in range(varint_size(int(numbers.max()))):

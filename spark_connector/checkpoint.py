@@ -12,10 +12,10 @@ writes.
 
 deduplication.py describes the purpose of the trail. Version 1 was written only with the first batch
 of a query, {"version": 1, "group": ..., "batch": 3, "state": "done"}, and has no information on
-later batches: a trail made from it has "complete": false until a batch is published.
+later batches. A trail that is made from version 1 has "complete": false until a batch is published.
 
-A file that is missing or cannot be read is an error: the directory is not Spark's checkpoint, or
-Arrow cannot reach it. If this were no error, the query would silently lose its protection.
+It is an error if a file is missing or cannot be read: either the directory is not Spark's
+checkpoint, or Arrow cannot reach it. Without an error the query would silently lose its protection.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CheckpointError(Exception):
 
 
 class CheckpointPlace(NamedTuple):
-    """The location of the checkpoint, as far as a task knows it.
+    """What a task knows about the location of the checkpoint.
 
     location: the checkpoint's directory. root: the directory in
     spark.sql.streaming.checkpointLocation, where Spark creates a directory with a random name for a
@@ -67,8 +67,8 @@ class Checkpoint:
 
     @classmethod
     def at(cls, place: CheckpointPlace, query_id: str) -> Checkpoint:
-        """The checkpoint at a place; if only the root is known, the checkpoint that has the query's
-        id.
+        """Return the checkpoint at a place. If only the root is known, return the checkpoint in it
+        that has the query's id.
 
         Raises: CheckpointError.
         """
@@ -84,7 +84,8 @@ class Checkpoint:
             infos = file_system.get_file_info(arrow_fs.FileSelector(path))
         except TROUBLE as error:
             raise _unreadable(place.root, error) from error
-        # The latest checkpoint is that of the query, unless other queries were started since.
+        # The latest checkpoint is tried first. It is the query's, unless other queries were started
+        # since.
         for info in sorted(infos, key=lambda info: info.mtime_ns or 0, reverse=True):
             found = cls(join_uri(place.root, info.base_name), query_id)
             if info.base_name != SPOOL and found._id() == query_id:
@@ -94,8 +95,8 @@ class Checkpoint:
         )
 
     def plan_of_batch(self, batch_id: int, *, check_id: bool) -> str:
-        """The plan of the current batch: a digest of the file that Spark wrote before the batch
-        began.
+        """Return the plan of the current batch, a digest of the file that Spark wrote before the
+        batch began.
 
         Takes:  check_id, whether the query id in the checkpoint is checked as well.
         Raises: CheckpointError if Spark's files of this query are missing.
@@ -120,7 +121,7 @@ class Checkpoint:
         return plan
 
     def plan_of(self, batch_id: int) -> str:
-        """The plan of an earlier batch; empty if Spark has deleted the file.
+        """Return the plan of an earlier batch, or an empty text if Spark has deleted its file.
 
         Raises: CheckpointError if the file cannot be read.
         """
@@ -128,7 +129,7 @@ class Checkpoint:
         return "" if data is None else hashlib.sha256(data).hexdigest()[:16]
 
     def trail(self) -> Trail:
-        """The trail, which records the batches that were published with this checkpoint.
+        """Read the trail, which records the batches that were published with this checkpoint.
 
         Raises: CheckpointError.
         """
@@ -145,7 +146,7 @@ class Checkpoint:
             ) from error
 
     def lineage(self) -> Lineage:
-        """The batches that were run with this checkpoint. Raises: CheckpointError."""
+        """Return the batches that were run with this checkpoint. Raises: CheckpointError."""
         return Lineage(self.trail(), self.plan_of)
 
     def write(self, trail: Trail) -> None:
@@ -185,7 +186,7 @@ class Checkpoint:
                 return None
             with file_system.open_input_stream(path, compression=None) as stream:
                 return bytes(stream.read())
-        except FileNotFoundError:  # Spark has deleted the file after the check
+        except FileNotFoundError:  # Spark has deleted the file since the check
             return None
         except TROUBLE as error:
             raise _unreadable(uri, error) from error

@@ -1,11 +1,12 @@
 """Writes Spark's checkpoint files on a local disk without starting processes.
 
-Spark writes two small files for each micro-batch, through Hadoop. The Spark from pip has no native
-code of Hadoop, which therefore starts some 20 processes for the files (`chmod`, `ls`, `readlink`).
-The Java class below is a manager of checkpoint files that starts none: on a local disk the files
-get the permissions that the process's umask leaves, like files of other programs. It is compiled in
-the running JVM by Janino, the compiler that Spark itself uses for its queries. As that takes a
-second or two of CPU, it is done once for each release of Spark and each user.
+Spark writes two small files for each micro-batch, through Hadoop. The Spark from pip does not
+contain Hadoop's native code. Hadoop therefore starts some 20 processes for the files (`chmod`,
+`ls`, `readlink`). The Java class below is a manager of checkpoint files that starts no processes:
+on a local disk the files get the permissions that the process's umask leaves, like files of other
+programs. The class is compiled in the running JVM by Janino, the compiler that Spark itself uses
+for its queries. As this takes a second or two of CPU, it is done once for each release of Spark and
+each user.
 
     a temporary file has to be          what the class does on a local disk
     created, with its checksum          the same as Hadoop, but without setting permissions
@@ -102,25 +103,26 @@ public class LocalCheckpointFileManager extends {BASE_CLASS} {{
 def use_quick_checkpoints(session: SparkSession) -> None:
     """Let a session write its checkpoints without processes, unless another manager is set.
 
-    Takes:  session, which has a JVM of its own on this machine and is not one of Spark Connect.
+    Takes:  session, which must have its own JVM on this machine, and not be one of Spark Connect.
     After:  its queries use LOCAL_CLASS, if the setting FILE_MANAGER was not set.
 
     If the class cannot be compiled or loaded, Spark's own default remains, which is slow and
-    correct. Spark's FileSystemBasedCheckpointFileManager would be quicker, but is no substitute. On
-    a local disk it does not replace a file, which a repeated batch has to do with its state (Spark
-    contains Hive's class for local files, which renames only to free names), and two drivers may
-    replace each other's log.
+    correct. Spark's FileSystemBasedCheckpointFileManager would be quicker, but cannot be used. On a
+    local disk it does not replace files, which a repeated batch has to do with its state. (Spark
+    contains Hive's class for local files, which renames only to free names.) Besides, two drivers
+    may replace each other's log.
     """
     if session.conf.get(FILE_MANAGER, None) is None and _provide_local_class(session):
         session.conf.set(FILE_MANAGER, LOCAL_CLASS)
 
 
 def _provide_local_class(session: SparkSession) -> bool:
-    """Load the class into the JVM, and compile it first if necessary. Gives: whether the JVM has
-    it.
+    """Load the class into the JVM, and compile it first if necessary.
 
-    There is no class without Janino, with another kind of class loader, or if no private directory
-    can be made. Only the speed depends on it.
+    The class is not available without Janino, with another kind of class loader, or if no private
+    directory can be made. Only the speed depends on it.
+
+    Gives:  whether the JVM has loaded the class.
     """
     from py4j.protocol import Py4JError
 
@@ -143,7 +145,7 @@ def _provide_local_class(session: SparkSession) -> bool:
     except (Py4JError, OSError, TypeError, AttributeError):
         pass
     with suppress(OSError):
-        code.unlink(missing_ok=True)  # it may be damaged, and the next session compiles it again
+        code.unlink(missing_ok=True)  # the file may be damaged; the next session compiles it again
     return False
 
 
@@ -154,8 +156,8 @@ def _compile(jvm: Any, loader: Any, home: Path) -> None:
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
     compiler.cook(SOURCE)
-    # The inner class is written first, since a session that starts at the same time looks only for
-    # the outer one.
+    # The inner class is written first. A session that starts at the same time looks only for the
+    # outer class, and then needs both.
     for name, code in sorted(dict(compiler.getBytecodes()).items(), reverse=True):
         path = home.joinpath(*name.split(".")[:-1], f"{name.rpartition('.')[2]}.class")
         path.parent.mkdir(exist_ok=True)
@@ -165,7 +167,9 @@ def _compile(jvm: Any, loader: Any, home: Path) -> None:
 
 
 def _make_private_directory(path: Path) -> None:
-    """Make the directory with mode 0700. Raises: OSError if another user may have made it."""
+    """Make the directory with mode 0700. Raises: OSError if another user may have made the
+    directory.
+    """
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()  # a link may point to the directory of another user
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:

@@ -1,9 +1,9 @@
 """A synchronous Kafka client for readers: the few requests that a source needs, over plain sockets.
 
-One `Client` belongs to one thread. It keeps a connection to each broker that it used, gets leaders
-from Metadata, and repeats requests after transient failures (a leader election, a restart of a
-broker) until `retry_timeout_ms` has passed. Connections are opened by the first request, so a new
-client can be pickled.
+One `Client` belongs to one thread. It keeps a connection to each broker that it has used, and gets
+the leaders of partitions from Metadata. After transient failures (a leader election, a restart of a
+broker) it repeats requests until `retry_timeout_ms` has passed. Connections are opened by the first
+request, so a new client can be pickled.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ T = TypeVar("T")
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 CONSUMER = -1  # the replica_id that consumers send
 
-# ListOffsets has an isolation level from version 2 on, Fetch from 4 on. This reader does not need
-# the fields of later versions.
+# The first versions with an isolation level are 2 for ListOffsets and 4 for Fetch. This reader does
+# not need the fields of later versions.
 LIST_OFFSETS = RequestKind(ListOffsetsRequest, ListOffsetsResponse, 2, 5)
 FETCH = RequestKind(FetchRequest, FetchResponse, 4, 11)
 # In this version the topic is given by its id (KIP-516), so the response cannot have data of
@@ -68,7 +68,7 @@ Sent = tuple[Connection, RequestKind[FetchRequest, FetchResponse]]
 
 
 class FetchedPartition(NamedTuple):
-    """The part of a Fetch response for its only partition.
+    """One partition of a Fetch response, which has no other partitions.
 
     `records` is a view of the connection's buffer, and valid until the next response is received.
     `aborted_transactions` is None unless the fetch was read_committed. `is_by_id`: whether the
@@ -83,7 +83,7 @@ class FetchedPartition(NamedTuple):
 
 
 class Client:
-    """A reader's client, which sends each request to the broker that can answer it.
+    """A client for readers, which sends each request to a broker that can handle it.
 
     Use it as a context manager, or close it.
     """
@@ -117,9 +117,11 @@ class Client:
         self._connections.close()
 
     def renew(self, buffer_bytes: int) -> None:
-        """Discard what brokers have answered; idle connections with small buffers are kept.
+        """Forget the leaders and topic ids that brokers have sent, and close connections with large
+        buffers.
 
-        After:  the client is like a new one, except for the connections.
+        After:  the client is like a new one, except that idle connections whose buffers are small
+                are still open.
         """
         self._leaders.clear()
         self.topic_ids.clear()
@@ -130,10 +132,10 @@ class Client:
     def partitions_of(
         self, topics: Iterable[str], *, missing_ok: bool = False, create: bool = False
     ) -> list[TopicPartition]:
-        """All partitions of the topics, in order.
+        """Return all partitions of the topics, in order.
 
-        With `create` the broker is asked to create missing topics, as for producers; its
-        configuration may forbid that (auto.create.topics.enable).
+        With `create` the broker is asked to create missing topics, as for producers. Its
+        configuration may forbid this (auto.create.topics.enable).
 
         Raises: UnknownTopicError with the name of a topic that does not exist, unless missing_ok is
                 set.
@@ -150,7 +152,7 @@ class Client:
         return self._retrying(ask, "looking for " + ", ".join(names))
 
     def topics_matching(self, pattern: str) -> list[str]:
-        """The names of the topics in which the pattern is found, except internal topics."""
+        """Return the names of the topics in which the pattern is found, except internal topics."""
 
         def ask() -> list[str]:
             return sorted(
@@ -162,10 +164,10 @@ class Client:
         return self._retrying(ask, "listing topics")
 
     def recreated_topics(self, topic_ids: Mapping[str, str]) -> list[str]:
-        """The topics whose id differs from the given one, as far as Metadata has ids.
+        """Return the topics whose id in Metadata differs from the given id.
 
-        If an id differs, the brokers are asked again for a while, since a broker may lag behind and
-        still have the former topic.
+        A topic without an id in Metadata is left out. If an id differs, the brokers are asked again
+        for a while, since a broker may be late and still know the former topic.
         """
         start = time.monotonic()
         while True:
@@ -206,9 +208,10 @@ class Client:
     def offsets_at(
         self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool
     ) -> dict[TopicPartition, int | None]:
-        """For each partition, the first offset whose record has at least the timestamp (in ms).
+        """For each partition, find the first offset whose record has at least the timestamp (in
+        ms).
 
-        The timestamp -1 means the end of the log, -2 its beginning. The end for read_committed is
+        The timestamp -1 means the end of the log, -2 its beginning. For read_committed the end is
         the last stable offset, before which all transactions are decided. The offset is None if
         there is no such record.
         """
@@ -287,13 +290,13 @@ class Client:
         max_bytes: int,
         topic_id: str = "",
     ) -> Callable[[], FetchedPartition]:
-        """Send a Fetch. Gives: a function that waits for the response.
+        """Send a Fetch, and return a function that waits for the response.
 
-        The broker can prepare the next response while the previous one is decoded. A response has
-        at least one whole batch. After a transient failure the function repeats the request.
+        This lets the broker prepare the next response while the previous one is decoded. A response
+        has at least one whole batch. After a transient failure the function repeats the request.
 
-        Takes:  topic_id, in Kafka's form: a topic with another id is not read, if the broker
-                supports ids in Fetch; see `FetchedPartition.is_by_id`.
+        Takes:  topic_id, in Kafka's text form. If the broker supports ids in Fetch, a topic with
+                another id is not read (see `FetchedPartition.is_by_id`).
         Raises: from the function: RefusedError (OFFSET_OUT_OF_RANGE and other permanent errors),
                 UnknownTopicError, ClientError.
         """
@@ -325,7 +328,7 @@ class Client:
                 answer = connection.receive(kind)
                 if answer.error_code or answer.responses or not answer.throttle_time_ms:
                     return _fetched(answer, name, wire_id if kind is FETCH_BY_ID else None)
-                # The client has used up a quota (KIP-219), so a new connection would not help.
+                # The client has exceeded a quota (KIP-219). A new connection would not help.
                 time.sleep(answer.throttle_time_ms / 1000)
 
         return lambda: self._retrying(finish, f"reading {name} from offset {offset}")
@@ -333,8 +336,8 @@ class Client:
     def _send_fetch(self, name: TopicPartition, fetch: FetchRequest, *, has_id: bool) -> Sent:
         """Send a Fetch to the partition's leader.
 
-        It has the topic's id if both the client and the broker know ids, otherwise the topic's
-        name. (A message writes the field that its version has.)
+        The request has the topic's id if both the client and the broker know ids, otherwise the
+        topic's name. (The message has both fields, and writes the one that its version contains.)
         """
         connection = self._connections.of_node(self._by_leader([name]).popitem()[0])
         kind = FETCH_BY_ID if has_id and connection.speaks(FETCH_BY_ID) else FETCH
@@ -358,8 +361,8 @@ class Client:
                 self.close()
                 self._leaders.clear()
                 now = time.monotonic()
-                # The time in which a broker was down does not count: for a while after its restart,
-                # it may not know its topics.
+                # The time during which a broker was down does not count, since for a while after
+                # its restart the broker may not know its topics.
                 unknown_since = (
                     None
                     if error.patience_ms == math.inf
@@ -379,7 +382,8 @@ class Client:
                         f"{self._connections.advice(error)}"
                     ) from error
             except BaseException:
-                self.close()  # a connection may still receive the response to an earlier request
+                # otherwise a connection could still receive the response to an earlier request
+                self.close()
                 raise
             time.sleep(backoff_ms / 1000)
             backoff_ms = max(backoff_ms, min(2 * backoff_ms, self.options.retry_backoff_max_ms))
@@ -388,7 +392,7 @@ class Client:
 def _fetched(
     answer: FetchResponse, name: TopicPartition, topic_id: uuid.UUID | None
 ) -> FetchedPartition:
-    """The partition's part of a response, found by the topic's id if the request had the id."""
+    """Return the partition in a response. If the request had the topic's id, find it by this id."""
     _check(answer.error_code, f"a fetch of {name}")
     for topic in answer.responses:
         is_asked = topic.topic == name.topic if topic_id is None else topic.topic_id == topic_id
@@ -411,12 +415,12 @@ def _text_of(topic_id: uuid.UUID) -> str:
 
 
 def _uuid_of(text: str) -> uuid.UUID:
-    """The id that `_text_of` has converted to this text."""
+    """Convert a text that `_text_of` has made back to the topic's id."""
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
 def _name_of(topic: MetadataResponseTopic) -> str:
-    # The name is null only in responses to requests with a topic's id.
+    # The name is null only in responses to requests that give a topic by its id.
     assert topic.name is not None, "Metadata gives no name of a topic"
     return topic.name
 

@@ -1,9 +1,9 @@
 """The connections to brokers: TLS and login, negotiation of versions, framing of requests, and
 responses in order, received into one reused buffer.
 
-`Connections` keeps one connection to each address, and another one for a `purpose`. A broker
-answers the requests of a connection one after the other, so requests that must not wait until
-megabytes of records were sent use a separate connection.
+`Connections` keeps one connection to each address, and another one for each `purpose`. A broker
+handles the requests of a connection one after the other. Requests that must not wait until
+megabytes of records have been sent therefore use a separate connection.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ from barnabas.spark_connector.security import (
 )
 
 MAX_RESPONSE_BYTES = (1 << 31) - 1
-# maximum size of a response to ApiVersions; a larger one belongs to another protocol
+# The maximum size of a response to ApiVersions. A larger response shows that the peer uses another
+# protocol.
 MAX_FIRST_RESPONSE_BYTES = 1 << 20
-# fraction of a login's lifetime after which a new connection replaces the old one
+# the part of a login's lifetime after which a new connection replaces the old one
 SESSION_USED = 0.85
-# The other brokers may take a moment to learn of a new topic; a topic with a wrong name stays
-# unknown.
+# How long an unknown topic is requested again. Some brokers may take a moment to learn of a new
+# topic, but a topic whose name is wrong stays unknown.
 UNKNOWN_TOPIC_PATIENCE_MS = 3000
-PIECES_AT_ONCE = 512  # sendmsg takes at most IOV_MAX pieces, which is 1024 on Linux and macOS
+PIECES_AT_ONCE = 512  # sendmsg takes at most IOV_MAX buffers, which is 1024 on Linux and macOS
 
 Address = tuple[str, int]
 Request = TypeVar("Request", bound=Message)
@@ -80,11 +81,11 @@ PASSING = frozenset(
 
 
 class ClientError(Exception):
-    """A broker cannot be reached, or has rejected every attempt; the message says what to do."""
+    """No broker can be reached, or every attempt was rejected. The message says what to do."""
 
 
 class RefusedError(ClientError):
-    """A broker has answered with an error code."""
+    """A broker has responded with an error code."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -92,17 +93,16 @@ class RefusedError(ClientError):
 
 
 class UnknownTopicError(ClientError):
-    """No broker has known a topic or partition for some seconds.
+    """For some seconds, no broker has known a topic or partition.
 
-    It does not exist, or was deleted.
+    The topic or partition does not exist, or it was deleted.
     """
 
 
 class PassingError(ClientError):
-    """A transient failure, after which a request is repeated for `patience_ms` from its first
-    failure.
+    """A transient failure. The request is repeated for `patience_ms` from its first failure.
 
-    Callers of the client never see it: they get a ClientError after that time.
+    Callers of the client never see this error. After that time they get a ClientError.
     """
 
     def __init__(self, message: str, patience_ms: float = math.inf) -> None:
@@ -127,14 +127,14 @@ class RequestKind(NamedTuple, Generic[Request, Response]):
     last_version: int
 
 
-# Version 0 of ApiVersions is used first, since every broker answers it.
+# Version 0 of ApiVersions is used first, since every broker supports it.
 API_VERSIONS = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 0, 0)
 FEATURES = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 3, 4)  # versions with features
-# the response has topic ids from version 10 on
+# from version 10 on, the response has topic ids
 METADATA = RequestKind(MetadataRequest, MetadataResponse, 1, 12)
 SASL_HANDSHAKE = RequestKind(SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
 SASL_AUTHENTICATE = RequestKind(SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
-# the first version with which a topic can be requested without creating it
+# the first version in which a client can ask for a topic without creating it
 METADATA_WITHOUT_CREATION = 4
 
 
@@ -149,7 +149,7 @@ class _Sent(NamedTuple):
 class Connection:
     """A socket to one broker, with the versions that the broker supports.
 
-    Requests are answered in order.
+    The responses have the order of the requests.
     """
 
     def __init__(
@@ -165,8 +165,8 @@ class Connection:
         self._buffer = bytearray(64 * 1024)
         self._versions: dict[int, tuple[int, int]] = {}
         self._levels: dict[str, int] | None = None
-        # whether the broker has sent a response that it sends only after a correct security
-        # handshake
+        # whether the broker has sent a response that it sends only if the security settings are
+        # right
         self._is_proven = False
         self._session_end_s = math.inf
         self._socket = self._connect(address, context)
@@ -208,7 +208,7 @@ class Connection:
         return connected
 
     def _negotiate(self) -> None:
-        """Agree on versions, and log in."""
+        """Agree with the broker on versions, and log in."""
         answer = self.request(API_VERSIONS, ApiVersionsRequest())
         if answer.error_code:
             raise ClientError(
@@ -219,7 +219,8 @@ class Connection:
         }
         if self._options.security.uses_sasl:
             self._log_in()
-        self._is_proven = False  # a broker answers ApiVersions before authentication
+        # ApiVersions proves nothing, since a broker responds to it before authentication
+        self._is_proven = False
 
     def _asks_for_no_login(self) -> ClientError:
         """The error for a listener without authentication, if the options require a login."""
@@ -273,12 +274,15 @@ class Connection:
 
     @property
     def is_expired(self) -> bool:
-        """Whether the login is about to expire. When it has, the broker closes the connection."""
+        """Whether the login is about to expire. When it expires, the broker closes the
+        connection.
+        """
         return time.monotonic() >= self._session_end_s
 
     def _failure(self, error: OSError) -> ClientError:
-        """The error to raise for a failure of the socket: a transient error, or one that explains a
-        wrong setting.
+        """Return the error to raise for a failure of the socket.
+
+        It is a transient error, or an error that explains which setting is wrong.
         """
         if isinstance(error, ssl.SSLCertVerificationError):
             if (
@@ -318,13 +322,14 @@ class Connection:
         return PassingError(f"{self.address}: {reason(error)}{self._hint() if ended else ''}")
 
     def _hint(self) -> str:
-        """A text with a possible reason why the connection was closed; empty if the security
-        setting is right.
+        """Return a text with a possible reason why the connection was closed.
+
+        It is empty if the security setting is known to be right.
         """
         return "" if self._is_proven else "; is kafka.security.protocol right for this port?"
 
     def version_of(self, kind: RequestKind[Any, Any]) -> int:
-        """The highest version of a kind of request that both sides support.
+        """Return the highest version of a kind of request that both sides support.
 
         Raises: ClientError if there is no common version.
         """
@@ -342,15 +347,15 @@ class Connection:
         return min(last, highest)
 
     def speaks(self, kind: RequestKind[Any, Any]) -> bool:
-        """Whether both sides support a version of a kind of request."""
+        """Whether there is a version of a kind of request that both sides support."""
         lowest, highest = self._versions.get(kind.request_class.API_KEY, (0, -1))
         return min(kind.last_version, highest) >= max(kind.first_version, lowest)
 
     def level_of(self, feature: str) -> int:
-        """The finalised level of a feature in the cluster (KIP-584); 0 if the feature is not
-        finalised.
+        """Return the finalised level of a feature in the cluster (KIP-584), or 0 if the feature is
+        not finalised.
 
-        The broker is asked once per connection, and not at all if it is too old.
+        The broker is asked once per connection. A broker that is too old is not asked.
         """
         if self._levels is None:
             self._levels = {}
@@ -371,13 +376,13 @@ class Connection:
         return len(self._unanswered)
 
     def is_stale(self) -> bool:
-        """Whether the broker closed the connection, or sent unexpected bytes, while no request was
-        in flight.
+        """Whether the broker closed the connection, or sent unexpected bytes, while it had no
+        request to respond to.
         """
         if self._unanswered:
             return False
         try:
-            # select() accepts no descriptor above 1023
+            # this also works for descriptors above 1023, which select() does not accept
             with selectors.DefaultSelector() as selector:
                 selector.register(self._socket, selectors.EVENT_READ)
                 return bool(selector.select(0))
@@ -386,7 +391,7 @@ class Connection:
 
     @property
     def buffer_bytes(self) -> int:
-        """The size of the receive buffer, which is that of the largest response so far."""
+        """The size of the receive buffer, which is the size of the largest response so far."""
         return len(self._buffer)
 
     def request(self, kind: RequestKind[Request, Response], request: Request) -> Response:
@@ -396,8 +401,9 @@ class Connection:
         return self.receive(kind)
 
     def send(self, kind: RequestKind[Request, Any], request: Request) -> None:
-        """Send a request without waiting; `receive` returns the responses in the order of the
-        requests.
+        """Send a request without waiting for its response.
+
+        `receive` returns the responses in the order of the requests.
         """
         version, correlation_id = self.version_of(kind), next(self._correlation_ids)
         frame = encode_request(request, version, correlation_id, self._options.client_id)
@@ -409,11 +415,11 @@ class Connection:
     ) -> None:
         """Send a request whose body the caller has encoded.
 
-        The pieces of the body are not joined, which saves a copy of the records. The header has the
-        format:
+        The buffers of the body are not joined, which saves a copy of the records. The header has
+        the format:
 
-        int32 size, int16 api_key, int16 api_version, int32 correlation_id, nullable string
-        client_id | flexible: no tagged fields
+            int32 size, int16 api_key, int16 api_version, int32 correlation_id, nullable string
+            client_id | flexible: no tagged fields
         """
         request_class, correlation_id = kind.request_class, next(self._correlation_ids)
         client_id = self._options.client_id.encode()
@@ -449,7 +455,9 @@ class Connection:
             raise self._failure(error) from error
 
     def receive(self, kind: RequestKind[Any, Response]) -> Response:
-        """The response to the oldest unanswered request, which must be of the given kind."""
+        """Receive the response to the oldest request without a response, which must be of this
+        kind.
+        """
         sent = self._unanswered.popleft()
         assert sent.kind is kind, f"{sent.kind} was sent, and {kind} is to be received"
         (size,) = struct.unpack(">i", self._read(4))
@@ -475,9 +483,9 @@ class Connection:
             ) from error
 
     def _read(self, size: int) -> memoryview:
-        """The next bytes of the connection, in a buffer that is used again for the next response.
+        """Read the next bytes of the connection into a buffer, which the next response uses again.
 
-        Allocating memory for each response would take longer than receiving it.
+        Allocating memory for each response would take longer than receiving the response.
         """
         if size > len(self._buffer):
             self._buffer = bytearray(size)
@@ -500,7 +508,7 @@ class Connection:
 class Connections:
     """The connections of one client: one to each broker and purpose, opened on first use.
 
-    They belong to one thread of one process.
+    All of them belong to one thread of one process.
     """
 
     def __init__(self, options: ClientOptions) -> None:
@@ -511,7 +519,7 @@ class Connections:
         self._pid = os.getpid()
 
     def close(self) -> None:
-        """Close all connections; each is opened again when it is next used."""
+        """Close all connections. A connection is opened again when it is next used."""
         for connection in self._open.values():
             connection.close()
         self._open.clear()
@@ -544,7 +552,7 @@ class Connections:
                 del self._open[key]
 
     def any(self, purpose: str = "") -> Connection:
-        """An open connection, or a new one to the first broker that accepts it.
+        """Return an open connection, or open a new one to the first broker that accepts it.
 
         Raises: PassingError with the error of each broker; ClientError if no host in
                 kafka.bootstrap.servers can be resolved.
@@ -566,13 +574,13 @@ class Connections:
         raise PassingError(reasons)
 
     def of_node(self, node: int, purpose: str = "") -> Connection:
-        """The connection to a broker that is in the last Metadata response."""
+        """Return the connection to a broker in the last Metadata response."""
         if node not in self.nodes:
             raise PassingError(f"broker {node} is not in the metadata")
         return self.at(self.nodes[node], purpose)
 
     def at(self, address: Address, purpose: str = "") -> Connection:
-        """The connection to a broker's address, which is opened if there is none."""
+        """Return the connection to a broker's address. It is opened if it does not exist yet."""
         assert self._pid == os.getpid(), "a client does not survive a fork"
         connection = self._open.get((address, purpose))
         if connection is not None and connection.is_expired and not connection.unanswered:
@@ -593,7 +601,7 @@ class Connections:
         return self._context
 
     def advice(self, error: Exception) -> str:
-        """The text of an error, with possible causes if no broker has ever answered."""
+        """Return the text of an error. If no broker has ever responded, add what to check."""
         if self.nodes:
             return str(error)
         return (
@@ -611,13 +619,13 @@ def metadata(
 ) -> MetadataResponse:
     """Ask any broker for Metadata.
 
-    Takes:  topics, None for all; create, whether missing topics are created, if the broker allows
-            it.
+    Takes:  topics, None for all topics; create, whether missing topics are created if the broker
+            allows this.
     After:  `connections.nodes` has the brokers in the response.
     """
     connection = connections.any(purpose)
-    # Older versions have no field for this: their brokers create missing topics if they are
-    # configured to do so.
+    # Older versions of the request have no field for this. Their brokers create missing topics if
+    # they are configured to do so.
     create = create or connection.version_of(METADATA) < METADATA_WITHOUT_CREATION
     answer = connection.request(
         METADATA,
@@ -633,7 +641,7 @@ def metadata(
 def check(
     code: int, what: str, unknown_topic_patience_ms: float = UNKNOWN_TOPIC_PATIENCE_MS
 ) -> None:
-    """Raise PassingError or RefusedError if the code is that of an error."""
+    """Raise PassingError or RefusedError if the code is an error."""
     if code in PASSING:
         if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             raise PassingError(f"{what} does not exist", unknown_topic_patience_ms)

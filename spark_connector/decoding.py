@@ -1,8 +1,8 @@
 """The decoder: record batches -> Arrow columns, without a Python step per record. It uses compiled
 loops (record_loops.py) if these are available, and array arithmetic otherwise.
 
-The loops accept only the usual valid encoding. Batches that they reject are decoded with arrays, as
-are all batches if there are no loops.
+The loops accept only the usual valid encoding. Array arithmetic decodes the batches that the loops
+reject, and all batches if there are no loops.
 
 With arrays, most time is spent on finding the start of each record. Each record is preceded by its
 length, so the starts form a chain. The chains of all batches of a fetch are followed at the same
@@ -54,14 +54,15 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 LONGEST_VARINT = 10
-# The number of bytes of records that are decoded together, at which the arrays of their columns
-# stay in a CPU's cache. Loops need fewer arrays, and the Python steps around them are relatively
-# more expensive.
+# The number of bytes of records to decode together. It is small enough for the arrays of the
+# columns to stay in a CPU's cache. With loops it is larger: they need fewer arrays, and the Python
+# steps around them are relatively more expensive.
 PART_BYTES = 1 << 19
 LOOPS_PART_BYTES = 1 << 21
-LARGEST_BODY = 2**31 - 1  # Arrow's positions in binary columns are of type int32
+LARGEST_BODY = 2**31 - 1  # Arrow stores the positions in binary columns as int32
 
-LOG_APPEND_TIME = 1  # the timestampType of the broker's time; that of the producer's time is 0
+# the timestampType if the timestamp is the broker's time; it is 0 for the producer's time
+LOG_APPEND_TIME = 1
 
 HEADERS_TYPE = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -69,7 +70,7 @@ HEADERS_TYPE = pa.list_(
 
 
 class Columns(NamedTuple):
-    """The columns of some record batches, in log order; None for a column that is not read.
+    """The columns of some record batches, in log order. A column that is not read is None.
 
     timestamp_type: None if all timestamps are the producer's.
     """
@@ -101,7 +102,7 @@ class _Records(NamedTuple):
 
 
 class _Blobs(NamedTuple):
-    """The positions and lengths of byte strings. A null has the length 0, and True in `null`."""
+    """The positions and lengths of byte strings. For a null, the length is 0 and `null` is True."""
 
     positions: Ints
     lengths: Ints
@@ -112,7 +113,7 @@ class _Blobs(NamedTuple):
 
 
 class _Fields(NamedTuple):
-    """The fields of each record; for byte strings and headers, their positions."""
+    """The fields of each record. For byte strings and headers, their positions are stored."""
 
     timestamp_delta: Ints
     offset_delta: Ints
@@ -139,9 +140,9 @@ def decode(
     If there are many records, they are returned in several parts.
 
     Takes:  record_batches, by position, none of them empty; start_offset and end_offset, outside of
-            which records are left out (a range may begin and end within a batch); key, value,
-            headers, whether that column is needed; loops, the loops to use, which affect only the
-            speed.
+            which records are left out (a range may begin and end within a batch); key, value and
+            headers, whether that column is needed; loops, the compiled loops or None, which affect
+            only the speed.
     Raises: KafkaError INVALID_RECORD (damage), DecompressionError.
     """
     part_bytes = PART_BYTES if loops is None else LOOPS_PART_BYTES
@@ -178,9 +179,9 @@ def decode(
 def _bodies(
     view: memoryview, record_batches: Sequence[LocatedRecordBatch], part_bytes: int
 ) -> Iterator[tuple[Sequence[LocatedRecordBatch], _Body]]:
-    """Yield the records of some batches at a time, in one array.
+    """Yield the records of several batches at a time, in one array.
 
-    Uncompressed records stay in place; others are decompressed one batch after the other.
+    Uncompressed records stay in place. Compressed batches are decompressed one after the other.
     """
     first, total = 0, 0
     parts: list[bytes] = []
@@ -230,7 +231,7 @@ def _join(parts: Sequence[bytes]) -> _Body:
 
 
 def _rewrite(body: _Body, headers: Sequence[BatchHeader]) -> _Body:
-    """Decode each record individually, and encode it again with attributes 0, which is slow.
+    """Decode each record individually, and encode it again with attributes 0. This is slow.
 
     Raises: KafkaError if a batch is damaged.
     """
@@ -254,12 +255,15 @@ def _rewrite(body: _Body, headers: Sequence[BatchHeader]) -> _Body:
 
 
 def _find_records(body: _Body, counts: Ints) -> _Records | None:
-    """The positions of all records, in order; None if these do not match the batches' headers."""
+    """Find the positions of all records, in order.
+
+    Gives:  None if the records do not match the batches' headers.
+    """
     if (body.ends <= body.starts).any():
         return None
     positions, attributes, links = _candidates(body)
-    # Positions increase, so a batch's candidates are adjacent, and in a valid batch they include
-    # its first record.
+    # Positions increase, so a batch's candidates are adjacent. In a valid batch its first record is
+    # a candidate.
     first = np.searchsorted(positions, body.starts)
     if not len(positions) or not np.array_equal(positions.take(first, mode="clip"), body.starts):
         return None
@@ -281,10 +285,10 @@ def _find_records(body: _Body, counts: Ints) -> _Records | None:
 
 
 def _candidates(body: _Body) -> tuple[Ints, Ints, Ints]:
-    """The positions at which a record may begin, in order.
+    """Find the positions at which a record may begin, in order.
 
-    Gives:  for each, also the position of its attributes, and that of the next record if it is a
-            record.
+    Gives:  for each candidate, its position, the position of its attributes, and the position at
+            which the next record begins if the candidate is a record.
     """
     data = body.data
     zeros = np.flatnonzero(data == 0)
@@ -294,7 +298,7 @@ def _candidates(body: _Body) -> tuple[Ints, Ints, Ints]:
     zeros, length = zeros[ends_varint], length[ends_varint]
     by_size: list[tuple[Ints, Ints, Ints]] = []
     # The varint ends just before the zero byte, and is read backwards: first its last byte, then
-    # all bytes before that whose top bit is set.
+    # the bytes before it as long as their top bit is set.
     for size in range(1, LONGEST_LENGTH + 1):
         fits = ((length & 1) == 0) & (length >= SHORTEST_RECORD * 2)
         attributes = zeros[fits]
@@ -314,7 +318,7 @@ def _candidates(body: _Body) -> tuple[Ints, Ints, Ints]:
 def _with_another_byte(
     data: Bytes, zeros: Ints, length: NDArray[Any], size: int
 ) -> tuple[Ints, Ints]:
-    """The candidates whose varint may begin one byte earlier, extended by that byte."""
+    """Return the candidates whose varint may begin one byte earlier, extended by that byte."""
     place = zeros - size - 1
     before = data.take(place, mode="clip")
     more = (before >= 0x80) & (place >= 0)
@@ -324,12 +328,12 @@ def _with_another_byte(
 def _drop_unlinked(
     body: _Body, positions: Ints, attributes: Ints, links: Ints
 ) -> tuple[Ints, Ints, Ints]:
-    """Keep the candidates that another one links to.
+    """Keep the candidates that another one links to, and the first ones of the batches.
 
-    A record is the first of its batch, or begins at the end of the previous one. A wrong candidate,
-    a zero byte in a value, links to a position that is no candidate, and is itself almost never
-    linked to: after two rounds hardly any of them is left. The caller checks that the remaining
-    candidates are a chain.
+    A record is the first of its batch, or begins at the end of the previous record. A wrong
+    candidate is a zero byte in a value. It links to a position that is no candidate, and almost no
+    candidate links to it, so that after two rounds hardly any wrong candidate is left. The caller
+    checks that the remaining candidates are a chain.
     """
     mark = np.empty(len(body.data) + 1, np.bool_)
     for _ in range(2):
@@ -344,7 +348,7 @@ def _drop_unlinked(
 
 
 def _is_chain(positions: Ints, links: Ints, past: Ints, ends: Ints) -> bool:
-    """Whether each candidate links to the next, and the last one of a batch to the batch's end."""
+    """Whether each candidate links to the next one, and a batch's last one to the batch's end."""
     if not np.array_equal(links[past - 1], ends):
         return False
     right = links[:-1] == positions[1:]
@@ -353,17 +357,18 @@ def _is_chain(positions: Ints, links: Ints, past: Ints, ends: Ints) -> bool:
 
 
 def _follow_links(positions: Ints, links: Ints, first: Ints, ends: Ints) -> Ints | None:
-    """The indices, in order, of the candidates to which the links from the first ones lead.
+    """Follow the links from the first candidate of each batch.
 
-    Gives:  None if a chain does not end at the end of its batch.
+    Gives:  the indices of the candidates that are reached, in order; None if a chain does not end
+            at the end of its batch.
     """
     count = len(positions)
     record_batch = np.searchsorted(ends, positions, side="right")
     batch_end = ends[np.minimum(record_batch, len(ends) - 1)]
     index = np.searchsorted(positions, links)
     is_record = positions[np.minimum(index, count - 1)] == links
-    # Every chain ends in one of two extra positions: `done` at the end of its own batch, `lost` at
-    # any other position.
+    # Every chain ends in one of two extra indices. It ends in `done` if it ends at the end of its
+    # own batch, and in `lost` otherwise.
     done, lost = count, count + 1
     jump = np.empty(count + 2, np.int64)
     jump[:count] = np.where(is_record & (links < batch_end), index, lost)
@@ -386,9 +391,9 @@ def _follow_links(positions: Ints, links: Ints, first: Ints, ends: Ints) -> Ints
 
 
 def _varints(data: Bytes, positions: Ints) -> tuple[Ints, Ints]:
-    """The unsigned varint at each position, and the position after it.
+    """Read the unsigned varint at each position. Gives: the numbers, and the positions after them.
 
-    For a position outside of the data, the last byte is read.
+    For a position outside the data, the last byte is read.
     """
     byte = data.take(positions, mode="clip")
     after = positions + 1
@@ -413,7 +418,7 @@ def _varints(data: Bytes, positions: Ints) -> tuple[Ints, Ints]:
 
 
 def _undo_zigzag(value: Ints) -> Ints:
-    """The signed numbers that the zigzag-encoded numbers represent.
+    """Convert zigzag-encoded numbers to the signed numbers that they represent.
 
     The shift has to fill with zeros, since values of ten bytes use the sign bit as well.
     """
@@ -421,7 +426,7 @@ def _undo_zigzag(value: Ints) -> Ints:
 
 
 def _blobs(data: Bytes, positions: Ints) -> tuple[_Blobs, Ints]:
-    """The length-prefixed byte string at each position, and the position after it."""
+    """Find the length-prefixed byte string at each position. Gives: also the positions after it."""
     length, positions = _varints(data, positions)
     null = (length & 1).astype(np.bool_)
     length >>= 1
@@ -433,10 +438,13 @@ def _blobs(data: Bytes, positions: Ints) -> tuple[_Blobs, Ints]:
 
 
 def _fields_by_loop(body: _Body, counts: Ints, loops: CompiledLoops) -> _Fields | None:
-    """The fields of all records, found by the compiled loop; None if the loop rejects a record."""
+    """Find the fields of all records with the compiled loop.
+
+    Gives:  None if the loop rejects a record.
+    """
     if ((counts <= 0) | (counts > (body.ends - body.starts) // (1 + SHORTEST_RECORD))).any():
-        # This is checked before tables are allocated, since the number of records in the header may
-        # be damaged.
+        # This is checked before tables are allocated, since the number of records in a header may
+        # be wrong because of damage.
         return None
     total = int(counts.sum())
     table, null = np.empty((record_loops.FIELDS, total), np.int64), np.empty((2, total), np.bool_)
@@ -467,7 +475,7 @@ def _fields_by_arrays(data: Bytes, records: _Records) -> _Fields:
     if (header_count & 1).any():
         raise KafkaError(Code.INVALID_RECORD, "a record has a negative number of headers")
     header_count >>= 1
-    # A header has at least two bytes. (Twice the count may exceed an int64.)
+    # A header has at least two bytes. The bytes are halved, as twice the count may exceed an int64.
     if ((header_count < 0) | (header_count > (records.ends - position) >> 1)).any():
         raise KafkaError(Code.INVALID_RECORD, "a record is not as long as it says")
     return _Fields(
@@ -525,8 +533,9 @@ def _columns(
 
 
 def _of_each_batch(numbers: list[int], counts: Ints) -> Ints | int:
-    """Repeat each batch's number for each of its records; for a single batch, return the number
-    itself.
+    """Repeat the number of each batch for each of its records.
+
+    For a single batch, return the number itself.
     """
     return numbers[0] if len(numbers) == 1 else np.repeat(numbers, counts)
 
@@ -534,7 +543,7 @@ def _of_each_batch(numbers: list[int], counts: Ints) -> Ints | int:
 def _copy_strings(
     data: Bytes, blobs: _Blobs, kind: pa.DataType, loops: CompiledLoops | None
 ) -> pa.Array:
-    """An Arrow array of the byte strings, copied from `data` in one step."""
+    """Make an Arrow array of the byte strings, copied from `data` in one step."""
     count = len(blobs.positions)
     if not count:
         return pa.array([], kind)
@@ -546,10 +555,10 @@ def _copy_strings(
 
 
 def _gather_by_take(data: Bytes, blobs: _Blobs, kind: pa.DataType) -> list[pa.Buffer]:
-    """The Arrow buffers of byte strings, made by one `take`.
+    """Make the Arrow buffers of byte strings with one `take`.
 
     `data` is treated as an array of twice as many strings: the wanted ones, and the gaps between
-    them. Every second one is taken.
+    them. Every second string is taken.
     """
     count = len(blobs.positions)
     edges = np.empty(2 * count, np.int32)
@@ -577,7 +586,9 @@ def _gather_by_loop(data: Bytes, blobs: _Blobs, loops: CompiledLoops) -> list[pa
 def _headers(
     data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, loops: CompiledLoops | None
 ) -> pa.Array:
-    """The headers column. A record without headers has null, as in Spark's own Kafka source."""
+    """Make the headers column. For a record without headers it has null, as in Spark's own Kafka
+    source.
+    """
     edges = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=edges[1:])
     blobs = None if loops is None else _headers_by_loop(data, counts, positions, record_ends, loops)
@@ -598,7 +609,10 @@ def _headers(
 def _headers_by_loop(
     data: Bytes, counts: Ints, positions: Ints, record_ends: Ints, loops: CompiledLoops
 ) -> tuple[_Blobs, _Blobs] | None:
-    """The headers of all records, found by the compiled loop; None if the loop rejects a record."""
+    """Find the headers of all records with the compiled loop.
+
+    Gives:  None if the loop rejects a record.
+    """
     total = int(counts.sum())
     keys, values = np.empty((2, total), np.int64), np.empty((2, total), np.int64)
     null = np.empty(total, np.bool_)
@@ -620,7 +634,7 @@ def _headers_by_arrays(
     )
     which, nth = np.flatnonzero(counts), 0
     position = positions[which]
-    while len(which):  # `which` are the records that have more than `nth` headers
+    while len(which):  # `which` contains the records that have more than `nth` headers
         slots = edges[which] + nth
         for blobs in (keys, values):
             nth_blobs, position = _blobs(data, position)

@@ -5,8 +5,9 @@ each of its topics. A `CommitNote` is the metadata of that offset. Before a batc
 offsets are read, and one of the functions here decides.
 
 A **micro-batch** has a number N and a plan: what Spark wrote into `offsets/N` of the checkpoint
-before it began the batch. A repeated batch has the same plan; a batch of a copied or older
-checkpoint has another one. Three places record the published batches, and each of them can be lost:
+before it began the batch. A repeated batch has the same plan. A batch of a copied or older
+checkpoint has another plan. The published batches are recorded in three places, and each of these
+records can be lost:
 
     the group's note    the last batch that is committed. The broker drops it when nothing was
                         committed for offsets.retention.minutes.
@@ -39,10 +40,10 @@ checkpoint.
 
 An *announcement* commits N itself as the group's offset, with the batch's plan, before the begun
 note has N. If the begun note has N and the group has no offset, the group's offset must therefore
-have expired; an attempt that is killed and soon repeated is never in doubt.
+have expired. An attempt that is killed and soon repeated is never in doubt.
 
-A batch without rows is checked if it is a driver's first batch, and writes no offsets. If a batch
-with rows would be written or skipped it is accepted, otherwise it is in doubt as well.
+A batch without rows is checked if it is a driver's first batch, and writes no offsets. It is
+accepted if a batch with rows would be written or skipped. Otherwise it is in doubt as well.
 
 A **batch write** with `writeId`; the group's offsets for topics that the write does not have are
 ignored:
@@ -70,7 +71,8 @@ from barnabas.spark_connector.connection import ClientError
 
 FAIL, WRITE_IT, SKIP_IT = "fail", "write", "skip"  # values of onUncertainBatch
 ANNOUNCED = "announced"  # a note's state: the batch is about to be published
-COLUMN = "*"  # a note's target if a column has the topic of each row; no topic has this name
+# a note's target if a column contains the topic of each row; no topic can have this name
+COLUMN = "*"
 GO_ON = (
     "Then set onUncertainBatch=write to write it, or onUncertainBatch=skip to skip it, and "
     "remove the option afterwards."
@@ -78,7 +80,7 @@ GO_ON = (
 
 
 class UncertainBatchError(ClientError):
-    """Whether a batch was written before is unknown.
+    """A batch may or may not have been written before.
 
     The message says what to check, and with which option the query continues.
     """
@@ -86,7 +88,7 @@ class UncertainBatchError(ClientError):
 
 @dataclass(frozen=True)
 class CommitNote:
-    """The metadata that are committed with a batch's number; an empty text means unknown.
+    """The metadata that are committed with a batch's number. A field is empty if it is unknown.
 
     target: a topic, or COLUMN. plan: a digest of the file that Spark wrote before the batch ran.
     origin: the query and the batch to which a write of foreachBatch belongs. state: ANNOUNCED, or
@@ -102,15 +104,16 @@ class CommitNote:
     parts: str = ""
 
     def to_text(self) -> str:
-        """The text of the note, which becomes the metadata of an offset."""
+        """Convert the note to the text that becomes the metadata of an offset."""
         return json.dumps(
             {name: value for name, value in asdict(self).items() if value}, ensure_ascii=False
         )
 
 
 def parse_note(text: str | None) -> CommitNote:
-    """Parse a text made by `CommitNote.to_text`. From any other text, make a note with only that
-    text.
+    """Parse a text made by `CommitNote.to_text`.
+
+    For any other text, make a note that contains the text in `what`.
     """
     try:
         values = json.loads(text or "")
@@ -122,7 +125,7 @@ def parse_note(text: str | None) -> CommitNote:
 
 
 class PlannedBatch(NamedTuple):
-    """A micro-batch: its number, and the digest of its plan, which is empty if unknown."""
+    """A micro-batch: its number, and the digest of its plan. The digest is empty if unknown."""
 
     batch_id: int
     plan: str
@@ -131,7 +134,7 @@ class PlannedBatch(NamedTuple):
 class CommittedBatch(NamedTuple):
     """The offset that a group has committed for one topic, and its note.
 
-    more: the metadata of the topic's next partitions, which continue the note.
+    more: the metadata of the topic's following partitions, which continue the note.
     """
 
     next_batch_id: int
@@ -140,7 +143,7 @@ class CommittedBatch(NamedTuple):
 
     @property
     def is_committed(self) -> bool:
-        """Whether the batch of the note is committed. Otherwise it is only announced."""
+        """Whether the batch of the note is committed. If not, the batch is only announced."""
         return self.note.state != ANNOUNCED
 
     @property
@@ -150,15 +153,17 @@ class CommittedBatch(NamedTuple):
 
 
 class GroupState(NamedTuple):
-    """The state of a query at the brokers, by topic: the group's offsets, and the begun notes."""
+    """What the brokers have stored about a query, by topic: the group's offsets and the begun
+    notes.
+    """
 
     committed: Mapping[str, CommittedBatch] = MappingProxyType({})
     begun: Mapping[str, CommittedBatch] = MappingProxyType({})
 
     @property
     def last(self) -> CommittedBatch | None:
-        """The last of the group's offsets. A commit is later than the announcement of the same
-        number.
+        """The last of the group's offsets. If two have the same number, a commit counts as later
+        than an announcement.
         """
         return max(self.committed.values(), key=_order, default=None)
 
@@ -177,9 +182,10 @@ def _order(each: CommittedBatch) -> tuple[int, bool]:
 class Trail:
     """A checkpoint's record of the batches that were published with it.
 
-    begun: the last batch whose publishing began. after: the last batch of the group before that.
+    begun: the last batch whose publishing began. after: the group's last batch before that one.
     run: the run of the query (Spark's id) that last compared the checkpoint with the groups.
-    is_complete: False if an earlier release wrote the trail, which noted only the first batch.
+    is_complete: False if the trail was written by an earlier release, which recorded only the first
+    batch.
     """
 
     group: str = ""
@@ -197,16 +203,18 @@ class Trail:
 class Lineage:
     """The batches that were run with a checkpoint, according to its trail and its remaining plans.
 
-    plan_of: returns the plan in `offsets/<number>`; empty if Spark has deleted that file.
+    plan_of: a function that returns the plan in `offsets/<number>`, or an empty text if Spark has
+    deleted that file.
     """
 
     trail: Trail
     plan_of: Callable[[int], str]
 
     def is_foreign(self, batch: PlannedBatch) -> bool:
-        """Whether the batch, or another one with its number, was not run with this checkpoint.
+        """Whether this batch was not run with this checkpoint, even if another one with its number
+        was.
 
-        A note without a plan is considered own, and so is a plan that cannot be compared because an
+        A note without a plan is considered own. So is a plan that cannot be compared because an
         earlier release kept no trail.
         """
         if not batch.plan:
@@ -222,8 +230,8 @@ class Decision(NamedTuple):
 
     topics: the topics on which the number is committed in addition to those of the batch's records.
     announces: whether the number is announced first, after which the decision is made again.
-    was_committed: whether the batch is skipped because it is committed, or because the user
-    requested that.
+    was_committed: whether the batch is skipped because it was committed, or because the user
+    requested this.
     """
 
     sends_records: bool
@@ -240,9 +248,11 @@ Decide = Callable[[GroupState], Decision]
 
 
 def decide_by_number(batch_id: int) -> Decide:
-    """The rule if only numbers are compared: a batch is skipped once its number was reached.
+    """Make the rule that compares only numbers: a batch is skipped once its number has been
+    reached.
 
-    The batches of one group are numbered in the order in which they are written, to any topics.
+    The batches of one group are numbered in the order in which they are written, whatever their
+    topics.
     """
     return lambda state: (
         SKIP if any(each.next_batch_id > batch_id for each in state.committed.values()) else WRITE
@@ -266,7 +276,7 @@ def decide_micro_batch(
     batch, last = PlannedBatch(batch_id, note.plan), state.last
     if last is None:
         if state.last_begun == batch and not topics:
-            return PASS  # if the batch is committed, it is committed as a whole
+            return PASS  # a batch is committed as a whole, so nothing is left to do without rows
         doubt = _doubt_of_forgotten(state.last_begun, batch, lineage)
     else:
         doubt = _doubt_of_last(last, batch, note, lineage)
@@ -299,7 +309,7 @@ NEW_CHECKPOINT = "A new checkpoint makes a new query; give it startingOffsets."
 def _doubt_of_last(
     last: CommittedBatch, batch: PlannedBatch, note: CommitNote, lineage: Lineage
 ) -> str:
-    """Why a micro-batch may have been written already, according to the last batch of the group."""
+    """Return why a micro-batch may have been written already, by the group's last batch."""
     batch_id, plan = last.planned
     word = "committed" if last.is_committed else "announced"
     if batch_id > batch.batch_id:
@@ -341,7 +351,7 @@ def _doubt_of_foreign(last: PlannedBatch, word: str, where: str, lineage: Lineag
 
 
 def _doubt_of_forgotten(begun: PlannedBatch | None, batch: PlannedBatch, lineage: Lineage) -> str:
-    """Why a micro-batch may have been written already, if the group has no offsets."""
+    """Return why a micro-batch may have been written already, if the group has no offsets."""
     trail = lineage.trail
     if begun is None:
         if trail.begun is None:
@@ -406,7 +416,9 @@ def decide_batch_write(
 def _doubt_of_other_topics(
     committed: Mapping[str, CommittedBatch], batch_id: int, topics: Collection[str]
 ) -> str:
-    """Why a write whose topics are in a column may differ from the write with the same number."""
+    """Return why a write whose topics are in a column may differ from the write with the same
+    number.
+    """
     others = [
         topic
         for topic, each in committed.items()
@@ -422,7 +434,9 @@ def _doubt_of_other_topics(
 
 
 def _doubt_of_write(topic: str, last: CommittedBatch, batch_id: int, note: CommitNote) -> str:
-    """Why a write with a committed number may be a different write; empty if it is the same."""
+    """Return why a write with a committed number may be a different write, or an empty text if it
+    is the same.
+    """
     if last.note.target and last.note.target != note.target:
         return (
             f"number {batch_id} of this writeId is committed for topic {topic!r} by another "
@@ -449,11 +463,11 @@ def _in_doubt(
     batch_id: int,
     on_uncertain: str,
 ) -> Decision:
-    """The decision on a batch in doubt, by the option onUncertainBatch.
+    """Decide on a batch in doubt, as the option onUncertainBatch says.
 
-    The group gets this batch's note, so the next batch is not in doubt. But if the group's number
-    is higher and the batch is skipped, the number is not lowered: the batches up to it are in doubt
-    too.
+    The group gets this batch's note, so the next batch is not in doubt. There is one exception: if
+    the group's number is higher and the batch is skipped, the number is not lowered. The batches up
+    to this number are then in doubt too.
     """
     numbers = {
         topic: each.planned.batch_id

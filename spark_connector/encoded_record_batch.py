@@ -1,5 +1,5 @@
-"""A record batch that is complete except for its producer. Tasks and clients pass such batches to a
-publisher.
+"""A record batch that is complete except for its producer. Tasks and clients pass such batches to
+the code that publishes them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ class EncodedRecordBatch(NamedTuple):
     topic: str
     partition: int
     record_count: int
-    # One whole v2 batch with a correct CRC: its base offset is 0, producer id, epoch and sequence
-    # are -1, and the transactional bit is set.
+    # One whole v2 batch with a correct CRC. Its base offset is 0, its producer id, epoch and
+    # sequence are -1, and the transactional bit is set.
     data: bytes | bytearray | memoryview

@@ -1,7 +1,8 @@
 """The encoder: Arrow rows -> record batches by topic and partition, without a Python step per
 record.
 
-Rows are collected until enough of them fill batches, then all are encoded in one round:
+Rows are collected until there are enough of them to fill batches. Then all are encoded in one
+round:
 
 1. *Place.* Each row gets the number of its topic and partition; a stable sort by this number groups
    the rows of each partition, in their order. The ends of batches follow from the running sum of
@@ -63,16 +64,16 @@ if TYPE_CHECKING:
     Unsigned = NDArray[Any]  # uint32 or uint64
 
 RECORD_BATCH_BYTES = 512 * 1024
-# A round encodes full record batches with at least this many bytes, which makes its fixed cost
-# negligible.
+# A round begins when the full record batches have at least this many bytes, which makes the fixed
+# cost of a round negligible.
 ROUND_BYTES = 4 << 20
-LIMIT_BYTES = 64 << 20  # the most bytes of held rows, not counting those that are being added
+LIMIT_BYTES = 64 << 20  # the maximum size of the held rows, without the rows that are being added
 PART_BYTES = 4 << 20  # the number of bytes of records that are gathered together
-# Lower with loops, since they write into new memory: for small sizes the allocator uses memory
-# again, and for large sizes it requests memory from the system each time.
+# This is lower with loops, since they write into new memory. For small sizes the allocator uses
+# memory again, and for large sizes it requests memory from the system each time.
 LOOPS_PART_BYTES = 1 << 20
-# the number of bytes of added rows that are processed together, as Arrow's offsets have only 32
-# bits
+# The number of bytes of added rows to process together. It is limited since Arrow's offsets have
+# only 32 bits.
 SLICE_BYTES = 16 << 20
 LARGEST_ROW_BYTES = 1 << 30
 ROW_COST = 64  # the bytes that a row needs in arrays, besides its content
@@ -91,14 +92,16 @@ PER_MILLISECOND = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 class EncodingError(ValueError):
-    """A row or column cannot become a record. The message names it, and says what to do."""
+    """A row or column cannot become a record. The message names the row or column, and says what to
+    do.
+    """
 
 
 def check_schema(fields: Sequence[tuple[str, str]], topic: str | None) -> None:
     """Check that rows with these columns can be written.
 
-    Takes:  fields, names and types (Spark's simpleString); topic, the option, which overrides the
-            column of that name.
+    Takes:  fields, the names and types of the columns (Spark's simpleString); topic, the option
+            topic, which overrides the column of that name.
     Raises: EncodingError with the name of the column.
     """
     names = [name for name, _ in fields]
@@ -152,8 +155,8 @@ class _Rows(NamedTuple):
     """Rows collected from Arrow batches, ready to be encoded.
 
     Lengths are zigzag-encoded. headers: each row's headers in the encoding of a record; None if no
-    row has any. content_sizes: the bytes of each record without its length and its two deltas,
-    which depend on the record's batch.
+    row has headers. content_sizes: the size of each record without its length and its two deltas,
+    which depend on the batch that the record gets into.
     """
 
     places: NDArray[np.int32]
@@ -176,10 +179,10 @@ class Compression(NamedTuple):
 class Encoder:
     """The encoder of one task, which makes record batches of the task's rows.
 
-    It keeps track of the rows that are in no batch yet, and of their bytes by partition. A round of
-    encoding is done when there are full batches of ROUND_BYTES, with more bytes than the batches
-    that are not full, so rows wait only briefly. It is also done when LIMIT_BYTES are reached: then
-    the fullest partitions are encoded as well, until half of the bytes are left.
+    It keeps the rows that are in no batch yet, and counts their bytes by partition. A round of
+    encoding is done when the full batches have ROUND_BYTES, and more bytes than the batches that
+    are not full, so that rows wait only briefly. A round is also done when LIMIT_BYTES are reached.
+    Then the fullest partitions are encoded as well, until half of the bytes are left.
     """
 
     def __init__(
@@ -200,9 +203,9 @@ class Encoder:
         Takes:  topic, the topic of all rows, or None to use the column; partition_counts, which is
                 called once for each topic, and returns 0 for an unknown one; record_batch_bytes,
                 the size of a record batch before compression, which only a single record may
-                exceed; task, the task's number, which decides the first partition of rows without
-                key; loops_for, which returns the compiled loops for a number of further rows, or
-                None. The loops affect only the speed.
+                exceed; task, the task's number, which determines the first partition of rows
+                without key; loops_for, which returns the compiled loops for a number of further
+                rows, or None. The loops affect only the speed.
         """
         self._topic = topic
         self._partition_counts = partition_counts
@@ -221,10 +224,10 @@ class Encoder:
         self._held_bytes = 0
 
     def add(self, rows: pa.RecordBatch) -> list[EncodedRecordBatch]:
-        """Collect the rows of an Arrow batch, whose columns `check_schema` must allow.
+        """Collect the rows of an Arrow batch. `check_schema` must have accepted its columns.
 
-        Gives:  the batches that have become full; those of one partition are in the order of their
-                rows, over all calls.
+        Gives:  the record batches that have become full. Over all calls, those of one partition are
+                in the order of their rows.
         Raises: EncodingError for a row without topic, with an unknown partition, or with a header
                 without key.
         """
@@ -241,7 +244,7 @@ class Encoder:
         return record_batches
 
     def finish(self) -> list[EncodedRecordBatch]:
-        """The record batches of all remaining rows."""
+        """Encode all remaining rows."""
         return self._encode(keep_bytes=0) if self._rows else []
 
     # --- collecting
@@ -281,7 +284,7 @@ class Encoder:
         self._held_bytes += int(sizes.sum()) + ROW_COST * len(sizes)
 
     def _places(self, rows: dict[str, pa.Array]) -> NDArray[np.int32]:
-        """For each row, the number of its topic and partition."""
+        """Return the number of each row's topic and partition."""
         first_places: int | Ints
         counts: int | Ints
         if self._topic is not None:
@@ -305,7 +308,7 @@ class Encoder:
         return (first_places + partitions).astype(np.int32)
 
     def _topics_of(self, column: pa.Array) -> tuple[list[_Topic], Ints]:
-        """The topics of some rows, and for each row the index of its topic."""
+        """Return the topics of some rows, and for each row the index of its topic."""
         if column.null_count:
             raise EncodingError(
                 "Column 'topic' is null in a row: fill it in, or set the option 'topic', which "
@@ -335,8 +338,10 @@ class Encoder:
         return topic
 
     def _partitions(self, rows: dict[str, pa.Array], counts: int | Ints) -> Ints:
-        """For each row the partition that it specifies, or that of its key, or the next one in
-        round robin.
+        """Choose a partition for each row.
+
+        It is the partition that the row specifies, or else that of its key. A row with neither gets
+        the next partition in round robin.
         """
         given_partition, key = rows.get("partition"), rows["key"]
         if given_partition is not None and not given_partition.null_count:
@@ -359,8 +364,8 @@ class Encoder:
     # --- encoding
 
     def _encode(self, keep_bytes: int) -> list[EncodedRecordBatch]:
-        """Encode all full record batches, and then the largest of the others until `keep_bytes` are
-        left.
+        """Encode all full record batches. Then encode the largest of the others, until at most
+        `keep_bytes` are left.
         """
         rows = _concatenate(self._rows)
         order = np.argsort(
@@ -428,11 +433,11 @@ class Encoder:
 
 
 def _columns(rows: pa.RecordBatch, *, with_topic: bool) -> pa.RecordBatch:
-    """The columns that become records, converted to types that can be sliced and measured."""
+    """Return the columns that become records, in types that can be sliced and measured."""
     columns = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         if name in ACCEPTED_TYPES and (name != "topic" or with_topic):
-            # Slices of views share buffers, so their sizes are unknown.
+            # The slices of an array of views share its buffers, so their sizes are unknown.
             columns[name] = (
                 column.cast(pa.large_binary())
                 if column.type in (pa.string_view(), pa.binary_view())
@@ -444,7 +449,7 @@ def _columns(rows: pa.RecordBatch, *, with_topic: bool) -> pa.RecordBatch:
 
 
 def _slices(rows: pa.RecordBatch) -> Iterator[dict[str, pa.Array]]:
-    """The rows in order, in pieces whose bytes fit into arrays with 32-bit offsets."""
+    """Yield the rows in order, in slices whose bytes fit into arrays with 32-bit offsets."""
     if not rows.num_rows:
         return
     if rows.nbytes > SLICE_BYTES and rows.num_rows > 1:
@@ -475,7 +480,7 @@ def _int64s(array: pa.Array) -> Ints:
 
 
 def _timestamps(column: pa.Array | None, count: int, now_ms: int) -> Ints:
-    """The timestamps in ms since 1970, rounded down; `now_ms` in place of a null."""
+    """Convert the timestamps to ms since 1970, rounded down. A null becomes `now_ms`."""
     if column is None or column.null_count == count:
         return np.full(count, now_ms)
     if column.type.unit == "s":
@@ -489,7 +494,7 @@ def _timestamps(column: pa.Array | None, count: int, now_ms: int) -> Ints:
 
 
 def _zigzag_lengths(array: pa.Array) -> Unsigned:
-    """The length that precedes each byte string."""
+    """Return the length that precedes each byte string in a record, zigzag-encoded."""
     lengths = np.diff(strings_of(array).edges).astype(np.uint32)
     lengths <<= 1
     if array.null_count:
@@ -498,7 +503,10 @@ def _zigzag_lengths(array: pa.Array) -> Unsigned:
 
 
 def _encoded_headers(column: pa.Array) -> pa.Array | None:
-    """Each row's headers and their count, in the encoding of a record; None if no row has any."""
+    """Encode each row's headers and their count as in a record.
+
+    Gives:  None if no row has headers.
+    """
     counts = _int64s(pc.list_value_length(column).fill_null(0))
     if not counts.any():
         return None
@@ -510,7 +518,8 @@ def _encoded_headers(column: pa.Array) -> pa.Array | None:
         )
     lengths = pieces(len(key), [[_zigzag_lengths(key)], [_zigzag_lengths(value)]])
     pool = Pool([pieces(len(column), [[(counts * 2).astype(np.uint64)]]), lengths, key, value])
-    # The pieces of a row are the count of its headers, and then four for each header.
+    # Each row consists of one string with the count of its headers, and four strings for each
+    # header.
     first_header = np.cumsum(counts) - counts
     row_at = np.arange(len(column)) + 4 * first_header
     header = np.arange(len(key))
@@ -536,7 +545,7 @@ def _encoded_headers(column: pa.Array) -> pa.Array | None:
 
 
 def _concatenate(parts: Sequence[_Rows]) -> _Rows:
-    """All rows joined; their strings are not copied."""
+    """Join all rows. Their strings are not copied."""
     headers = None
     if any(part.headers is not None for part in parts):
         headers = [
@@ -557,7 +566,7 @@ def _concatenate(parts: Sequence[_Rows]) -> _Rows:
 
 
 def _rows_at(rows: _Rows, which: Ints) -> _Rows:
-    """A copy of some rows, after which the memory of the other rows can be freed."""
+    """Copy some rows, so that the memory of the other rows can be freed."""
     key, value, headers = (
         None if arrays is None else [pa.concat_arrays(arrays).take(pa.array(which))]
         for arrays in (rows.key, rows.value, rows.headers)
@@ -589,7 +598,7 @@ def _content_sizes(
 
 
 def _largest_sizes(rows: _Rows, record_batch_bytes: int) -> Ints:
-    """The maximum size of each record in bytes, in any record batch."""
+    """Return the maximum size that each record can have in any record batch, in bytes."""
     span = int(rows.timestamps.max()) - int(rows.timestamps.min())
     most_records = min(len(rows.places), record_batch_bytes // SMALLEST_RECORD + 1)
     sizes = rows.content_sizes + varint_size(2 * span) + varint_size(2 * most_records)
@@ -600,8 +609,8 @@ def _largest_sizes(rows: _Rows, record_batch_bytes: int) -> Ints:
 def _split(places: NDArray[np.int32], sizes: Ints, capacity: int) -> tuple[Ints, Flags]:
     """Divide sorted rows into record batches.
 
-    Gives:  the end of each batch, and whether it is the last of its partition, and may get further
-            rows.
+    Gives:  the end of each batch, and whether the batch is the last of its partition and may get
+            further rows.
     """
     filled = np.cumsum(sizes)
     ends, is_last = [], []
@@ -621,7 +630,7 @@ def _split(places: NDArray[np.int32], sizes: Ints, capacity: int) -> tuple[Ints,
 
 
 def _largest(sizes: Ints, which: Flags, keep_bytes: int) -> Flags:
-    """Choose the largest batches among `which`, until at most `keep_bytes` are left."""
+    """Choose the largest batches among `which`, so that at most `keep_bytes` are left."""
     candidates = np.flatnonzero(which)
     candidates = candidates[np.argsort(sizes[candidates], kind="stable")]
     goes = np.zeros(len(sizes), np.bool_)
@@ -634,7 +643,7 @@ def _bodies(
 ) -> Iterator[memoryview]:
     """Yield the encoded records of each batch, one batch after the other.
 
-    The result for a batch is valid until the next one is requested.
+    The result for a batch is valid until the next batch is requested.
 
     Takes:  order, the order of the rows; timestamps, in that order; counts, the number of rows in
             each batch.
@@ -661,7 +670,7 @@ class _Sources(NamedTuple):
 
     @classmethod
     def of(cls, rows: _Rows) -> _Sources:
-        """The bytes of some rows, each column in one array."""
+        """Collect the bytes of some rows, each column in one array."""
         return cls(
             *(
                 NO_STRINGS if arrays is None else strings_of(pa.concat_arrays(arrays))
@@ -672,7 +681,7 @@ class _Sources(NamedTuple):
     def bodies(
         self, rows: _Rows, order: Ints, counts: Ints, content_bytes: int, loops: EncodingLoops
     ) -> list[memoryview] | None:
-        """The encoded records of some batches; None if the loop rejects the rows."""
+        """Return the encoded records of some batches, or None if the loop rejects the rows."""
         out = np.empty(content_bytes + (len(order) + 1) * MOST_BESIDES_CONTENT, np.uint8)
         ends = np.empty(len(counts), np.int64)
         if not loops.write_records(
@@ -700,7 +709,7 @@ class _Sources(NamedTuple):
 def _bodies_by_arrays(
     rows: _Rows, order: Ints, timestamps: Ints, counts: Ints
 ) -> Iterator[memoryview]:
-    """Yield the encoded records of each batch, made by array arithmetic."""
+    """Yield the encoded records of each batch. They are made by array arithmetic."""
     ends = np.cumsum(counts)
     starts = ends - counts
     timestamp_deltas = timestamps - np.repeat(timestamps[starts], counts)
@@ -712,9 +721,9 @@ def _bodies_by_arrays(
     sizes += varint_sizes(timestamp_zigzag)
     sizes += varint_sizes(offset_zigzag)
     length_zigzag = narrow((sizes << 1).view(np.uint64))
-    # A record without headers ends with a zero, the count of its headers. It is written as the
-    # first byte of the next part, and every batch is cut one byte later, which saves one piece for
-    # each record.
+    # A record without headers ends with a zero, the count of its headers. This zero is written as
+    # the first byte of the next record's part, and every batch is cut one byte later. This saves
+    # one string for each record.
     shift = 1 if rows.headers is None else 0
     small_parts = pieces(
         len(order),
@@ -751,7 +760,7 @@ def _bodies_by_arrays(
 
 
 def _parts(sizes: Ints, part_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield the first and last number of the record batches that are gathered together."""
+    """Yield the first and last number of each group of batches that are gathered together."""
     first, total = 0, 0
     for index, size in enumerate(sizes.tolist()):
         total += size

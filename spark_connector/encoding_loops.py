@@ -3,7 +3,7 @@ same, slowly.
 
 The positions come from Arrow and from the encoder itself. Nevertheless each copy is checked against
 the arrays' lengths, since compiled code that writes outside an array damages memory and raises no
-error. Rows that a loop rejects are encoded by arrays (encoding.py), with the same result.
+error. If a loop rejects rows, array arithmetic encodes them (encoding.py), with the same result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NULL = 1  # the length -1, zigzag-encoded
 
 
 def varint_size(value: Any) -> Any:
-    """The size of an unsigned varint in bytes."""
+    """Return the size of an unsigned varint in bytes."""
     size = np.int64(1)
     while value >= 0x80:
         value >>= 7
@@ -47,11 +47,12 @@ def put_varint(out: Bytes, position: Any, value: Any) -> Any:
 
 
 def put_bytes(out: Bytes, position: Any, data: Bytes, start: Any, size: Any) -> Any:
-    """Copy bytes, after the bounds of both arrays are checked. Gives: the position after them, or
-    -1.
+    """Copy bytes, after checking the bounds of both arrays.
 
-    The indices are unsigned. Signed ones may count from the end, so the compiler would copy byte by
-    byte.
+    The indices are unsigned. Signed indices may count from the end, so the compiler would copy byte
+    by byte.
+
+    Gives:  the position after the copied bytes, or -1 if they are out of bounds.
     """
     if start < 0 or size < 0 or start > len(data) - size or position > len(out) - size:
         return np.int64(-1)
@@ -77,14 +78,15 @@ def write_records(
     out: Bytes,
     body_ends: Ints,
 ) -> bool:
-    """Write the records of some record batches, one after the other. Gives: False if that is not
-    possible.
+    """Write the records of some record batches, one after the other.
 
-    It is one long function with many parameters, since numba compiles it as one over plain arrays.
+    This is one long function with many parameters, since numba compiles it as a single loop over
+    plain arrays.
 
     Takes:  order, the rows in the order of their batches; ends, the end of each batch in that
             order; lengths, zigzag-encoded; header_edges, empty if no row has headers; out and
             body_ends, to be filled with the records, and with the end of each batch's records.
+    Gives:  False if the rows cannot be written.
     """
     count = len(timestamps)
     if (
@@ -112,7 +114,7 @@ def write_records(
             delta = timestamps[row] - timestamps[first]
             timestamp = (delta << 1) ^ (delta >> 63)
             offset = (index - start) << 1
-            if timestamp < 0:  # the difference exceeds 62 bits
+            if timestamp < 0:  # the difference of the timestamps exceeds 62 bits
                 return False
             size = content_sizes[row] + varint_size(timestamp) + varint_size(offset)
             if position > len(out) - size - MOST_BESIDES_CONTENT:
@@ -161,7 +163,9 @@ def write_records(
 
 
 def murmur2(data: Bytes, edges: Edges, hashes: NDArray[np.uint32]) -> bool:
-    """Hash each key (murmur2.py, as 64-bit numbers). Gives: False if a key is outside the data."""
+    """Hash each key (as murmur2.py, but with 64-bit numbers). Gives: False if a key is outside the
+    data.
+    """
     for row in range(len(hashes)):
         start, end = np.int64(edges[row]), np.int64(edges[row + 1])
         if start < 0 or end < start or end > len(data):

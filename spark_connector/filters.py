@@ -1,9 +1,9 @@
-"""The filters of a batch query: from comparisons of topic, partition, offset and timestamp it
-follows which records need not be read. This module uses neither a broker nor Spark.
+"""The filters of a batch query. From comparisons of topic, partition, offset and timestamp, this
+module finds out which records need not be read. It uses neither a broker nor Spark.
 
 Spark joins the filters that it passes by AND. A filter is exact if every row that is read fulfils
-it. Spark applies the other filters again, so reading too much is never wrong; reading too little
-always is.
+it. Spark applies the other filters again. Reading too much is therefore never wrong, but reading
+too little always is.
 
     column          narrowed by               exact
     topic           =, <=>, in                yes
@@ -37,7 +37,7 @@ MAX_OFFSET = (1 << 63) - 1
 class Condition(NamedTuple):
     """A comparison of a column with a value.
 
-    operator: one of = in < <= > >= and "is not null", whose value is None.
+    operator: one of = in < <= > >= and "is not null". For the last one, the value is None.
     """
 
     column: str
@@ -47,7 +47,7 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True)
 class Narrowing:
-    """The records that have to be read, after the AND of all conditions so far."""
+    """What has to be read after all conditions so far, which are joined by AND."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -60,7 +60,7 @@ class Narrowing:
     )
 
     def keeps(self, name: TopicPartition) -> bool:
-        """Whether the partition has offsets to read."""
+        """Whether the partition has to be read."""
         return (
             (self.topics is None or name.topic in self.topics)
             and (self.partitions is None or name.partition in self.partitions)
@@ -68,7 +68,7 @@ class Narrowing:
         )
 
     def cut(self, whole: OffsetRange) -> OffsetRange:
-        """The part of a range that has to be read, which may be empty."""
+        """Return the part of a range that has to be read, which may be empty."""
         start = min(max(whole.start_offset, self.first_offset), whole.end_offset)
         return whole._replace(
             start_offset=start, end_offset=max(start, min(whole.end_offset, self.end_offset))
@@ -78,7 +78,7 @@ class Narrowing:
 def narrow(narrowing: Narrowing, condition: Condition) -> tuple[Narrowing, bool]:
     """Add a condition to a narrowing.
 
-    Gives:  the new narrowing, and whether the condition is exact; a condition that is not used is
+    Gives:  the new narrowing, and whether the condition is exact. A condition that is not used is
             not exact.
     """
     column, operator, value = condition
@@ -151,8 +151,8 @@ def _narrow_timestamp(narrowing: Narrowing, operator: str, value: Any) -> Narrow
     ):
         return narrowing
     earliest = min(map(timestamp_ms, values))
-    # Negative times have special meanings in requests. Records may have one: -1 if the producer set
-    # none.
+    # Negative times are not used, since they have special meanings in requests. Records may have
+    # the time -1, which means that the producer set none.
     return (
         narrowing
         if earliest < 0
@@ -161,14 +161,15 @@ def _narrow_timestamp(narrowing: Narrowing, operator: str, value: Any) -> Narrow
 
 
 def timestamp_ms(value: datetime.datetime) -> int:
-    """Convert a datetime to ms since 1970, rounded down; without a zone it is local time, as in
-    PySpark.
+    """Convert a datetime to ms since 1970, rounded down.
+
+    A datetime without a zone is local time, as in PySpark.
     """
     return (value.astimezone(datetime.UTC) - EPOCH) // datetime.timedelta(milliseconds=1)
 
 
 def _bounds(operator: str, values: Iterable[int]) -> tuple[int, int]:
-    """The first value that passes the comparison, and the one after the last."""
+    """Return the first value that passes the comparison, and the value after the last one."""
     least, greatest = min(values), max(values)
     match operator:
         case "=" | "in":

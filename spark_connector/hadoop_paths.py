@@ -29,16 +29,16 @@ DEFAULT_FS = "fs.defaultFS"
 OLD_DEFAULT_FS = "fs.default.name"  # the name of the setting before Hadoop 2
 MOUNT_TABLE = "fs.viewfs.mounttable."
 SPARK_HADOOP = "spark.hadoop."
-MOST_MOUNTS = 10  # the maximum number of mount tables in sequence; more of them are a cycle
+MOST_MOUNTS = 10  # the maximum number of mount tables to follow; a longer sequence is a cycle
 
 
 class PathError(ValueError):
-    """The settings do not resolve a path; the message says what to give in its place."""
+    """A path cannot be resolved by the settings. The message says what to give in its place."""
 
 
 @dataclass(frozen=True)
 class PathRules:
-    """The values on which the meaning of a path depends.
+    """The values that determine the meaning of a path.
 
     settings: Hadoop's settings, by name. working_directory: that of the driver's process. user: the
     user whose home is the working directory on file systems that are not local.
@@ -60,14 +60,15 @@ class PathRules:
             if scheme == "file":
                 return path
             if scheme != "viewfs":
-                # A complete URI may end with settings for Arrow, and may contain escapes.
+                # A complete URI is returned unchanged, since it may end with settings for Arrow,
+                # and may contain escapes.
                 is_whole = location == given and _parts(given)[1] != ""
                 return given if is_whole else f"{scheme}://{authority}{quote(path)}"
             location = self._mounted(authority, path)
         raise PathError(f"the mount tables of viewfs form a cycle: {given!r}")
 
     def _qualify(self, location: str) -> tuple[str, str, str]:
-        """The scheme, authority and absolute path of a location."""
+        """Return the scheme, authority and absolute path of a location."""
         scheme, authority, path = _parts(location)
         default_scheme, default_authority, _ = _parts(self._default_fs)
         if not scheme:
@@ -82,7 +83,7 @@ class PathRules:
         return self.settings.get(DEFAULT_FS) or self.settings.get(OLD_DEFAULT_FS) or "file:///"
 
     def _home(self, scheme: str, authority: str) -> str:
-        """The initial working directory of a process on a file system."""
+        """Return the initial working directory of a process on a file system."""
         if scheme == "file":
             return self.working_directory
         parent = "/user"
@@ -91,7 +92,7 @@ class PathRules:
         return posixpath.join(parent, self.user)
 
     def _mounted(self, authority: str, path: str) -> str:
-        """The path on the mounted file system to which a path of viewfs leads."""
+        """Follow a mount of viewfs. Gives: the location on the mounted file system."""
         prefix = f"{MOUNT_TABLE}{authority or 'default'}."
         links = {
             posixpath.normpath(name.removeprefix(f"{prefix}link.")): target
@@ -115,7 +116,7 @@ class PathRules:
 def path_rules(
     site: Mapping[str, str], job_properties: Mapping[str, str], working_directory: str
 ) -> PathRules:
-    """The rules for a task or for its driver.
+    """Return the rules for a task or for its driver.
 
     Takes:  site, the settings of the driver's core-site.xml; job_properties, those of TaskContext,
             which include Spark's settings.
@@ -129,7 +130,7 @@ def path_rules(
 
 
 def user_name() -> str:
-    """The name of the user as Hadoop determines it without Kerberos."""
+    """Return the user's name as Hadoop determines it without Kerberos."""
     try:
         return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
     except (KeyError, OSError):  # the user of a container may have no name
@@ -137,7 +138,7 @@ def user_name() -> str:
 
 
 def site_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Hadoop's settings on this machine, from the first core-site.xml that Spark would find.
+    """Read Hadoop's settings on this machine, from the first core-site.xml that Spark would find.
 
     Only settings that concern paths are returned, so no secret is included.
     """
@@ -166,10 +167,9 @@ def _settings_in(file: Path) -> dict[str, str]:
 
 
 def _parts(location: str) -> tuple[str, str, str]:
-    """Split a location into scheme, authority and path as Hadoop's Path does; a ? or # is part of
-    the path.
+    """Split a location into scheme, authority and path, as Hadoop's Path does.
 
-    A colon after a slash belongs to a name.
+    A ? or # is part of the path. A colon after a slash belongs to a name.
     """
     head, colon, rest = location.partition(":")
     scheme = head if colon and "/" not in head else ""

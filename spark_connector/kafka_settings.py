@@ -1,11 +1,11 @@
 """The settings of Java consumers and producers: the valid names and values of `kafka.*` options,
 and whether each is honoured, rejected, or has no effect.
 
-A value that a Java client would reject is rejected. A setting whose effect this connector lacks is
-rejected with the reason if ignoring it could change the data that are read or written, their
-confidentiality, or their cost; otherwise there is one warning with the reason. No setting is
-therefore ignored silently. An unknown name causes a warning with the most similar name, and is
-rejected if it begins with `ssl.` or `sasl.`.
+A value that a Java client would reject is rejected. Some settings have an effect that this
+connector does not implement. Such a setting is rejected with the reason if ignoring it could change
+the data that are read or written, their confidentiality, or their cost. Otherwise there is one
+warning with the reason. No setting is therefore ignored silently. An unknown name causes a warning
+with the most similar name, and is rejected if it begins with `ssl.` or `sasl.`.
 
 Source: the documentation of Apache Kafka 4.1, "Consumer Configs" and "Producer Configs".
 """
@@ -89,7 +89,7 @@ _NAMES = {
 }
 KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
-# Settings that have no effect here, by the reason, which the warning contains.
+# The settings that have no effect here. The keys are the reasons, which the warnings contain.
 _WITHOUT_EFFECT = {
     "a query is no member of a consumer group": """
         group.id group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms
@@ -144,7 +144,8 @@ _WITHOUT_EFFECT = {
 WITHOUT_EFFECT = MappingProxyType(
     {name: why for why, names in _WITHOUT_EFFECT.items() for name in names.split()}
 )
-# Settings of only one of the two clients, since source and sink often share a set of options.
+# The settings that only one of the two clients has. The other client ignores them, since source and
+# sink often share a set of options.
 _OF_ONE_CLIENT = {
     CONSUMER: """
         allow.auto.create.topics auto.offset.reset check.crcs enable.auto.commit
@@ -165,7 +166,7 @@ _JAVA = "Java classes are not supported"
 _ASSERTION = (
     "signed assertions are not supported; oauthTokenProvider names a function that gives the token"
 )
-# The only accepted value (besides an empty text), and why other values are rejected.
+# For each setting, the accepted values (besides an empty text), and why other values are rejected.
 _REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "client.dns.lookup": (
         ("use_all_dns_ips",),
@@ -201,7 +202,7 @@ SECURE = ("ssl.", "sasl.")
 
 
 def wrong_value(name: str, text: str) -> str:
-    """An error text if a setting does not accept the value.
+    """Return an error text if a setting does not accept the value.
 
     The text is empty if the value is accepted, or if the name (without `kafka.`) is unknown.
     """
@@ -218,7 +219,10 @@ def wrong_value(name: str, text: str) -> str:
 
 
 def refusal(name: str, text: str, client: str) -> str:
-    """Why the value of a setting cannot be honoured; empty if it can be, or has no effect."""
+    """Return why the value of a setting has to be rejected.
+
+    The text is empty if the value is honoured, or if the setting has no effect.
+    """
     if _is_of_the_other(name, client):
         return ""
     if name.startswith("config.providers."):
@@ -243,8 +247,9 @@ def _nearest(name: str) -> str:
 
 
 def warn_of_unused(settings: Mapping[str, str], client: str) -> None:
-    """Warn of names without effect, and of names that no Java client has, once for each name in a
-    process.
+    """Warn of settings without effect, and of names that no Java client has.
+
+    There is one warning for each name in a process.
     """
     for name in settings:
         if name not in KINDS:

@@ -1,8 +1,9 @@
-"""Converts key stores and trust stores of the Java client to PEM: PEM files are used as they are,
+"""Converts key stores and trust stores of the Java client to PEM. PEM files are used as they are.
 PKCS#12 files are read with the library cryptography.
 
-The content of a file decides its type: since Java 9, keytool writes PKCS#12 to a file of any name,
-and Java reads it even if the type is JKS. Java's own format is rejected with an explanation.
+The type of a file is recognised by its content: since Java 9, keytool writes PKCS#12 to a file of
+any name, and Java reads it even if the type is JKS. Java's own format is rejected with an
+explanation.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class KeyStoreError(ValueError):
 
 
 def pem_of_store(path: str, option: str, *, kind: str | None, password: str | None) -> str:
-    """The certificates of a store, and its key, if it has one, as PEM.
+    """Return the certificates of a store as PEM, together with its key if it has one.
 
     Takes:  option, the name of the option with the path; kind, the value of the store's type, one
             of TYPES; password, that of a PKCS#12 store.

@@ -17,7 +17,7 @@ _WORD = struct.Struct("<I")
 
 
 def partition_of(key: bytes, count: int) -> int:
-    """The partition of a key, if the topic has `count` partitions."""
+    """Return the partition of a key, if the topic has `count` partitions."""
     return (murmur2_of(key) & POSITIVE) % count
 
 
@@ -27,9 +27,10 @@ def murmur2_of(key: bytes) -> int:
 
 
 def hash_rest(state: int, rest: bytes) -> int:
-    """Complete the hash of a key, from the state before its last bytes `rest`.
+    """Complete the hash of a key.
 
-    `rest` is a sequence of whole words, and at its end the bytes that do not fill a word.
+    Takes:  state, the state before the last bytes of the key; rest, these bytes. They begin at a
+            whole word, and may end with bytes that do not fill a word.
     """
     whole = len(rest) & ~3
     for (word,) in _WORD.iter_unpack(memoryview(rest)[:whole]):

@@ -1,13 +1,13 @@
-"""The loops of record_loops.py and encoding_loops.py as numba compiles them: decides whether this
-process uses them, and loads them.
+"""The loops of record_loops.py and encoding_loops.py, compiled by numba. This module decides
+whether this process uses them, and loads them.
 
-Array arithmetic decodes records (decoding.py) and encodes them (encoding.py); compiled loops take a
+Array arithmetic decodes records (decoding.py) and encodes them (encoding.py). Compiled loops take a
 third of its time to decode and a quarter to encode. But importing numba and loading the loops from
-its cache takes as long as decoding a million records, and compiling them as long as decoding
-several million. Spark's Python workers are short-lived processes, and reading a topic of 400 rows
-should take no noticeable time. A process therefore begins with arrays. It switches to the loops
-when the time that they would have saved so far, and would save in the current range, is as long as
-loading them takes.
+its cache takes as long as decoding a million records, and compiling the loops takes as long as
+decoding several million. Spark's Python workers are short-lived processes, and reading a topic of
+400 rows should take no noticeable time. A process therefore begins with arrays. It switches to the
+loops when the time that they would have saved so far, and would save in the current range, is as
+long as loading them takes.
 
     python -m barnabas.spark_connector.numba_loops      compiles now, for all future processes that
                                                         have access to the same cache
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 Loops_co = TypeVar("Loops_co", covariant=True)
 ARRAYS, LOOPS, AUTO = "numpy", "numba", "auto"
-# The time that loops save, and the time that loading them takes, measured on one core of a busy
-# machine (README.md, Decisions).
+# The times that loops save, and the times that loading and compiling them take, measured on one
+# core of a busy machine (README.md, Decisions).
 SAVED_PER_ROW_NS, SAVED_PER_BYTE_NS = 200, 1
 SAVED_PER_ENCODED_ROW_NS = 400
 LOADING_S, COMPILING_S = 0.6, 2.5
@@ -59,7 +59,7 @@ class EncodingLoops(NamedTuple):
 
 
 class UnavailableError(Exception):
-    """There are no compiled loops; the message says why."""
+    """There are no compiled loops. The message says why."""
 
 
 def _advice() -> str:
@@ -67,7 +67,7 @@ def _advice() -> str:
 
 
 class DecoderChoice:
-    """Chooses between arrays and loops, by the records that the process has decoded so far."""
+    """Chooses between arrays and loops for decoding, by how much the process has decoded so far."""
 
     def __init__(self) -> None:
         self._missed_ns = 0  # the time that loops would have saved so far
@@ -77,7 +77,7 @@ class DecoderChoice:
     def loops_for(
         self, decoder: str, fetched: Selection, *, remaining: int
     ) -> CompiledLoops | None:
-        """The compiled loops, or None if arrays are to decode the fetch.
+        """Return the compiled loops, or None if the fetch is to be decoded with arrays.
 
         Takes:  decoder, the option's value; fetched, the batches of the fetch; remaining, the
                 number of offsets in the range after the fetch.
@@ -113,8 +113,8 @@ class DecoderChoice:
             - fetched.record_batches[0].header.base_offset
         )
         self._missed_ns += saved_ns
-        # The number of remaining records is estimated from this fetch, since compaction may have
-        # removed most of the records.
+        # The number of remaining records is estimated from this fetch, as compaction may have
+        # removed most of them.
         total_s = (self._missed_ns + remaining * saved_ns // max(offsets, 1)) / 1e9
         if total_s < LOADING_S:
             return False
@@ -130,7 +130,7 @@ class DecoderChoice:
 
 
 class EncoderChoice:
-    """Chooses between arrays and loops, by the rows that the process has encoded so far."""
+    """Chooses between arrays and loops for encoding, by how much the process has encoded so far."""
 
     def __init__(self) -> None:
         self._missed_ns = 0  # the time that loops would have saved so far
@@ -138,7 +138,7 @@ class EncoderChoice:
         self._unavailable = False
 
     def loops_for(self, rows: int) -> EncodingLoops | None:
-        """The compiled loops, or None if arrays are to encode the next `rows` rows.
+        """Return the compiled loops, or None if the next `rows` rows are to be encoded with arrays.
 
         With this rule a process takes at most twice the time of the better choice.
         """
@@ -158,13 +158,14 @@ class EncoderChoice:
         return self._loaded
 
 
-decoder_choice = DecoderChoice()  # both choices hold the loops of this process
+# there is one choice of each kind in a process, which keeps the loaded loops
+decoder_choice = DecoderChoice()
 encoder_choice = EncoderChoice()
 
 
 @lru_cache(maxsize=1)
 def load() -> CompiledLoops:
-    """The compiled loops for decoding, from numba's cache, or compiled now.
+    """Load the compiled loops for decoding from numba's cache, or compile them now.
 
     Raises: UnavailableError.
     """
@@ -173,7 +174,7 @@ def load() -> CompiledLoops:
 
 @lru_cache(maxsize=1)
 def load_encoding() -> EncodingLoops:
-    """The compiled loops for encoding, from numba's cache, or compiled now.
+    """Load the compiled loops for encoding from numba's cache, or compile them now.
 
     Raises: UnavailableError.
     """
@@ -200,8 +201,8 @@ def _load(module: ModuleType, compile_now: _Compile[Loops_co]) -> Loops_co:
     for cache in (True, True, False):
         try:
             return compile_now(cache=cache)
-        # Possible causes are a missing directory, a full disk, a damaged file and the compiler,
-        # each of which raises its own error.
+        # A missing directory, a full disk, a damaged file or the compiler may be the cause. Each of
+        # them raises another error.
         except Exception as error:
             reason = error
             logger.info("barnabas: numba %s its cache: %s", "with" if cache else "without", error)
@@ -210,7 +211,7 @@ def _load(module: ModuleType, compile_now: _Compile[Loops_co]) -> Loops_co:
 
 
 def compile_loops(*, cache: bool) -> CompiledLoops:
-    """Compile the loops now, for the types of arguments that decoding.py passes."""
+    """Compile the decoding loops now, for the types of arguments that decoding.py passes."""
     from numba import njit, types
     from numba.extending import register_jitable
 
@@ -223,8 +224,9 @@ def compile_loops(*, cache: bool) -> CompiledLoops:
     )
     strings, edges = types.uint8[::1], types.int32[::1]
     register_jitable(record_loops.varint)
-    # numba's bounds checks are enabled in case the loops' own checks are wrong, and cost 5 %. In
-    # the copying loop they are disabled, since they would cost nearly the whole gain.
+    # numba's bounds checks are enabled in case the loops' own checks are wrong. They cost 5 %. In
+    # the copying loop they are disabled, since there they would cost nearly all the time that the
+    # loop saves.
     checked = {"nogil": True, "cache": cache, "boundscheck": True}
     return CompiledLoops(
         parse=njit(types.boolean(data, ints, ints, ints, table, flag_table), **checked)(
@@ -240,7 +242,7 @@ def compile_loops(*, cache: bool) -> CompiledLoops:
 
 
 def compile_encoding(*, cache: bool) -> EncodingLoops:
-    """Compile the loops now, for the types of arguments that encoding.py passes."""
+    """Compile the encoding loops now, for the types of arguments that encoding.py passes."""
     from numba import njit, types
     from numba.extending import register_jitable
 
@@ -249,8 +251,8 @@ def compile_encoding(*, cache: bool) -> EncodingLoops:
     ints, lengths, out = types.int64[::1], types.uint32[::1], types.uint8[::1]
     for part in (encoding_loops.varint_size, encoding_loops.put_varint, encoding_loops.put_bytes):
         register_jitable(part)
-    # numba's bounds checks would cost nearly the whole gain, and the loops have checks of their
-    # own.
+    # numba's bounds checks would cost nearly all the time that the loops save. The loops have their
+    # own checks.
     unchecked = {"nogil": True, "cache": cache, "boundscheck": False}
     strings = (lengths, edges, data)
     return EncodingLoops(
@@ -272,14 +274,14 @@ def is_cached(module: ModuleType = record_loops, function: str = "parse") -> boo
 
 
 def _clear_cache(module: ModuleType) -> None:
-    """Delete the cached loops, since numba would fail on a damaged file each time."""
+    """Delete the cached loops. Otherwise numba would fail each time because of a damaged file."""
     for file in _cached(module, "*.nb[ci]"):
         with suppress(OSError):
             file.unlink()
 
 
 def _cached(module: ModuleType, pattern: str) -> Iterator[Path]:
-    """The files of compiled loops in those cache directories to which this process may write.
+    """Find the files of compiled loops in those cache directories to which this process may write.
 
     Source: numba's documentation, "Notes on Caching" and NUMBA_CACHE_DIR.
     """

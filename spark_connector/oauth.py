@@ -8,9 +8,9 @@
         module:function     the function is called without arguments, and returns a token, or a
                             token and its end in seconds since 1970
 
-The function is imported in the process that logs in: the driver's and each task's. With a few lines
-of code around a cloud's library it can provide the tokens of that cloud, such as AWS MSK's IAM or
-Entra ID.
+The function is imported in each process that logs in: that of the driver and that of each task.
+With a few lines of code around a cloud's library it can provide the tokens of that cloud, such as
+AWS MSK's IAM or Entra ID.
 
 A token is used again in its process until most of its lifetime is over. The lifetime comes from the
 claims `iat` and `exp`, from `expires_in` in the endpoint's response, or from the function. If it is
@@ -36,8 +36,9 @@ LONGEST_ANSWER_BYTES = 1 << 20
 
 
 class TokenError(Exception):
-    """No token could be obtained. `passes`: whether the failure is transient, and the request is
-    repeated.
+    """No token could be obtained.
+
+    passes: whether the failure is transient, in which case the request is repeated.
     """
 
     def __init__(self, message: str, *, passes: bool = False) -> None:
@@ -47,7 +48,7 @@ class TokenError(Exception):
 
 @dataclass(frozen=True)
 class TokenSource:
-    """A source of tokens, in which either endpoint_url or provider is set."""
+    """A source of tokens. Either endpoint_url or provider is set."""
 
     endpoint_url: str = ""
     client_id: str = ""
@@ -63,7 +64,10 @@ class TokenSource:
 
 @dataclass(frozen=True)
 class Token:
-    """A token, and when the next one has to be requested, in seconds since 1970."""
+    """A token.
+
+    good_until_s: the time at which the next token has to be requested, in seconds since 1970.
+    """
 
     text: str = field(repr=False)
     good_until_s: float = 0.0
@@ -74,7 +78,7 @@ _tokens: dict[TokenSource, Token] = {}
 
 
 def token_of(source: TokenSource, clock: Callable[[], float] = time.time) -> str:
-    """A token that is valid now.
+    """Return a token that is valid now.
 
     Raises: TokenError.
     """
@@ -111,7 +115,7 @@ def _new_token(source: TokenSource, clock: Callable[[], float]) -> Token:
 
 
 def _checked(text: object, end_s: float | None, now_s: float) -> Token:
-    """A token, after a check of its characters, which RFC 6750 lists."""
+    """Make a token, after checking that it has only the characters that RFC 6750 allows."""
     if not isinstance(text, str) or not text or not text.isascii() or any(c <= " " for c in text):
         raise TokenError("the result is not a token: a token is a text of visible ASCII characters")
     begin_s, claimed_s = _claimed_lifetime(text)
@@ -123,7 +127,9 @@ def _checked(text: object, end_s: float | None, now_s: float) -> Token:
 
 
 def _claimed_lifetime(text: str) -> tuple[float | None, float | None]:
-    """The claims `iat` and `exp` of a JWT, which is not verified here: the broker does that."""
+    """Read the claims `iat` and `exp` of a JWT. The broker verifies them, so this function does
+    not.
+    """
     try:
         payload = text.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
@@ -133,7 +139,7 @@ def _claimed_lifetime(text: str) -> tuple[float | None, float | None]:
             None if end is None else float(end),
         )
     except (IndexError, ValueError, TypeError, AttributeError, binascii.Error):
-        return None, None  # a token in another format
+        return None, None  # the token has another format
 
 
 def _provided(name: str) -> tuple[object, float | None]:
@@ -165,7 +171,7 @@ def _provided(name: str) -> tuple[object, float | None]:
 
 
 def _requested(source: TokenSource, clock: Callable[[], float]) -> tuple[object, float | None]:
-    """Request a token from the endpoint, and repeat the request after transient failures until the
+    """Request a token from the endpoint. After transient failures, repeat the request until the
     time limit.
     """
     begin_s, backoff_s = time.monotonic(), source.retry_backoff_ms / 1000
@@ -193,7 +199,7 @@ def _post(source: TokenSource) -> bytes:
     """
     import urllib.error
 
-    # imported only here, since it takes longer than all other imports together
+    # This is imported only here, since it takes longer than all other imports together.
     import urllib.request
 
     form = {"grant_type": "client_credentials"}
@@ -229,6 +235,6 @@ def _post(source: TokenSource) -> bytes:
 
 
 def first_message(token: str, extensions: tuple[tuple[str, str], ...]) -> bytes:
-    """A client's first message (RFC 7628, section 3.1) with the extensions of KIP-342."""
+    """Make a client's first message (RFC 7628, section 3.1) with the extensions of KIP-342."""
     fields = [f"auth=Bearer {token}", *(f"{name}={value}" for name, value in extensions)]
     return ("n,," + "".join(SEPARATOR + each for each in fields) + 2 * SEPARATOR).encode()

@@ -1,5 +1,5 @@
 """The offsets of a read: where it begins and ends, and how the range of each partition is divided
-among tasks. This module sends no requests.
+into ranges for tasks. This module sends no requests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from barnabas.protocol.topic_partition import TopicPartition
 
 ID_MARK = "#"
-# values of offsets in Spark's JSON, and of timestamps in Kafka's ListOffsets
+# These values mean the same as offsets in Spark's JSON and as timestamps in Kafka's ListOffsets.
 LATEST, EARLIEST = -1, -2
 
 
@@ -37,22 +37,24 @@ class OffsetRange(NamedTuple):
 
 @dataclass(frozen=True)
 class OffsetSpec:
-    """Where a read begins or ends, according to an option. One of the four fields after `option` is
-    set.
+    """Where a read begins or ends, according to an option.
+
+    Of the four fields after `option`, exactly one is set.
     """
 
     option: str
     everywhere: int | None = None  # EARLIEST or LATEST
-    # may also be LATEST or EARLIEST
+    # An offset may also be LATEST or EARLIEST.
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     timestamp_ms: int | None = None
     timestamps_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
-    # whether the end of the log is used if no record is late enough; otherwise that is an error
+    # Whether the read ends at the end of the log if no record is late enough. If False, this is an
+    # error.
     or_latest: bool = True
 
     @property
     def partitions(self) -> set[TopicPartition] | None:
-        """The partitions that the option lists; None if it applies to all."""
+        """The partitions that the option lists, or None if it applies to all partitions."""
         if self.everywhere is not None or self.timestamp_ms is not None:
             return None
         return set(self.offsets or self.timestamps_ms)
@@ -64,16 +66,16 @@ Offsets = dict[TopicPartition, int]
 def offsets_as_json(
     offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, dict[str, int]]:
-    """Offsets in the form of the options, always in the same order.
+    """Convert offsets to the form of the options, always in the same order.
 
     The order matters since Spark compares a stream's offsets as strings. A topic's id follows its
     name, in the form of a topic without partitions:
 
         {"orders": {"0": 23, "1": 42}, "orders#Wn6bYRCbTMSDfkHvvvTvJQ": {}}
 
-    No topic's name contains a `#`. For Spark's own Kafka source such an entry is a topic without
-    partitions, so a query with this checkpoint can continue with that source, and return to this
-    one.
+    No topic's name contains a `#`. Spark's own Kafka source considers such an entry a topic without
+    partitions. A query with this checkpoint can therefore continue with that source, and return to
+    this one.
     """
     topics: dict[str, dict[str, int]] = {}
     for name in sorted(offsets):
@@ -85,14 +87,14 @@ def offsets_as_json(
 
 
 def topic_ids_of_json(topics: Mapping[str, Any]) -> dict[str, str]:
-    """The ids of topics in a text made by `offsets_as_json`."""
+    """Return the ids of topics in the JSON object that `offsets_as_json` has made."""
     return dict(name.split(ID_MARK, 1) for name in topics if ID_MARK in name)
 
 
 def offsets_of_json(topics: Mapping[str, Any]) -> Offsets:
-    """The offsets in a text made by `offsets_as_json`.
+    """Return the offsets in the JSON object that `offsets_as_json` has made.
 
-    Raises: ValueError for any other text.
+    Raises: ValueError for any other object.
     """
     try:
         return {
@@ -107,11 +109,11 @@ def offsets_of_json(topics: Mapping[str, Any]) -> Offsets:
 
 
 def share_of_limit(sizes: Mapping[TopicPartition, int], limit: int) -> Offsets:
-    """How many offsets of each partition are read if `limit` is the limit of their sum.
+    """Decide how many offsets of each partition are read, if `limit` is the limit of their sum.
 
     The shares are proportional to the available offsets. But a partition with offsets gets at least
-    one, even if the sum exceeds the limit: otherwise a small partition would never be read in the
-    presence of large ones.
+    one, even if the sum then exceeds the limit. Otherwise a small partition would never be read as
+    long as there are large ones.
     """
     total = sum(sizes.values())
     if total <= limit:
@@ -131,7 +133,7 @@ def divide(
     """Divide the ranges into one range for each task.
 
     There are at least min_partitions ranges, if there are that many offsets, and none is longer
-    than max_records. Each further cut is made in the range that has the longest pieces. Empty
+    than max_records. Each further cut is made in the range whose parts are the longest. Empty
     ranges are left out.
     """
     whole = [each for each in ranges if each.size > 0]
@@ -145,13 +147,14 @@ def divide(
 def join(
     ranges: Sequence[OffsetRange], *, most_offsets: int, least_tasks: int
 ) -> list[tuple[OffsetRange, ...]]:
-    """Join adjacent ranges up to a number of offsets. Gives: the ranges of each task.
+    """Join adjacent ranges, up to a number of offsets. Gives: the ranges of each task.
 
     A task costs some 20 ms of CPU even if it has few rows, and Spark runs as many tasks at a time
     as there are cores. The result depends only on the arguments, so a repeated batch has the same
     tasks.
 
-    Takes:  least_tasks, the minimum number of tasks; if fewer would remain, no ranges are joined.
+    Takes:  most_offsets, the maximum number of offsets of joined ranges; least_tasks, the minimum
+            number of tasks; if fewer would remain, no ranges are joined.
     """
     tasks: list[list[OffsetRange]] = []
     size = 0
@@ -180,7 +183,7 @@ def _share(ranges: Sequence[OffsetRange], pieces: Sequence[int], missing: int) -
     while missing and longest:
         _, index = heapq.heappop(longest)
         if counts[index] >= ranges[index].size:
-            continue  # each piece of the range has only one offset
+            continue  # each part of this range has only one offset
         counts[index] += 1
         missing -= 1
         heapq.heappush(longest, (-ranges[index].size / counts[index], index))

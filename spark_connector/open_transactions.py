@@ -1,5 +1,5 @@
-"""A reader's wait for the end of a transaction that is open within its range. Instead, the range
-may end where the transaction begins.
+"""Lets a reader wait for the end of a transaction that is open within its range. As an alternative,
+the range may end where the transaction begins.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ class OpenTransactionError(Exception):
 
 
 class UndecidedRange(NamedTuple):
-    """The end of a range, and the last stable offset before it, at which an open transaction
-    begins.
+    """The end of a range, and the start of an open transaction before it.
+
+    This start is the last stable offset.
     """
 
     end_offset: int
@@ -46,8 +47,8 @@ class OpenTransactionWait:
         self._last_warning = 0.0
 
     def look_again(self, undecided: Mapping[TopicPartition, UndecidedRange]) -> bool:
-        """Pause, and return True if the caller has to check again; False if ranges end at open
-        transactions.
+        """Pause, and return True if the caller has to check again. Return False if ranges are to
+        end at open transactions.
 
         Raises: OpenTransactionError when the time limit is reached.
         """

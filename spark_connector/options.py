@@ -2,8 +2,8 @@
 Spark's own Kafka source.
 
 Spark passes option names in lower case. An unknown name is rejected, and the error shows the most
-similar name: otherwise a misspelled `startingOffsets` would silently read everything. `kafka.*`
-options are those of a Kafka consumer; kafka_settings.py lists those that have an effect here, and
+similar name. Otherwise a misspelled `startingOffsets` would silently read everything. `kafka.*`
+options are those of a Kafka consumer. kafka_settings.py lists those that have an effect here, and
 those that are rejected.
 """
 
@@ -42,7 +42,7 @@ UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_00
 
 
 class OptionError(ValueError):
-    """An option is missing, unknown or wrong. The message names it, and says what to do."""
+    """An option is missing, unknown or wrong. The message names the option, and says what to do."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,10 @@ class ClientOptions:
     client_id: str = "barnabas-spark"
     connect_timeout_ms: int = 10_000
     request_timeout_ms: int = 30_000
-    retry_timeout_ms: int = 60_000  # how long retriable errors are retried before the task fails
+    # how long a request is repeated after retriable errors before the task fails
+    retry_timeout_ms: int = 60_000
     retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 0  # the pause is doubled up to this maximum
+    retry_backoff_max_ms: int = 0  # the pause is doubled after each failure, up to this maximum
     fetch_max_wait_ms: int = 500
     fetch_min_bytes: int = 1
     fetch_max_bytes: int = 16 * MEBIBYTE
@@ -67,7 +68,7 @@ class ClientOptions:
 
 @dataclass(frozen=True)
 class Subscription:
-    """The topics or partitions to read, of which exactly one field is set."""
+    """The topics or partitions to read. Exactly one field is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -89,7 +90,7 @@ class Subscription:
 class OpenTransactions:
     """The policy for a range that contains an open transaction."""
 
-    # whether the reader waits; otherwise the range ends where the transaction begins
+    # whether the reader waits; if not, the range ends where the transaction begins
     wait: bool = True
     timeout_ms: int = 20 * 60_000
 
@@ -99,8 +100,9 @@ class TriggerOptions:
     """The limits of a micro-batch of a stream."""
 
     max_offsets: int | None = None
-    min_offsets: int | None = None  # a batch begins only when this many offsets are available
-    max_delay_ms: int = 15 * 60_000  # or when this time has passed since the previous batch
+    min_offsets: int | None = None  # a batch begins as soon as this many offsets are available
+    # a batch also begins when this time has passed since the previous one
+    max_delay_ms: int = 15 * 60_000
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class SourceOptions:
     metadata_max_age_ms: int = 30_000
 
 
-# The options that Spark documents for its source, and our own.
+# The options that Spark documents for its own source, and those that only this source has.
 SOURCE_OPTIONS = (
     "subscribe",
     "subscribePattern",
@@ -147,17 +149,17 @@ SOURCE_OPTIONS = (
     "decoder",
     TOKEN_PROVIDER,
 )
-# Options that are rejected in a stream, as Spark does.
+# A stream rejects these options, as it does with Spark's own source.
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-# Options that are ignored in a batch read, as Spark does.
+# A batch read ignores these options, as it does with Spark's own source.
 STREAM_ONLY = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "joinRangesUpTo",
 )
-# Options of Spark's own source that have no effect here, with the reason, which the warning
-# contains.
+# Options of Spark's own source that have no effect here. The values are the reasons, which the
+# warnings contain.
 WITHOUT_EFFECT = {
     "groupIdPrefix": "a query is no member of a consumer group",
     "kafkaConsumer.pollTimeoutMs": "kafka.request.timeout.ms limits how long an answer may take",
@@ -166,7 +168,7 @@ WITHOUT_EFFECT = {
 }
 # Spark's own options, which it passes to every source.
 OF_SPARK = ("checkpointLocation", "queryName", "path")
-# Spark's own source rejects these options as well, since a source decides about them itself.
+# Spark's own source rejects these options as well, because what they set is up to the source.
 REFUSED_KAFKA = {
     "auto.offset.reset": "use startingOffsets",
     "enable.auto.commit": "the reader commits no offsets",
@@ -227,15 +229,16 @@ def warn_without_effect(name: str, why: str) -> None:
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:
-    """Whether the schema has the column `headers`, which is needed before the other options are
+    """Whether the schema has the column `headers`. Spark asks for this before the other options are
     parsed.
     """
     return OptionValues(options).boolean("includeHeaders", False)
 
 
 class OptionValues:
-    """Looks up options with a type, without regard to case. The error for a wrong value names the
-    option.
+    """Looks up options and converts them to a type. Upper and lower case are the same.
+
+    The error for a wrong value names the option.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -268,7 +271,7 @@ class OptionValues:
         return value
 
     def duration_ms(self, name: str, default: int) -> int:
-        """The value of a duration in Spark's notation: 500ms, 30s, 15m, 1h, or a number of ms."""
+        """Return a duration in ms. Spark's notation is 500ms, 30s, 15m, 1h, or a number of ms."""
         text = self.text(name)
         if text is None:
             return default
@@ -287,7 +290,7 @@ class OptionValues:
         return text.lower() == "true"
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """The value, or the first of the choices if the option is not set."""
+        """Return the value of the option, or the first of the choices if the option is not set."""
         text = self.text(name)
         if text is None:
             return choices[0]
@@ -341,10 +344,11 @@ def refuse_unknown(
     refused: Mapping[str, str],
     where: str,
 ) -> None:
-    """Reject names that are not in `names` and begin with none of `prefixes`.
+    """Reject names that are not in `names` and do not begin with any of `prefixes`.
 
-    Of the names that begin with `kafka.`, only those in `refused` are rejected. Raises:
-    OptionError.
+    Of the names that begin with `kafka.`, only those in `refused` are rejected.
+
+    Raises: OptionError.
     """
     all_names = {name.lower(): name for name in (*names, "kafka.bootstrap.servers")}
     for name in values.texts:
@@ -363,9 +367,10 @@ def refuse_unknown(
 
 
 def check_kafka_settings(values: OptionValues, client: str) -> None:
-    """Reject unsupported settings, and warn of those that have no effect or are unknown.
+    """Reject settings that are not supported, and warn of those that have no effect or are unknown.
 
-    A value that a Java client would reject is always rejected, even if it has no effect here.
+    A value that a Java client would reject is always rejected, even if the setting has no effect
+    here.
 
     Takes:  client, CONSUMER or PRODUCER.
     Raises: OptionError.
@@ -386,7 +391,7 @@ def check_kafka_settings(values: OptionValues, client: str) -> None:
 
 
 def client_options(values: OptionValues) -> ClientOptions:
-    """The options of the connection to the brokers.
+    """Parse the options of the connection to the brokers.
 
     Raises: OptionError.
     """
@@ -414,7 +419,7 @@ def client_options(values: OptionValues) -> ClientOptions:
         receive_buffer_bytes=number("kafka.receive.buffer.bytes", -1, -1),
         fetch_max_wait_ms=number("kafka.fetch.max.wait.ms", ClientOptions.fetch_max_wait_ms),
         fetch_min_bytes=number("kafka.fetch.min.bytes", ClientOptions.fetch_min_bytes),
-        # A task reads one partition, so the limits of a partition and of a whole response are
+        # A fetch reads one partition, so the limits of a partition and of a whole response are
         # equal.
         fetch_max_bytes=min(
             number("kafka.max.partition.fetch.bytes", ClientOptions.fetch_max_bytes, 1),
@@ -499,10 +504,10 @@ def _is_integer(value: object, *, minimum: int) -> bool:
 
 
 def _offsets(values: OptionValues, side: str, *, streaming: bool) -> OffsetSpec:
-    """The offsets at which the read begins or ends.
+    """Find out at which offsets the read begins or ends.
 
-    As in Spark, a timestamp for all partitions overrides timestamps by partition, which override
-    offsets.
+    As in Spark, a timestamp for all partitions overrides timestamps by partition, and these
+    override offsets.
     """
     strategy = values.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
     or_latest = side == "ending" or strategy == "latest"

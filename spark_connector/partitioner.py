@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Words = NDArray[np.uint32]
 
-FEW_KEYS = 24  # for at most this many keys, a loop in Python takes less time than array operations
+FEW_KEYS = 24  # up to this many keys, a loop in Python takes less time than array operations
 
 
 class Strings(NamedTuple):
-    """Byte strings in one sequence of bytes: string i is data[edges[i]:edges[i + 1]]."""
+    """Byte strings that are stored one after the other: string i is data[edges[i]:edges[i + 1]]."""
 
     data: Bytes
     edges: NDArray[np.int32]
@@ -46,9 +46,9 @@ NO_STRINGS = Strings(np.empty(0, np.uint8), np.empty(0, np.int32))
 
 
 def strings_of(array: pa.Array) -> Strings:
-    """The strings of an Arrow binary array, without a copy.
+    """Return the strings of an Arrow binary array, without a copy.
 
-    The strings of nulls may have any bytes.
+    A null may have any bytes.
     """
     _, edges, data = array.buffers()
     if not len(array):
@@ -58,8 +58,9 @@ def strings_of(array: pa.Array) -> Strings:
 
 
 def partitions_of(keys: pa.Array, counts: int | Ints, loops: EncodingLoops | None = None) -> Ints:
-    """For each key its partition, if the topic has `counts` partitions. Null keys have arbitrary
-    values.
+    """Return the partition of each key, if the topic has `counts` partitions.
+
+    The result for a null key is arbitrary.
     """
     positive: Ints = (murmur2(keys, loops) & POSITIVE).astype(np.int64)
     partition: Ints = positive % counts
@@ -67,7 +68,7 @@ def partitions_of(keys: pa.Array, counts: int | Ints, loops: EncodingLoops | Non
 
 
 def murmur2(keys: pa.Array, loops: EncodingLoops | None = None) -> Words:
-    """The hash of each key of a binary array, as an unsigned number.
+    """Hash each key of a binary array. The hashes are unsigned numbers.
 
     Takes:  loops, the compiled loops to use, or None.
     """
@@ -81,7 +82,8 @@ def murmur2(keys: pa.Array, loops: EncodingLoops | None = None) -> Words:
         return np.empty(0, np.uint32)
     if (lengths == lengths[0]).all():
         return _murmur2_of_same_length(data, edges[:-1], int(lengths[0]))
-    # The keys are sorted by decreasing length, which puts those with remaining bytes first.
+    # The keys are sorted by decreasing length. The keys that still have bytes to hash are then
+    # always the first ones.
     order = np.argsort(-lengths, kind="stable")
     hashes = np.empty(len(lengths), np.uint32)
     hashes[order] = _murmur2_by_length(data, edges[order], lengths[order])
@@ -114,10 +116,10 @@ def _murmur2_of_same_length(data: Bytes, starts: NDArray[np.int32], length: int)
 
 
 def _murmur2_by_length(data: Bytes, starts: NDArray[np.int32], lengths: NDArray[np.int32]) -> Words:
-    """The hashes of keys with different lengths, which are sorted by decreasing length."""
+    """Hash keys with different lengths, which must be sorted by decreasing length."""
     hashes = np.uint32(SEED) ^ lengths.astype(np.uint32)
     word_counts = lengths >> 2
-    # For every index, the number of keys with more than `index` words.
+    # for each index, the number of keys that have more than `index` words
     active_by_index = len(lengths) - np.searchsorted(
         word_counts[::-1], np.arange(int(word_counts[0])), side="right"
     )
@@ -136,7 +138,7 @@ def _murmur2_by_length(data: Bytes, starts: NDArray[np.int32], lengths: NDArray[
 
 
 def _words_at(data: Bytes, positions: NDArray[np.int32]) -> Words:
-    """The little-endian words at the given positions."""
+    """Read the little-endian words at the given positions."""
     word = data.take(positions).astype(np.uint32)
     for index in range(1, 4):
         word |= data.take(positions + index).astype(np.uint32) << np.uint32(8 * index)

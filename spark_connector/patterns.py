@@ -1,10 +1,10 @@
-"""The regular expressions of `subscribePattern`: Java's are translated into Python's, and tested on
-topic names.
+"""The regular expressions of `subscribePattern`. Expressions in Java's syntax are translated to
+Python's, and tested on topic names.
 
 Spark's own source selects every topic in which the expression is found, even if it does not match
 the whole name. Topics have names of ASCII letters, digits, `.`, `_` and `-`, so Java's classes can
 be reduced to sets of ASCII characters. A construct without a counterpart is rejected, and the error
-names it.
+names the construct.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CLASS = re.compile(r"([pP])(?:\{(\w+)(?:=\w+)?\}|(\w))")
 
 
 class PatternError(ValueError):
-    """An invalid expression, or one with a construct that has no counterpart in Python."""
+    """The expression is invalid, or has a construct without a counterpart in Python."""
 
 
 def translate_pattern(java: str) -> str:
@@ -69,8 +69,8 @@ def translate_pattern(java: str) -> str:
             continue
         if here == "[" and not in_set:
             in_set = True
-            # A first bracket is a literal character in Python's sets, but opens or closes a set in
-            # Java's.
+            # As the first character of a set, a bracket is literal in Python. In Java it opens or
+            # closes a set.
             position += 1 + java.startswith("^", position + 1)
             out.append("[^" if java[position - 1] == "^" else "[")
             continue
@@ -80,7 +80,8 @@ def translate_pattern(java: str) -> str:
     pattern = "".join(out)
     try:
         with warnings.catch_warnings():
-            # Java reads [a-z&&[^b]] as an intersection of sets; Python does not.
+            # In Java [a-z&&[^b]] is an intersection of sets. In Python it is not, and causes a
+            # FutureWarning.
             warnings.simplefilter("error", FutureWarning)
             re.compile(pattern)
     except (re.error, OverflowError, RecursionError, FutureWarning) as error:
@@ -89,7 +90,7 @@ def translate_pattern(java: str) -> str:
 
 
 def _escape(java: str, position: int, in_set: bool) -> tuple[str, int]:
-    """The translation of the escape after a backslash, and the position of its end."""
+    """Translate the escape after a backslash. Gives: also the position of the escape's end."""
     if java.startswith("Q", position):
         end = java.find("\\E", position)
         quoted = java[position + 1 :] if end < 0 else java[position + 1 : end]

@@ -1,5 +1,5 @@
-"""The plan of a batch read, which the driver makes: the existing partitions, and where the range of
-each begins and ends.
+"""The plan of a batch read, which the driver makes: the partitions that exist, and where the range
+of each partition begins and ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ EVERYTHING = Narrowing()
 def plan(
     client: Client, options: SourceOptions, narrowing: Narrowing = EVERYTHING
 ) -> list[OffsetRange]:
-    """Make one range for each task of a batch read, without offsets that filters exclude.
+    """Make the ranges of a batch read, one for each task. They do not have the offsets that filters
+    exclude.
 
     Raises: OptionError, OpenTransactionError, ClientError; DataLossError if the log ends before a
             given starting offset.
@@ -61,8 +62,9 @@ def plan(
 
 
 def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: Offsets) -> None:
-    """Reject starting offsets that are beyond the end. (The offset of a timestamp may be beyond
-    it.)
+    """Reject starting offsets that are beyond the end.
+
+    The offset of a timestamp is not checked, since it may be beyond the end.
     """
     behind = [name for name in sorted(options.starting.offsets) if starts[name] > ends[name]]
     if not behind:
@@ -107,7 +109,7 @@ def _from_timestamp(
 
 
 def partitions_to_read(client: Client, subscription: Subscription) -> list[TopicPartition]:
-    """All subscribed partitions, in order.
+    """Return all subscribed partitions, in order.
 
     Raises: OptionError if an assigned partition does not exist.
     """
@@ -131,9 +133,9 @@ def partitions_to_read(client: Client, subscription: Subscription) -> list[Topic
 def resolve(
     client: Client, spec: OffsetSpec, partitions: list[TopicPartition], *, read_committed: bool
 ) -> dict[TopicPartition, int]:
-    """The offset that `spec` denotes, for each partition.
+    """Find the offset that `spec` denotes in each partition.
 
-    Raises: OptionError if it lists other partitions, or no record is late enough.
+    Raises: OptionError if `spec` lists other partitions, or if no record is late enough.
     """
     named = spec.partitions
     if named is not None and named != set(partitions):
@@ -174,7 +176,7 @@ def resolve(
 def resolve_ends(
     client: Client, options: SourceOptions, partitions: list[TopicPartition]
 ) -> Offsets:
-    """The end offsets of a batch read.
+    """Find the end offsets of a batch read.
 
     If the end is given by a timestamp, it may be beyond the last stable offset, since the first
     record that is late enough may be in an open transaction. If there is no such record, the end is
@@ -193,9 +195,9 @@ def resolve_ends(
 def wait_for_open_transactions(
     client: Client, ends: Mapping[TopicPartition, int], policy: OpenTransactions
 ) -> Offsets:
-    """The ends, after all transactions before them are decided.
+    """Wait until all transactions before the ends are decided. Gives: the ends.
 
-    If the policy is not to wait, an end beyond the last stable offset is replaced by that offset.
+    If the policy is not to wait, an end beyond the last stable offset is replaced by this offset.
     An end beyond the whole log is unchanged, since transactions are not the reason.
     """
     wait = OpenTransactionWait(policy)
@@ -205,8 +207,8 @@ def wait_for_open_transactions(
         if not beyond_stable:
             return dict(ends)
         log_ends = client.offsets_at(dict.fromkeys(beyond_stable, LATEST), read_committed=False)
-        # Requested again and last, since growth of the log in between must not look like an open
-        # transaction.
+        # This is requested again, and last. Otherwise records written in between would look like an
+        # open transaction.
         stable = client.offsets_at(dict.fromkeys(beyond_stable, LATEST), read_committed=True)
         undecided = {
             name: UndecidedRange(ends[name], stable[name] or 0)

@@ -1,8 +1,8 @@
 """The bytes of a ProduceRequest: record batches with their producer, and the body of the request
-around them, without copies of large records.
+around them. Large records are not copied.
 
 Tasks encode record batches without producer id, epoch and sequence, which only the driver knows.
-The driver puts them into the 61 bytes of each header, with a new checksum.
+The driver puts these into the 61 bytes of each header, with a new checksum.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 
 ALL_REPLICAS = -1  # value of acks
-# Records up to this size are copied into a piece with others, which costs less than a separate
-# piece.
+# Records up to this size are copied into a buffer with others, which costs less than a separate
+# buffer.
 SMALL_BYTES = 8 * 1024
 
 
 class PublishError(ClientError):
     """A batch cannot be published.
 
-    The message says what to do, and names the topic and partition if only one is concerned.
+    The message says what to do, and names the topic and partition if the error is about only one.
     """
 
     def __init__(self, message: str, code: int = 0) -> None:
@@ -52,7 +52,7 @@ class Producer(NamedTuple):
 
 
 def checked_header(record_batch: EncodedRecordBatch) -> BatchHeader:
-    """The header of a record batch, after a check that the batch is complete, undamaged and
+    """Return the header of a record batch, after checking that the batch is complete, undamaged and
     transactional.
 
     Raises: PublishError.
@@ -85,7 +85,7 @@ def checked_header(record_batch: EncodedRecordBatch) -> BatchHeader:
 def stamp_header(record_batch: EncodedRecordBatch, producer: Producer, base_sequence: int) -> bytes:
     """Make a new header for a record batch, with its producer, its sequence, and the new CRC.
 
-    The records are unchanged.
+    The records do not change.
 
     Raises: PublishError for a damaged batch, since damaged data must never get a valid checksum.
     """
@@ -118,12 +118,12 @@ def encode_produce(
     timeout_ms: int,
     record_batches: Sequence[StampedRecordBatch],
 ) -> list[Buffer]:
-    """Encode the body of a ProduceRequest of version 3 to 12, in pieces. Large records are not
-    copied.
+    """Encode the body of a ProduceRequest of version 3 to 12, as several buffers. Large records are
+    not copied.
 
-    nullable string transactional_id, int16 acks, int32 timeout_ms, [ string topic | [ int32
-    partition, bytes records ] ]; flexible from 9 on: sizes are uvarints and one larger, and each
-    struct ends in tagged fields.
+    The layout is: nullable string transactional_id, int16 acks, int32 timeout_ms, [ string topic |
+    [ int32 partition, bytes records ] ]. From version 9 on it is flexible: sizes are uvarints and
+    one larger, and each struct ends in tagged fields.
     """
     compact = version >= ProduceRequest.FLEXIBLE_FROM
     pieces: list[Buffer] = []

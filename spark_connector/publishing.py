@@ -2,13 +2,16 @@
 transaction, even if there are several attempts and drivers.
 
 An attempt takes the transactional id, which ends all transactions of earlier attempts or other
-drivers. Then it reads the numbers of the committed batches from the group, and returns if this one
-is among them (deduplication.py has the rules). A stream's first batch is announced, and each of its
-batches writes its begun note. Then the attempt produces all record batches, commits `batch_id + 1`
-as the group's offset on each of their topics in the same transaction, and ends it. After a
-transient failure, including a lost response to the end, another attempt begins from the start: the
-committed offset shows the outcome. A batch without a number (`commit_unnumbered`) commits no
-offset; if the response to its end is lost, the end is requested again. Source: KIP-98, KIP-447.
+drivers. Then it reads the numbers of the committed batches from the group, and returns if this
+batch is among them (deduplication.py has the rules). A stream's first batch is announced, and each
+of its batches writes its begun note. Then the attempt produces all record batches, commits
+`batch_id + 1` as the group's offset on each of their topics in the same transaction, and ends the
+transaction.
+
+After a transient failure, another attempt begins from the start, where the committed offset shows
+the outcome. This includes the loss of the response to the end. A batch without a number
+(`commit_unnumbered`) commits no offset. If the response to its end is lost, the end is requested
+again. Source: KIP-98, KIP-447.
 
 Transactions that tasks wrote (task_transactions.py) are ended after the transaction of the attempt.
 An attempt first ends the transactions that the last note lists, and at its own end those that its
@@ -53,8 +56,8 @@ NO_NUMBER = -1
 
 
 class BegunNotes(NamedTuple):
-    """The notes on a batch that are written before its transaction: announcement, `before`, begun
-    note.
+    """What is done for a batch before its transaction: the announcement, `before`, and the begun
+    note, in this order.
 
     announcement: the metadata of the number, if the group has no offset. before: a function that is
     called in each attempt before the begun note is written.
@@ -65,20 +68,22 @@ class BegunNotes(NamedTuple):
 
 
 class Publication(NamedTuple):
-    """The outcome of a batch: that it was committed before, or what was sent.
+    """The outcome of a batch: whether it was committed before, and what was sent.
 
     If it was committed before, the counts are 0.
     """
 
-    was_committed: bool  # whether an earlier attempt, perhaps of another driver, has committed it
+    # whether an earlier attempt, perhaps of another driver, has committed the batch
+    was_committed: bool
     record_count: int
     byte_count: int
     attempts: int
 
     def last_committed(self, batch_id: int) -> int:
-        """The last batch that is certainly committed.
+        """Return the last batch that is certainly committed.
 
-        A batch without rows is not recorded: another driver may have rows for it, and publish them.
+        This batch does not count if it has no rows. Another driver may have rows for it, and
+        publish them.
         """
         return batch_id if self.was_committed or self.record_count else batch_id - 1
 
@@ -89,7 +94,7 @@ NOTHING = Publication(was_committed=False, record_count=0, byte_count=0, attempt
 class Publisher:
     """The publisher of a transactional id, which keeps its connections from one batch to the next.
 
-    It belongs to one thread, and can still be used after a fork or a restart of a broker.
+    It belongs to one thread. It can still be used after a fork, or after a restart of a broker.
     """
 
     def __init__(self, options: ClientOptions, settings: PublishSettings | None = None) -> None:
@@ -155,8 +160,8 @@ class Publisher:
                 the broker has written its markers.
         Raises: ClientError (PublishError and others) that says what to do; the errors of
                 `record_batches`. In these cases no part of the batch ever becomes visible, unless
-                the message says that the outcome is unknown; it is always safe to call this again.
-                UncertainBatchError (a ClientError) from `decide`, after which nothing was sent.
+                the message says that the outcome is unknown. It is always safe to call this again.
+                UncertainBatchError (a ClientError) from `decide`; in this case nothing was sent.
         """
         decide = decide_by_number(batch_id) if decide is None else decide
         if begun is None and not parts.transactions and not _any(record_batches):
@@ -192,8 +197,8 @@ class Publisher:
     def _abort_as_fenced(self, producer: TransactionalProducer, parts: TaskParts) -> None:
         """Abort the tasks' transactions after another driver has taken the transactional id.
 
-        Since then no decision of this driver can be committed, so the note shows whether there was
-        one. The other driver is not affected.
+        From then on no decision of this driver can be committed, so the group's note shows whether
+        an earlier decision was. The other driver is not affected.
         """
         endings = PartEndings(
             parts, producer.transactional_id, lambda: self._coordinators_of(producer)
@@ -201,15 +206,16 @@ class Publisher:
         try:
             endings.abort_undecided(producer.group_state())
         except ClientError:
-            pass  # `abandon` tries it again
+            pass  # `abandon` tries again
         self._forget_coordinators()
 
     def abandon(self, *, transactional_id: str, group_id: str, parts: TaskParts) -> None:
         """End the transactions that the tasks of a failed attempt wrote in this run.
 
-        They are aborted, or committed if the decision was made nevertheless.
+        They are committed if the decision to commit was made in spite of the failure. Otherwise
+        they are aborted.
 
-        Raises: ClientError, after which the next driver ends them, or their timeout does.
+        Raises: ClientError. In this case the next driver or the timeout ends them.
         """
         producer = self._producer_for(transactional_id, group_id)
         settings = replace(
@@ -236,7 +242,7 @@ class Publisher:
     ) -> Publication:
         """Commit a batch that no later write repeats, in one transaction without an offset.
 
-        It uses no group. If the response to EndTxn is lost, the same EndTxn is sent again.
+        No group is used. If the response to EndTxn is lost, the same EndTxn is sent again.
 
         Takes:  transactional_id, which no other write uses; record_batches, see `commit_once`.
         Raises: as `commit_once`, with one difference: after an error with an unknown outcome,
@@ -309,7 +315,7 @@ class Publisher:
         return Publication(not decision.sends_records, records, size, attempts=0)
 
     def _coordinators_of(self, producer: TransactionalProducer) -> Coordinators:
-        """The coordinators of the tasks' transactional ids."""
+        """Return the coordinators of the tasks' transactional ids."""
         if self._coordinators is None:
             self._coordinators = TransactionCoordinators(
                 self.options, self.settings, producer.transactional_id
@@ -340,8 +346,8 @@ def _until_committed(
         try:
             return attempt()._replace(attempts=failures.count + 1)
         except SpoolError as error:
-            # Another driver may have committed the batch meanwhile, and deleted its files. The next
-            # attempt then finds its number.
+            # Another driver may have committed the batch since, and deleted its files. The next
+            # attempt then finds the number of the batch.
             _abort(producer)
             failures.add_missing_file(error)
         except FencedError as error:
@@ -357,17 +363,18 @@ def _until_committed(
         except Exception:
             _abort(producer)
             raise
-        except BaseException:  # Ctrl-C may have interrupted the reception of a response
+        # for example Ctrl-C, which may have interrupted the reception of a response
+        except BaseException:
             producer.forget_connections()
             _abort(producer)
             raise
 
 
 class _Failures:
-    """Counts the failed attempts of one batch, and decides whether another attempt follows, and
-    when.
+    """Counts the failed attempts of one batch, and decides whether and when another attempt
+    follows.
 
-    The time limit for transient failures begins with the first of them, so attempts without a
+    The time limit for transient failures begins with the first failure, so attempts without a
     failure may take any time.
     """
 
@@ -388,14 +395,14 @@ class _Failures:
         self.count = 0
 
     def add_missing_file(self, error: SpoolError) -> None:
-        """Count a missing spool file. Raises: the error itself, the second time."""
+        """Count a missing spool file. Raises: the error itself, if this is the second time."""
         self.count += 1
         self._missing_files += 1
         if self._missing_files > 1:
             raise error
 
     def add_fenced(self, error: FencedError) -> None:
-        """Count a fenced attempt. Raises: PublishError, the second time."""
+        """Count a fenced attempt. Raises: PublishError, if this is the second time."""
         self.count += 1
         self._fenced += 1
         if self._fenced > 1:
@@ -426,8 +433,8 @@ class _Failures:
 def _any(record_batches: RecordBatches) -> bool:
     """Whether there is a record batch to publish.
 
-    If the batches cannot be read it is True: the attempt will raise the error, or find that the
-    batch is committed.
+    If the batches cannot be read, the result is True. The attempt will then raise the error, or
+    find that the batch is committed.
     """
     try:
         return next(iter(record_batches()), None) is not None
@@ -438,8 +445,8 @@ def _any(record_batches: RecordBatches) -> bool:
 def _abort(producer: TransactionalProducer) -> None:
     """Try to abort the transaction.
 
-    If that fails, the broker aborts it after its timeout; readers of the partitions wait until
-    then.
+    If that fails, the broker aborts the transaction after its timeout. Readers of the partitions
+    wait until then.
     """
     try:
         producer.abort()

@@ -1,9 +1,9 @@
 """The lag of a streaming query: how far it is behind in each partition, according to Spark's
 progress reports.
 
-For each source, Spark's progress has the end of the last batch (`endOffset`) and the ends of the
-partitions when it was planned (`latestOffset`), both as JSON in the form of offsets.py. It does not
-have the difference. PySpark is not needed here.
+For each source, Spark's progress report has the end of the last batch (`endOffset`) and the ends of
+the partitions when this batch was planned (`latestOffset`), both as JSON in the form of offsets.py.
+It does not have the difference, which this module computes. PySpark is not needed here.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class HasProgress(Protocol):
 
 
 def lag(query: HasProgress) -> dict[str, dict[int, int]]:
-    """How many offsets a streaming query has yet to read, by topic and partition.
+    """Return how many offsets a streaming query has yet to read, by topic and partition.
 
         total = sum(behind for partitions in lag(query).values() for behind in partitions.values())
 
-    The figures are those of the last progress report. Spark makes one after each batch, and every
-    10 s while there are no batches. Offsets are counted, not records: markers of transactions and
-    compacted records are counted as well. Offsets behind an open transaction are not counted until
-    it is decided.
+    The figures are those of the last progress report. Spark makes a report after each batch, and
+    every 10 s while there are no batches. Offsets are counted, not records: markers of transactions
+    and compacted records are counted as well. Offsets behind an open transaction are not counted
+    until the transaction is decided.
 
     Takes:  query, a StreamingQuery that reads topics by this source, or by Spark's own Kafka
             source, whose offsets have the same form. Sources of other kinds are ignored.
@@ -49,7 +49,10 @@ def lag(query: HasProgress) -> dict[str, dict[int, int]]:
 
 
 def _offsets(source: Mapping[str, Any], name: str) -> Offsets:
-    """The offsets of a source; empty if it has none, or if they are of another kind of source."""
+    """Return the offsets of a source.
+
+    The result is empty if the source has no offsets, or if it is of another kind.
+    """
     value = source.get(name)
     try:
         topics = json.loads(value) if isinstance(value, str) else value

@@ -1,5 +1,5 @@
-"""The reader of one range of one partition: it fetches, chooses record batches, decodes them, and
-makes Spark's columns. Tasks run this code; it does not need PySpark.
+"""The reader of one range of one partition. It fetches, selects record batches, decodes them, and
+makes Spark's columns. Tasks run this code, which does not need PySpark.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from barnabas.spark_connector.record_batches import (
 )
 from barnabas.spark_connector.user_messages import logger
 
-# A reader gives up after this many successive empty responses below the end of the log.
+# The number of successive empty responses below the end of the log after which a reader gives up.
 EMPTY_ANSWERS = 20
-# The latest time that the column can contain; a producer may set any int64.
+# The latest time that the column can contain. A producer may set any int64 as the timestamp.
 LARGEST_TIMESTAMP_MS = ((1 << 63) - 1) // 1000
 
 COLUMNS: dict[str, pa.DataType] = {
@@ -72,8 +72,8 @@ def read_range(
     decoder: str = AUTO,
     topic_id: str = "",
 ) -> Iterator[pa.RecordBatch]:
-    """The records of the range, in order; with read_committed, those of aborted transactions are
-    left out.
+    """Yield the records of the range, in order. With read_committed, records of aborted
+    transactions are left out.
 
     The end of the range is a position, not a record. A range that ends with control records,
     aborted records or a gap of compaction is complete when the reader is past its end.
@@ -117,7 +117,9 @@ def read_range(
 
 
 def topic_recreated(topic: str) -> str:
-    """The error text for a topic whose id has changed, since it was deleted and created again."""
+    """Return the error text for a topic that has another id because it was deleted and created
+    again.
+    """
     return f"topic {topic!r} was deleted and recreated, since it has another id"
 
 
@@ -141,8 +143,8 @@ class _RangeReader:
         self._read_committed, self._fail_on_data_loss = read_committed, fail_on_data_loss
         self._open_transaction_wait = OpenTransactionWait(open_transactions)
         self._max_bytes = client.options.fetch_max_bytes
-        # The number of empty responses since the last one with data, and the time of the first of
-        # them.
+        # The number of empty responses since the last response with data, and the time of the first
+        # of these empty ones.
         self._empty_answers = 0
         self._empty_since = 0.0
 
@@ -153,7 +155,8 @@ class _RangeReader:
         At the start of a range this needs no additional request, since the first fetch needs the
         partition's leader.
 
-        Takes:  position, from which on the range is not read in that case.
+        Takes:  position, the position from which on the range is not read if the topic was created
+                again.
         Raises: DataLossError.
         """
         topic = self._range.topic
@@ -169,7 +172,7 @@ class _RangeReader:
     def selections(self) -> Iterator[tuple[FetchedPartition, Selection, int]]:
         """Yield each fetch with its selected part, and the position at which it began.
 
-        The next fetch is in flight while the caller processes this one.
+        While the caller processes one fetch, the broker already prepares the next one.
         """
         position, end_offset = self._range.start_offset, self._range.end_offset
         pending = self._start_fetch(position)
@@ -197,7 +200,7 @@ class _RangeReader:
                 if not is_last:
                     pending = self._start_fetch(position)
                 elif not fetched.is_by_id and self.is_of_former_topic(fetch_position):
-                    return  # only with a broker before Kafka 3.1, which reads by name
+                    return  # only for a broker before Kafka 3.1, from which topics are read by name
                 if selection.record_batches:
                     yield fetched, selection, fetch_position
                 if is_last:
@@ -229,28 +232,27 @@ class _RangeReader:
         )
 
     def _look_again(self, fetched: FetchedPartition, position: int) -> bool:
-        """Decide what to do after a fetch that returned no new data. Gives: True, after a pause, to
-        fetch again.
+        """Decide what to do after a fetch that returned no new data.
 
-        It returns False, after a warning, if the range ends at the position.
-
+        Gives:  True, after a pause, if the caller has to fetch again; False, after a warning, if
+                the range ends at the position.
         Raises: DataLossError, OpenTransactionError; ClientError if the broker reports more data but
                 does not return them in time.
         """
-        # A record batch that exceeds the maximum size of a fetch has to be requested as a whole.
+        # If a record batch exceeds the maximum size of a fetch, the next fetch requests all of it.
         first_bytes = first_record_batch_size(fetched.records) or 0
         self._max_bytes = min(max(self._max_bytes, first_bytes), MAX_INT)
         name, end_offset = self._range.name, self._range.end_offset
         end = fetched.last_stable_offset if self._read_committed else fetched.high_watermark
         if position >= end:
-            # The end offsets in the fetches of a new leader lag behind at first. The end is
+            # The end offsets in a new leader's Fetch responses are too low at first. The end is
             # therefore requested by ListOffsets, which does not return such offsets (KIP-207).
             end = self._log_end(read_committed=False)
             if position >= end:
                 what = f"the log of {name} ends at {end}, before the end of the range"
                 self._lost(what, position, end_offset, NEVER_THERE)
                 return False
-            # Requested last, since growth of the log in between must not look like an open
+            # This is requested last. Otherwise records written in between would look like an open
             # transaction.
             stable = self._log_end(read_committed=True) if self._read_committed else end
             if position >= stable:
@@ -281,7 +283,9 @@ class _RangeReader:
         time.sleep(self._client.options.retry_backoff_ms / 1000)
 
     def _position_after_loss(self, position: int) -> int:
-        """The next position to read if the log no longer (or not yet) has the current one."""
+        """Return the next position to read if the log no longer has the current one, or does not
+        have it yet.
+        """
         name, end_offset = self._range.name, self._range.end_offset
         earliest = self._client.offsets_at({name: EARLIEST}, read_committed=False)[name] or 0
         if earliest <= position:
@@ -294,7 +298,7 @@ class _RangeReader:
 
     def _lost(self, what: str, first: int, end: int, why: str) -> None:
         """Warn that offsets [first, end) are not read. Raises: DataLossError if the options require
-        it.
+        this.
         """
         whole = f"{what} [{self._range.start_offset}, {self._range.end_offset})"
         if self._fail_on_data_loss:
@@ -309,7 +313,7 @@ class _RangeReader:
 
 
 def not_read(what: str, why: str = DELETED) -> str:
-    """The error text about offsets that are not read, which mentions failOnDataLoss."""
+    """Return the error text about offsets that are not read. It mentions failOnDataLoss."""
     return f'{what}: {why}. Set .option("failOnDataLoss", "false") to read the remaining records.'
 
 
@@ -323,8 +327,8 @@ class _Constants:
         self._arrays: dict[str, pa.Array] = {}
 
     def column(self, name: str, count: int) -> pa.Array:
-        """The column with the topic, the partition, or the usual timestampType, for a number of
-        rows.
+        """Return the column with the topic, the partition, or the usual timestampType, for a number
+        of rows.
         """
         array = self._arrays.get(name)
         if array is None or len(array) < count:

@@ -1,5 +1,5 @@
-"""Selects the record batches of a fetch that a reader sees, by its isolation level and range. Only
-the headers of the batches are read for that.
+"""Selects those record batches of a fetch that a reader may see, depending on its isolation level
+and range. Only the headers of the batches are read for that.
 
 A read_committed fetch returns batches up to the last stable offset, and a list of the aborted
 transactions among them as (producer_id, first_offset). From first_offset on, that producer's
@@ -46,7 +46,7 @@ class Selection(NamedTuple):
         # that batch
         int
     )
-    whole_record_batches: int  # the number of all complete batches, including skipped ones
+    whole_record_batches: int  # the number of complete batches, including those that are skipped
 
 
 def select_record_batches(
@@ -57,10 +57,10 @@ def select_record_batches(
     end_offset: int,
     check_crc: bool = True,
 ) -> Selection:
-    """Choose the batches with records of [start_offset, end_offset) that were not aborted.
+    """Choose the batches that have records of [start_offset, end_offset) and were not aborted.
 
-    Control batches are never chosen. (One long loop over headers: each step uses the results of the
-    previous ones.)
+    Control batches are never chosen. (This is one long loop over the headers, since each step uses
+    the results of the previous ones.)
 
     Takes:  buffer, which may end within a batch; aborted, the list in the fetch, None for
             read_uncommitted.
@@ -116,5 +116,5 @@ def select_record_batches(
 
 
 def first_record_batch_size(buffer: bytes | bytearray | memoryview) -> int | None:
-    """The size of the first record batch of a fetch; None if its header is incomplete."""
+    """Return the size of the first record batch of a fetch, or None if its header is incomplete."""
     return read_header(buffer).size_bytes if len(buffer) >= HEADER_SIZE else None

@@ -1,14 +1,14 @@
 """The loops over records that numba compiles (numba_loops.py), and their invariants. As plain
 Python they do the same, slowly.
 
-They read data that any client may have written, and compiled code that reads outside an array
+The loops read data that any client may have written, and compiled code that reads outside an array
 crashes the process and raises no error. Therefore a varint is read up to a given end and never
 beyond, a length only moves the position, and every position is compared with its record's end
 before it is used.
 
-They accept only the usual valid encoding. Data that they reject are decoded by arrays, which either
-succeeds or reports the error, so errors are reported in one place. Data that they accept must give
-the same result as the other decoder.
+The loops accept only the usual valid encoding. Data that they reject are decoded with arrays, which
+either succeeds or reports the error. Errors are thus reported in one place. Data that the loops
+accept must give the same result as the other decoder.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-# One byte each for the attributes, two deltas, two lengths and the header count. The record's own
-# length is not included.
+# A record has at least one byte each for the attributes, two deltas, two lengths and the header
+# count. The record's own length is not included.
 SHORTEST_RECORD = 6
-LONGEST_LENGTH = 5  # the number of bytes of a varint that is an int32
+LONGEST_LENGTH = 5  # the maximum number of bytes of a varint that encodes an int32
 BITS_OF_A_VARINT = (
-    63  # the bits in nine bytes; a tenth byte has the sign bit, which only a damaged record needs
+    # nine bytes have 63 bits; a tenth byte has the sign bit, which occurs only in a damaged record
+    63
 )
 
-# The rows of the table that `parse` fills, which has a column for each record.
+# The rows of the table that `parse` fills. Each record is a column of this table.
 (
     TIMESTAMP_DELTA,
     OFFSET_DELTA,
@@ -49,9 +50,9 @@ KEY, VALUE = 0, 1  # the rows of the table of nulls
 def varint(data: NDArray[np.uint8], position: Any, end: Any) -> tuple[Any, Any]:
     """Read the unsigned varint at `position`. Gives: the number, and the position after it.
 
-    The position is beyond `end` if the varint does not end before it or is too long.
+    If the varint is too long or does not end before `end`, the returned position is beyond `end`.
 
-    From a position beyond `end` no byte is read, so a caller that reads several varints has to
+    No byte is read at a position beyond `end`, so a caller that reads several varints has to
     check only the last position.
     """
     value = np.int64(0)
@@ -76,7 +77,7 @@ def parse(
 ) -> bool:
     """Find the parts of each record of some batches. Gives: False if a record is rejected.
 
-    One long function, since numba compiles it as one: calls would have to be inlined.
+    This is one long function, since calls would have to be inlined when numba compiles it.
 
     Takes:  starts and ends, between which each batch's records are in `data`; counts, the number of
             records of each batch; fields and null, to be filled, with a column for each record.
@@ -118,8 +119,8 @@ def parse(
                 null[VALUE, row] = False
             position += value
             headers, position = varint(data, position, record_end)
-            # A header has at least two bytes. If the position is beyond the record's end, the
-            # number of remaining bytes is negative.
+            # A header has at least two bytes. If the position is already beyond the record's end,
+            # the number of remaining bytes is negative, and the record is rejected as well.
             if headers & 1 or headers >> 1 > (record_end - position) >> 1:
                 return False
             fields[TIMESTAMP_DELTA, row] = (timestamp_delta >> 1) ^ -(timestamp_delta & 1)
@@ -148,8 +149,8 @@ def headers(
     """Find the headers of each record. Gives: False if a header is rejected.
 
     Takes:  counts, positions and record_ends, from `parse`; keys and values, to be filled with
-            positions (row 0) and lengths (row 1); null, to be filled for the values. All of them
-            have as many columns as there are headers.
+            positions (row 0) and lengths (row 1); null, to be filled for the values. Each of keys,
+            values and null has as many columns as there are headers.
     """
     slot = 0
     for row in range(len(counts)):
@@ -182,10 +183,10 @@ def gather(
 ) -> bool:
     """Copy byte strings together: the string at positions[i] goes to out[edges[i]:edges[i + 1]].
 
-    The result is False if a string would be outside of `data` or `out`.
+    The indices are unsigned. Signed indices may count from the end, so the compiler would copy byte
+    by byte, which is nine times as slow.
 
-    The indices are unsigned. Signed ones may count from the end, so the compiler would copy byte by
-    byte, which is nine times as slow.
+    Gives:  False if a string would be outside `data` or `out`.
     """
     for row in range(len(positions)):
         here, there, after = positions[row], np.int64(edges[row]), np.int64(edges[row + 1])

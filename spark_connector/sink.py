@@ -1,11 +1,11 @@
 """PySpark's classes of the sink: a micro-batch, or a batch write, becomes one transaction.
 
-Tasks encode. Their result has no effect until the driver has it, so failed, repeated and
-speculative tasks need no special handling. The driver publishes everything in one transaction,
+Tasks encode the rows. A task's result has no effect until the driver has it, so failed, repeated
+and speculative tasks need no special handling. The driver publishes everything in one transaction,
 which also commits `batch id + 1` as an offset of the query's own consumer group
-(`Publisher.commit_once`). After a crash Spark runs the last batch again, under the same id; it is
-skipped if the group's offset shows that it is committed. With sinkMode a task may write many rows
-itself, in a transaction that stays open until the driver's transaction has decided on it
+(`Publisher.commit_once`). After a crash Spark runs the last batch again, under the same id. The
+batch is skipped if the group's offset shows that it is committed. With sinkMode a task may write
+many rows itself, in a transaction that stays open until the driver's transaction has decided on it
 (task_transactions.py).
 
     where           what Spark calls                 what it does
@@ -93,11 +93,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-# Properties that Spark sets for its tasks (StreamExecution, MicroBatchExecution). The names are
-# old, but not documented.
+# Properties that Spark sets for its tasks (StreamExecution, MicroBatchExecution). These names have
+# existed for long, but they are not documented.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 CONTINUOUS = "__is_continuous_processing"
-RUN_ID = "spark.jobGroup.id"  # the run of a streaming query, which differs for each start
+RUN_ID = "spark.jobGroup.id"  # identifies the run of a streaming query, and differs for each start
 SESSION_CHECKPOINT = "spark.sql.streaming.checkpointLocation"
 
 
@@ -105,14 +105,14 @@ class SinkError(Exception):
     """A batch could not be written. The message names query and batch, and says what to do."""
 
 
-# The lineage with compareCheckpoint=false.
+# The lineage that is used with compareCheckpoint=false.
 NO_LINEAGE = Lineage(Trail(is_complete=False), lambda batch_id: "")
 NOT_CONTINUOUS = (
     "the sink cannot guarantee exactly-once with Trigger.Continuous, which has no "
     "micro-batches, and writes nothing; stop the query, and use the trigger processingTime or "
     "availableNow"
 )
-# Errors that users can correct.
+# The errors that users can correct. They are shown without a traceback.
 USER_ERRORS = (ClientError, EncodingError, SpoolError, CheckpointError, PathError, OSError)
 
 
@@ -138,7 +138,7 @@ def _topics_of(messages: Iterable[WriterCommitMessage | None]) -> frozenset[str]
 def record_batches_of(
     messages: Sequence[WriterCommitMessage | None],
 ) -> Iterator[EncodedRecordBatch]:
-    """The record batches of all tasks, task by task."""
+    """Iterate over the record batches of all tasks, one task after the other."""
     for message in messages:
         assert isinstance(message, TaskMessage), "commit without the messages of all tasks"
         yield from message.record_batches()
@@ -148,10 +148,10 @@ def record_batches_of(
 class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
     """The commit message of one task: its encoded record batches, or the file that contains them.
 
-    origin: query and micro-batch of a batch write that belongs to a streaming query (foreachBatch).
-    run: for a stream, the id of this run of the query. place: for a stream, the location of its
-    checkpoint. transaction: if the task wrote the records itself, their transaction. byte_count:
-    the bytes of the task's records.
+    origin: the query and micro-batch of a batch write that belongs to a streaming query
+    (foreachBatch). run: for a stream, the id of this run of the query. place: for a stream, the
+    location of its checkpoint. transaction: if the task wrote the records itself, the transaction
+    that contains them. byte_count: the size of the task's records in bytes.
     """
 
     write_id: str
@@ -166,7 +166,7 @@ class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
     byte_count: int = 0
 
     def record_batches(self) -> Iterator[EncodedRecordBatch]:
-        """All record batches that the driver has to write, in the order of the task's rows.
+        """Return all record batches that the driver has to write, in the order of the task's rows.
 
         Raises: SpoolError if the file is missing or damaged.
         """
@@ -178,7 +178,7 @@ class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
 class TaskOutput:
     """The record batches of one task.
 
-    They are kept in memory up to `inline_bytes`. Larger outputs are in a file or in a transaction.
+    Up to `inline_bytes` they are kept in memory. Larger outputs are in a file or in a transaction.
     """
 
     def __init__(
@@ -211,7 +211,10 @@ class TaskOutput:
                 self._kept.clear()
 
     def message(self, write_id: str) -> TaskMessage:
-        """The task's message to the driver. After: no further record batches can be added."""
+        """Make the task's message to the driver.
+
+        After:  no further record batches can be added.
+        """
         inline = to_message(self._kept) if self._overflow is None else b""
         written = None if self._overflow is None else self._overflow.close()
         return TaskMessage(
@@ -231,7 +234,7 @@ class TaskOutput:
 
 
 class _Writer:
-    """What streaming and batch writes have in common. It is pickled into tasks."""
+    """What streaming and batch writes have in common. An object is pickled into each task."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_schema(
@@ -248,9 +251,9 @@ class _Writer:
         place: CheckpointPlace = CheckpointPlace(),  # noqa: B008 (immutable)
         run: str = NO_RUN,
     ) -> TaskMessage:
-        """Encode one task's rows, and write them if they are many.
+        """Encode one task's rows. If there are many, also write them to a file or in a transaction.
 
-        Raises: SinkError, after the file was removed or the transaction aborted, if possible.
+        Raises: SinkError. Before, the file is removed or the transaction aborted, if possible.
         """
         exempt_modules_from_collection()
         context = TaskContext.get()
@@ -287,10 +290,10 @@ class _Writer:
                 raise
 
     def spool_directory(self, place: CheckpointPlace) -> str:
-        """The directory of spool files.
+        """Return the directory of spool files.
 
-        It is the option's, or else one in the checkpoint of a stream, or else a private one in the
-        temporary directory.
+        It is the one in the option, or else one in the checkpoint of a stream, or else a private
+        one in the temporary directory.
         """
         if self.options.spool_directory is not None:
             return self.options.spool_directory
@@ -298,8 +301,8 @@ class _Writer:
         return join_uri(checkpoint, SPOOL) if checkpoint else private_directory()
 
     def _prepare_spool_directory(self, place: CheckpointPlace) -> None:
-        """Check that the driver has the same directory, if that can be determined, or make a
-        private one.
+        """Check that the driver uses the same directory as the tasks, if this can be determined, or
+        make a private directory.
 
         Raises: SpoolError.
         """
@@ -314,9 +317,9 @@ class _Writer:
             make_private_directory(private_directory())
 
     def _open_transaction(self, write_id: str, batch_id: int, run: str) -> TaskWriter | None:
-        """Begin a transaction for a task with many rows. Gives: None if a file has to be used
-        instead.
+        """Begin a transaction for a task with many rows.
 
+        Gives:  None if a file has to be used instead.
         Raises: ClientError.
         """
         options = self.options
@@ -334,8 +337,8 @@ class _Writer:
 
     @property
     def repeats_batches(self) -> bool:
-        """Whether a batch is repeated after a crash, in which case the repetition ends its
-        transactions.
+        """Whether a batch is repeated after a crash. If so, the repetition ends the transactions of
+        the first attempt.
         """
         return True
 
@@ -344,7 +347,7 @@ class _Writer:
         return self.group_name(write_id)
 
     def group_name(self, write_id: str) -> str:
-        """The name of a write's group, made of the prefix and the write's id."""
+        """Return the name of a write's group, which consists of the prefix and the write's id."""
         return f"{self.options.transactional_id_prefix}-{write_id}"
 
     def parts_of(
@@ -356,7 +359,7 @@ class _Writer:
         looks: bool = False,
         target: str | None = None,
     ) -> TaskParts:
-        """The transactions that the tasks wrote, for the publisher."""
+        """Collect the transactions that the tasks wrote, for the publisher."""
         written = [each for each in messages if isinstance(each, TaskMessage) and each.transaction]
         return TaskParts(
             note,
@@ -381,11 +384,11 @@ class _Writer:
         begun: BegunNotes | None = None,
     ) -> Publication:
         """Publish the record batches of the tasks' messages in one transaction, unless the batch is
-        committed.
+        already committed.
 
         (The parameters are the parts of a batch.)
 
-        Takes:  begun, the begun notes of a stream, also for batches without rows.
+        Takes:  begun, the begun notes of a stream, which are also written for batches without rows.
         Raises: SinkError.
         """
         write_id = self.write_id_of(messages)
@@ -421,7 +424,7 @@ class _Writer:
     ) -> None:
         """Abort the transactions that the tasks of a failed batch wrote.
 
-        A task that failed or was killed has no message.
+        The messages may be incomplete, since a task that failed or was killed has no message.
         """
         may_have_written = parts.transactions or any(each is None for each in messages)
         mode = self.options.sink_mode
@@ -443,14 +446,14 @@ class _Writer:
             )
 
     def write_id_of(self, messages: Sequence[WriterCommitMessage | None]) -> str:
-        """The id of the write to which the messages belong."""
+        """Return the id of the write to which the messages belong."""
         write_ids = {message.write_id for message in messages if isinstance(message, TaskMessage)}
         assert len(write_ids) == 1, f"tasks of several writes in one commit: {write_ids}"
         return write_ids.pop()
 
     @property
     def target(self) -> str:
-        """The topic of all rows, or COLUMN if each row has its own."""
+        """The topic of all rows, or COLUMN if a column contains the topic of each row."""
         return self.options.topic if self.options.topic is not None else COLUMN
 
     def delete_files(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -467,17 +470,20 @@ class _Writer:
                     )
 
     def clean_up(self, messages: Sequence[WriterCommitMessage | None], last: int | None) -> None:
-        """Delete all spool files of batches up to `last`, which is committed; None for all batches.
+        """Delete all spool files of batches up to `last`, which is committed. If `last` is None,
+        delete the files of all batches.
 
-        Besides the files in messages, there may be files of failed and speculative tasks, of a
-        killed driver whose successor used fewer files, and of a zombie that repeated a batch.
+        Not all of these files are named in messages. There may also be files of failed and
+        speculative tasks, of a killed driver whose successor used fewer files, and of a driver that
+        was believed dead and repeated a batch.
         """
         task_messages = [message for message in messages if isinstance(message, TaskMessage)]
         directory = join_uri(
             self.spool_directory(task_messages[0].place), task_messages[0].write_id
         )
         if not is_local(directory) and all(message.spool is None for message in task_messages):
-            return  # checking would need a request; the next batch with files deletes them
+            # a check would need a request; the next batch that has files deletes the old ones
+            return
         try:
             if last is None:
                 delete_directory(directory)
@@ -494,8 +500,8 @@ class _Writer:
 
 
 class _TrailKeeper:
-    """The lineage of one micro-batch: the notes with which it is compared, and those written for
-    it.
+    """The lineage of one micro-batch: the trail with which the batch is compared, and the trail
+    that is written for it.
 
     checkpoint: None if the batch is not compared with a checkpoint.
     """
@@ -504,7 +510,7 @@ class _TrailKeeper:
         self._checkpoint, self._trail = checkpoint, trail
 
     def look(self, state: GroupState) -> Lineage:
-        """The lineage of the checkpoint as it is now, for one decision."""
+        """Read the lineage from the checkpoint as it is now, for one decision."""
         if self._checkpoint is None:
             return NO_LINEAGE
         lineage = self._checkpoint.lineage()
@@ -514,12 +520,12 @@ class _TrailKeeper:
         return lineage
 
     def keep(self) -> None:
-        """Write the trail, which is done before the batch is published."""
+        """Write the trail. This is done before the batch is published."""
         if self._checkpoint is not None:
             self._checkpoint.write(self._trail)
 
     def record_run(self) -> None:
-        """Record that this run has compared the checkpoint, if nothing was published."""
+        """Record that this run has compared the checkpoint. Used if nothing was published."""
         if self._checkpoint is not None:
             kept = self._checkpoint.trail()
             if kept.run != self._trail.run:
@@ -554,7 +560,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         return message
 
     def place_of(self, job_properties: Mapping[str, str]) -> CheckpointPlace:
-        """The location of the query's checkpoint, as far as a task can determine it.
+        """Find the location of the query's checkpoint, as far as a task can determine it.
 
         Takes:  job_properties, those of the task's context, which include Spark's settings.
         Raises: PathError.
@@ -577,7 +583,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         if not messages:
             return  # a batch without tasks has no rows
         # With Trigger.Continuous, Spark commits epochs without ever calling `write` of a Python
-        # sink, and the query does not fail.
+        # sink. The query would not fail by itself.
         message = next((each for each in messages if isinstance(each, TaskMessage)), None)
         if message is None:
             raise _without_traceback(NOT_CONTINUOUS)
@@ -597,7 +603,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
     ) -> Publication:
         """Publish a batch, and write its trail.
 
-        The first batch of a run is compared even if it has no rows.
+        The first batch of a run is compared with the checkpoint even if it has no rows.
         """
         checkpoint = (
             Checkpoint.at(message.place, message.write_id)
@@ -642,7 +648,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         """
         self.delete_files(messages)
         message = next((each for each in messages if isinstance(each, TaskMessage)), None)
-        if message is not None:  # without a message the names of the transactions are unknown
+        if message is not None:  # the names of the transactions are in the messages
             parts = self.parts_of(messages, CommitNote(), run=run_token(message.run))
             self.abandon(messages, parts, message.write_id, f"batch {batchId}")
 
@@ -652,8 +658,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
-    """The writer of a batch write, which is written completely or not at all, and only once if it
-    has the option writeId.
+    """The writer of a batch write, which is written completely or not at all. With the option
+    writeId, it is also written only once.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -700,7 +706,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         self.clean_up(messages, done.last_committed(batch_id))
 
     def _publish_unnamed(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Publish a write with a random id. No later write repeats it, so it needs no group."""
+        """Publish a write that has a random id. No later write repeats it, so it needs no group."""
         try:
             with Publisher(self.options.client, self.options.publish) as publisher:
                 publisher.commit_unnumbered(

@@ -1,5 +1,6 @@
-"""The interface through which the group coordinator sees the broker's topics, with a version that
-shows changes.
+"""The interface through which the group coordinator reads the broker's topics.
+
+It has a version, which rises with each change of the topics.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from barnabas.protocol.request_context import RequestContext
 
 IsVisible = Callable[[str], bool]  # returns whether a client may describe the topic with this name
-NO_HASH = 0  # the hash if none of the topics exists
+NO_HASH = 0  # the hash of the topics if none of them exists
 
 
 class TopicDirectory(Protocol):
@@ -20,7 +21,7 @@ class TopicDirectory(Protocol):
 
     @property
     def version(self) -> int:
-        """A number that rises whenever a topic is created, grows or is deleted."""
+        """A number that rises whenever a topic is created, gets more partitions or is deleted."""
 
     def topic(self, name: str) -> tuple[uuid.UUID, int] | None:
         """The id and the partition count of a topic; None if it is unknown."""
@@ -32,17 +33,18 @@ class TopicDirectory(Protocol):
         """The names of all topics that a pattern may match: all topics except the internal ones."""
 
     def visible_to(self, context: RequestContext) -> IsVisible | None:
-        """A test of whether the client of a request may describe a topic; None if it may describe
-        all.
+        """Return a function that returns whether the client of a request may describe a topic, or
+        None if the client may describe all topics.
         """
 
 
 def hash_of_topics(names: Iterable[str], topics: TopicDirectory) -> int:
-    """A number that changes when one of the topics is created, grows, or is deleted.
+    """Return a number that changes when one of the topics is created, gets more partitions or is
+    deleted.
 
-    It is NO_HASH if none of them exists.
+    It is NO_HASH if none of the topics exists.
     """
-    # imported here, since a broker without such groups does not need it
+    # imported here, since a broker whose groups need no hash does not need the module
     from hashlib import blake2b
 
     digest = blake2b(digest_size=8)

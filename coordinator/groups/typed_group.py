@@ -2,7 +2,8 @@
 groups (KIP-1071).
 
 A `TypedGroup` is the hard state of one such group. A `TypedKind` reads the records of the kind, and
-a `GroupMachine` answers the members' requests. Both are loaded with the first group of the kind.
+a `GroupMachine` handles the requests of the members. Both are loaded with the first group of the
+kind.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TypedGroup(Protocol):
-    """One group.
+    """The hard state of one group.
 
     kind: the group's type, as in ListGroups. protocol_type: the protocol type of its members.
     """
@@ -43,14 +44,14 @@ class TypedGroup(Protocol):
 
     @property
     def subscribed_topics(self) -> Collection[str]:
-        """The names of the topics that the members read; offsets of these topics are retained."""
+        """The names of the topics that the members read. Offsets of these topics do not expire."""
 
     @property
     def reads_on(self) -> bool:
         """Whether members continue from their own positions.
 
-        If they do, they have to join again after a power loss, which may have removed the records
-        before these positions.
+        Such members have to join again after a power loss, which may have removed records before
+        these positions.
         """
 
     @property
@@ -59,7 +60,7 @@ class TypedGroup(Protocol):
 
     @property
     def is_unused(self) -> bool:
-        """Whether the group is removed together with its last offset."""
+        """Whether the group is to be removed when its last offset is removed."""
 
     def check_commit(
         self, member_id: str, epoch: int, api_version: int, *, transactional: bool
@@ -69,28 +70,32 @@ class TypedGroup(Protocol):
     def has_had(
         self, check: CommitCheck, topic: str, topic_id: uuid.UUID | None, partition: int
     ) -> bool:
-        """Whether the member that commits in an earlier epoch has had the partition since then."""
+        """Whether the member has had the partition since the earlier epoch in which it commits."""
 
     def check_fetch(self, member_id: str | None, epoch: int) -> Code:
-        """NONE if offsets may be fetched, otherwise the error code."""
+        """Return NONE if offsets may be fetched, otherwise the error code."""
 
     def check_offset_delete(self) -> Code:
-        """NONE if offsets may be deleted, otherwise the error code."""
+        """Return NONE if offsets may be deleted, otherwise the error code."""
 
     def decide_again(self) -> None:
-        """Make the next heartbeat repeat a decision, after its records were dropped."""
+        """Make the next heartbeat repeat a decision whose records were dropped."""
 
     def replay(self, key: Any, value: bytes | None) -> None:
         """Apply one record."""
 
     def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:
-        """The records that remove the group; the last is the tombstone of its own record."""
+        """Return the records that remove the group.
+
+        The tombstone of the group's own record is the last.
+        """
 
     def without_topics(
         self, group_id: str, topic_ids: Collection[uuid.UUID]
     ) -> Iterator[CoordinatorRecord]:
-        """The records that remove deleted topics from the group, but not from its members'
-        subscriptions.
+        """Return the records that remove deleted topics from the group.
+
+        The subscriptions of the members keep these topics.
         """
 
 
@@ -118,7 +123,7 @@ class GroupMachine(Protocol):
     """The state machine for the members of groups of one kind."""
 
     def on_loaded(self, group: Group, now_ms: int) -> None:
-        """Begin the sessions of the members after a start of the broker."""
+        """Begin the sessions of the members when the broker has started and loaded the group."""
 
     def on_timers(self, group: Group, due: Iterable[TimerKey], result: Result, now_ms: int) -> None:
         """Handle all timers of the group that are due at the same time."""

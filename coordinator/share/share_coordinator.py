@@ -1,13 +1,13 @@
 """The share coordinator, which stores the state of share partitions in `__share_group_state`.
 
 A share partition is a partition that one share group reads. Its state is the start offset, before
-which every record is acknowledged or archived, and the delivery state of runs of offsets after it.
-The broker that leads the partition reads the state once, and then writes each change; the
+which every record is acknowledged or archived, and the delivery state of the ranges of offsets
+after it. The broker that leads the partition reads the state once, and then writes each change. The
 coordinator of the group initialises and deletes the state.
 
 A change is stored as an update record. After a number of updates, a snapshot with the whole state
-follows. The log is deleted up to the oldest record among the last snapshots of all share
-partitions.
+follows. Each share partition needs the records from its last snapshot on, so the log is deleted up
+to the oldest of these snapshots.
 
 Source: KIP-932, "Share coordinator"; Apache Kafka 4.3.
 """
@@ -95,18 +95,18 @@ class ShareCoordinator:
         Takes:  partition_count, the partition count of the internal topic; updates_per_snapshot,
                 the number of updates after which a snapshot follows; cold_snapshot_interval_ms, the
                 time after which an unchanged share partition gets a snapshot if others have
-                changed, which allows the log's start to move.
+                changed, so that older records of the log can be deleted.
         """
         self._partition_count = partition_count
         self._partition_exists, self._wall = partition_exists, wall
         self._updates_per_snapshot = updates_per_snapshot
         self._cold_interval_ms = cold_snapshot_interval_ms
         self._states: dict[SharePartitionKey, ShareState] = {}
-        # by partition of the internal topic: the offset of the last snapshot of each share
-        # partition there, in order
+        # For each partition of the internal topic: the offset of the last snapshot of each of its
+        # share partitions, in the order of the offsets.
         self._snapshots: dict[int, dict[SharePartitionKey, int]] = {}
         self._redundant: dict[int, int] = {}
-        # partitions of the internal topic that have records since the last cold snapshots
+        # partitions of the internal topic that got records after the last cold snapshots
         self._changed: set[int] = set()
         self._next_cold_ms: int | None = None
 
@@ -124,7 +124,7 @@ class ShareCoordinator:
         return iter(self._states)
 
     def summary(self, key: SharePartitionKey) -> Summary:
-        """The start offset of a share partition, with its epochs."""
+        """Return the start offset and the epochs of a share partition."""
         state = self._states.get(key)
         if state is None:
             return NO_SUMMARY
@@ -155,7 +155,8 @@ class ShareCoordinator:
     ) -> Change:
         """Initialise a state, or initialise it again.
 
-        Takes:  start_offset; -1 if the group's setting decides, when a member reads first.
+        Takes:  start_offset, the first offset to deliver; -1 if the group's setting determines it
+                when a member reads for the first time.
         """
         state = self._states.get(key)
         if state is not None and ANY_EPOCH != state_epoch < state.highest_state_epoch:
@@ -179,8 +180,9 @@ class ShareCoordinator:
         """Let a leader of the partition read the state. A new leader's epoch fences earlier
         leaders.
 
-        Without an error, `state` then returns the state. Takes: leader_epoch, -1 if the reader is
-        not a leader.
+        If the change has no error, the caller then gets the state from `state`.
+
+        Takes:  leader_epoch, the leader's epoch; -1 if the reader is not a leader.
         """
         state = self._states.get(key)
         if state is None:
@@ -210,7 +212,7 @@ class ShareCoordinator:
         return self._stored(key, state, written, state.leader_epoch, now_ms)
 
     def delete(self, key: SharePartitionKey) -> Change:
-        """Delete a state; a missing state counts as deleted."""
+        """Delete a state. If the state is missing, there is nothing to do and no error."""
         if not self._partition_exists(key.topic_id, key.partition):
             return _refused(Code.UNKNOWN_TOPIC_OR_PARTITION)
         state = self._states.get(key)
@@ -224,7 +226,7 @@ class ShareCoordinator:
         leader_epoch: int,
         now_ms: int,
     ) -> Change:
-        """An update, or a snapshot after the maximum number of updates."""
+        """Return an update record, or a snapshot after the maximum number of updates."""
         if state.updates < self._updates_per_snapshot:
             batches: list[StateBatch] = []
             combine(batches, written.state_batches, written.start_offset)
@@ -327,7 +329,8 @@ class ShareCoordinator:
         context: RequestContext,
         decide: Callable[[SharePartitionKey, Any], Change],
     ) -> Result:
-        """Decide for each share partition that a request names, and answer for all of them.
+        """Decide for each share partition that a request names, and put all decisions into one
+        response.
 
         The response to a request without a group, topics or partitions is empty, as in Apache
         Kafka.
@@ -345,7 +348,8 @@ class ShareCoordinator:
                     rows.append(share_messages.row(request, row, change, None))
                     continue
                 key = SharePartitionKey(request.group_id, topic.topic_id.bytes, row.partition)
-                # A second decision on the same state would not see the record of the first one.
+                # A second decision on the same state would be made without the record of the first
+                # one.
                 if key in seen:
                     change = _invalid(NAMED_TWICE)
                 else:
@@ -371,7 +375,7 @@ class ShareCoordinator:
         """Set states back to the ends of their partitions, after a power loss removed the last
         records.
 
-        Otherwise the next records at these offsets would be considered acknowledged.
+        Otherwise the new records that get the removed offsets would be considered acknowledged.
 
         Takes:  log_end, which returns the end of the partition's log for a topic id and an index.
         """
@@ -400,7 +404,7 @@ class ShareCoordinator:
         return results.as_one()
 
     def next_deadline_ms(self) -> int | None:
-        """When `on_tick` has work next; None if no state has changed."""
+        """Return the time when `on_tick` has work next, or None if no state has changed."""
         return self._next_cold_ms if self._changed else None
 
     def on_tick(self, now_ms: int) -> Result:
@@ -425,8 +429,9 @@ class ShareCoordinator:
         return results.as_one()
 
     def _cold(self, log_partition: int, before_ms: int, most: int) -> Iterator[CoordinatorRecord]:
-        """At most `most` snapshots of share partitions whose last snapshot is older than
-        `before_ms`.
+        """Make snapshots of share partitions whose last snapshot is older than `before_ms`.
+
+        Takes:  most, the maximum number of snapshots.
         """
         for key in self._snapshots.get(log_partition, ()):
             state = self._states[key]
@@ -460,7 +465,7 @@ class ShareCoordinator:
     def _add(self, log_partition: int, key: SharePartitionKey, update: Update) -> None:
         """Apply an update to the state of a share partition."""
         state = self._states.get(key)
-        # The snapshot was deleted from the log; the tombstone of the state follows.
+        # The snapshot was deleted from the log. A tombstone of this state follows later in the log.
         if state is None:
             state = self._states[key] = ShareState(log_partition)
         state.add(update)
@@ -485,7 +490,7 @@ class ShareCoordinator:
                 state = self._states[key] = ShareState(log_partition)
             state.replace(decode_snapshot(value))
             snapshots[key] = offset
-            # otherwise the record is a cold snapshot, which is no change
+            # If the timestamps differ, the record is a cold snapshot, which changes nothing.
             if state.create_timestamp == state.write_timestamp:
                 self._changed.add(log_partition)
         self._redundant[log_partition] = next(iter(snapshots.values()), offset)

@@ -1,6 +1,7 @@
 """The responses to the requests about the state of share partitions.
 
-The five requests have the same form: topics by id, and their partitions. So do their responses.
+All five requests have the same form: topics by id, each with its partitions. The responses have
+this form too.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ _RESPONSES: dict[int, Any] = {
 
 
 def row(request: StateRequest, asked: Any, change: Change, state: ShareState | None) -> Message:
-    """The response row of one share partition.
+    """Make the entry of one share partition in the response.
 
-    Takes:  asked, the row of the request; state, the state before the change.
+    Takes:  asked, the partition's entry in the request; state, the state before the change.
     """
     answer: Message = _ROWS[request.API_KEY](
         partition=asked.partition,
@@ -94,7 +95,7 @@ def _add_summary(answer: Any, state: ShareState | None) -> None:
 def response(
     request: StateRequest, topics: list[tuple[uuid.UUID | None, list[Message]]]
 ) -> Message:
-    """The response with its rows, by topic."""
+    """Make the response from the entries of the partitions, which are listed by topic."""
     of_topics = [_TOPICS[request.API_KEY](topic_id, rows) for topic_id, rows in topics]
     made: Message = _RESPONSES[request.API_KEY](results=of_topics)
     return made

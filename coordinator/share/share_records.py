@@ -55,7 +55,7 @@ _SNAPSHOT = struct.Struct(">hiiiqqq")
 _UPDATE = struct.Struct(">hiiq")
 _BATCH = struct.Struct(">qqbh")
 _WITHOUT_TAGS = struct.Struct(">qqbhx")
-_COUNT_TAG = b"\x01\x00\x04"  # one tagged field with the number 0 and four bytes
+_COUNT_TAG = b"\x01\x00\x04"  # one tagged field, which has the number 0 and a length of four bytes
 
 
 class SharePartitionKey(NamedTuple):
@@ -76,7 +76,9 @@ NO_TOPIC_ID = bytes(16)
 
 
 def coordinator_key(key: SharePartitionKey) -> str:
-    """The text whose hash chooses the partition of __share_group_state. Source: Apache Kafka."""
+    """Return the text whose hash determines the partition of __share_group_state. Source: Apache
+    Kafka.
+    """
     topic_id = base64.urlsafe_b64encode(key.topic_id).decode().rstrip("=")
     return f"{key.group_id}:{topic_id}:{key.partition}"
 
@@ -84,8 +86,8 @@ def coordinator_key(key: SharePartitionKey) -> str:
 class Snapshot(NamedTuple):
     """The value of a snapshot.
 
-    delivery_complete_count: how many offsets from the start offset on are acknowledged or archived;
-    -1 if unknown.
+    delivery_complete_count: the number of offsets, from the start offset on, that are acknowledged
+    or archived; -1 if unknown.
     """
 
     snapshot_epoch: int
@@ -109,8 +111,9 @@ class Update(NamedTuple):
 
 
 def decode_key(key: bytes) -> tuple[int, SharePartitionKey] | None:
-    """Decode a key. Gives: (version, share partition); None for an unknown version.
+    """Decode a key into its version and share partition.
 
+    Gives:  (version, share partition); None for an unknown version.
     Raises: ValueError, struct.error, IndexError if the key is damaged.
     """
     (version,) = _INT16.unpack_from(key)
@@ -149,7 +152,7 @@ def decode_update(value: bytes) -> Update:
 
 
 def snapshot_record(key: SharePartitionKey, one: Snapshot) -> CoordinatorRecord:
-    """The record of a snapshot, which is the whole state."""
+    """Encode a snapshot, which is the whole state, as a record."""
     out = bytearray(
         _SNAPSHOT.pack(
             VALUE_VERSION,

@@ -25,7 +25,7 @@ from barnabas.protocol.errors import Code
 UNINITIALIZED_OFFSET = -1
 ANY_EPOCH = -1
 STORED_STATES = (AVAILABLE, ACKNOWLEDGED, ARCHIVED)
-# one below the int16 maximum, since the count of the next delivery has to fit as well
+# One below the int16 maximum, so that the delivery count still fits after the next delivery.
 MOST_DELIVERIES = (1 << 15) - 2
 
 
@@ -81,7 +81,7 @@ class ShareState:
         self.highest_state_epoch = max(self.highest_state_epoch, one.state_epoch)
 
     def _is_begun_again_by(self, one: Snapshot) -> bool:
-        """Whether a snapshot initialises the state again, instead of continuing it."""
+        """Whether a snapshot initialises the state again, instead of continuing the state."""
         has_lost_batches = (
             bool(self.batches)
             and not one.state_batches
@@ -103,7 +103,10 @@ class ShareState:
 
 
 class Written(NamedTuple):
-    """A change of a share partition that its leader writes. start_offset: -1 if it is unchanged."""
+    """A change that a partition's leader writes to a share partition.
+
+    start_offset: -1 if it is unchanged.
+    """
 
     state_epoch: int
     leader_epoch: int
@@ -112,9 +115,10 @@ class Written(NamedTuple):
     state_batches: Sequence[StateBatch]
 
     def fault(self) -> str | None:
-        """Why no share partition can have this state, or None if one can.
+        """Return the reason why no share partition can have this state, or None if the state is
+        possible.
 
-        Apache Kafka stores such a state, and cannot load it.
+        Apache Kafka does not check this. It stores an impossible state, and then cannot load it.
         """
         for one in self.state_batches:
             if not 0 <= one.first_offset <= one.last_offset:
@@ -132,8 +136,8 @@ class Change(NamedTuple):
     """The decision about one share partition: a record for the internal topic, no record, or an
     error.
 
-    log_partition: the partition of the internal topic for the record. update: the content of the
-    record, if it is an update.
+    log_partition: the partition of the internal topic to which the record is written. update: the
+    content of the record, if the record is an update.
     """
 
     log_partition: int = -1
@@ -144,7 +148,10 @@ class Change(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """The values for DescribeShareGroupOffsets. start_offset: -1 if the group has not read yet."""
+    """A share partition's values in DescribeShareGroupOffsets.
+
+    start_offset: -1 if the group has not read yet.
+    """
 
     start_offset: int
     delivery_complete_count: int

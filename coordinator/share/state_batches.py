@@ -1,8 +1,9 @@
-"""Runs of offsets with the same delivery state, as the records of share partitions contain them.
+"""Ranges of offsets with the same delivery state, as the records of share partitions contain them.
 
-A list of runs is sorted by offset, and no two runs overlap. An added run replaces the overlapping
-parts of others if its delivery count is higher or, with equal counts, its state: delivery counts
-only rise, and the states are ordered from available to archived.
+A list of these batches is sorted by offset, and no two batches overlap. When a batch is added, it
+replaces the overlapping parts of others if its delivery count is higher. If the counts are equal,
+it replaces them if its state is higher. The reason is that delivery counts only rise, and that the
+states are ordered from available to archived.
 
 Source: KIP-932, "Share group state".
 """
@@ -23,7 +24,7 @@ MOST_COUNTED = (1 << 31) - 1
 
 
 class StateBatch(NamedTuple):
-    """A run of offsets; last_offset is inclusive."""
+    """A range of offsets with the same delivery state. last_offset is inclusive."""
 
     first_offset: int
     last_offset: int
@@ -32,10 +33,10 @@ class StateBatch(NamedTuple):
 
 
 def combine(batches: list[StateBatch], added: Iterable[StateBatch], start_offset: int) -> None:
-    """Add runs to a list, in place, and remove the runs before the start offset (none if it is -1).
+    """Add batches to a list, in place, and remove those before the start offset (none if it is -1).
 
-    The cost depends on the added and removed runs and not on the length of the list, except that
-    its memory is moved.
+    The cost depends on the number of batches that are added and removed. It does not depend on the
+    length of the list, except for moving the list's memory.
     """
     for run in added:
         if run.first_offset > run.last_offset or run.last_offset < start_offset:
@@ -74,11 +75,12 @@ def _add(batches: list[StateBatch], run: StateBatch) -> None:
 
 
 def _overlaid(earlier: list[StateBatch], run: StateBatch) -> list[StateBatch]:
-    """Overlay part of a list with `run`, which overlaps or touches each of its runs. Gives: the new
-    runs.
+    """Overlay part of a list with `run`, which overlaps or touches each batch in that part.
+
+    Gives:  the batches that replace this part of the list.
     """
     made: list[StateBatch] = []
-    at = run.first_offset  # the offset up to which `run` is placed
+    at = run.first_offset  # the part of `run` before this offset is already in `made`
     for one in earlier:
         if one.first_offset < at:
             before = one._replace(last_offset=min(one.last_offset, at - 1))
@@ -104,7 +106,9 @@ def _rank(run: StateBatch) -> tuple[int, int]:
 
 
 def _append(made: list[StateBatch], run: StateBatch) -> None:
-    """Append a run, or join it to the last one if both have the same state and count."""
+    """Append a batch, or join it to the last batch if it follows directly with the same state and
+    count.
+    """
     if made and made[-1][2:] == run[2:] and made[-1].last_offset + 1 == run.first_offset:
         made[-1] = made[-1]._replace(last_offset=run.last_offset)
     else:

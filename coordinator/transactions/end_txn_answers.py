@@ -1,10 +1,9 @@
-"""The responses to EndTxn by the state of the transaction: a table, and functions that look them
-up.
+"""The error codes in responses to EndTxn, depending on the state of the transaction.
 
-None as a code means that the request decides the transaction. In version 1, an EndTxn for a
-transaction that is not open may be a retry or a mistake. In version 2 each end raises the epoch, by
-which the two are distinguished. No state in which a transaction is ending is listed: any EndTxn has
-to be repeated after the end.
+In the tables, None means that the request is accepted and decides the transaction. In version 1, an
+EndTxn for a transaction that is not open may be a retry or a mistake, and its epoch does not show
+which. In version 2 each end raises the epoch, which distinguishes the two. The tables do not list
+the states in which a transaction is ending, since any EndTxn has to be repeated after the end.
 
 Source: KIP-98; KIP-890, part two, as Apache Kafka 4.3 implements it.
 """
@@ -34,11 +33,11 @@ repeats a request whose answer it did not receive. None: the request decides.
 
 
 def code_of_version_1(state: TransactionState, commit: bool) -> Code | None:
-    """The code for an EndTxn of version 1 from the current producer; None if it decides the
-    transaction.
+    """Return the code for an EndTxn of version 1 from the current producer, or None if the request
+    decides the transaction.
 
-    If no transaction is open, the code is NONE if the last one ended in the same way, since the
-    request is then a retry.
+    If no transaction is open and the last one ended in the same way, the request is a retry, and
+    the code is NONE.
     """
     if state is TransactionState.ONGOING:
         return None
@@ -48,7 +47,7 @@ def code_of_version_1(state: TransactionState, commit: bool) -> Code | None:
 
 
 def code_of_version_2(state: TransactionState, commit: bool, *, is_again: bool) -> Code | None:
-    """The code for an EndTxn of version 2; None if it decides the transaction.
+    """Return the code for an EndTxn of version 2, or None if the request decides the transaction.
 
     Takes:  is_again, whether the producer that ended the last transaction repeats its request.
     """

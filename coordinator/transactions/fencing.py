@@ -1,4 +1,4 @@
-"""Decides which producer may act on a transactional id, and which error every other one receives.
+"""Decides which producer may use a transactional id, and which error other producers receive.
 
 These are pure functions. Modules call them as `fencing.require_current(...)`, which lets a test
 replace a rule in one place.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def require_current(
     transaction: TransactionMetadata | None, transactional_id: str, producer: ProducerIdAndEpoch
 ) -> TransactionMetadata:
-    """The transaction, if `producer` is its current producer.
+    """Return the transaction if `producer` is its current producer.
 
     Raises: KafkaError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
     """
@@ -49,8 +49,8 @@ def require_current(
 def require_current_or_last(
     transaction: TransactionMetadata | None, transactional_id: str, producer: ProducerIdAndEpoch
 ) -> tuple[TransactionMetadata, bool]:
-    """The transaction, and whether `producer` repeats the request that ended it
-    (`ENDS_OF_VERSION_2`).
+    """Return the transaction, and whether `producer` repeats the request that ended it (see
+    `ENDS_OF_VERSION_2`).
 
     Raises: KafkaError, as `require_current`.
     """
@@ -60,16 +60,18 @@ def require_current_or_last(
 
 
 def _is_of_last_session(transaction: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
-    """Whether the producer id is that of the previous session, as after a power loss."""
+    """Whether the producer still uses the producer id of the previous session. This happens after a
+    power loss.
+    """
     is_new = transaction.state is TransactionState.EMPTY
     return is_new and producer.producer_id == transaction.previous_producer_id
 
 
 def code_for_version(code: Code, context: RequestContext, first_version: int) -> Code:
-    """The error code that the version of the request knows.
+    """Replace PRODUCER_FENCED by INVALID_PRODUCER_EPOCH if the version of the request does not know
+    it.
 
-    Takes:  first_version, the first version with PRODUCER_FENCED; for earlier versions the code is
-            INVALID_PRODUCER_EPOCH.
+    Takes:  first_version, the first version of the request that knows PRODUCER_FENCED.
     """
     if code is Code.PRODUCER_FENCED and context.api_version < first_version:
         return Code.INVALID_PRODUCER_EPOCH

@@ -1,9 +1,9 @@
-"""The partitions of open transactions: requests add them, and writes verify them.
+"""The partitions of open transactions: requests add them, and writes are checked against them.
 
 A transaction begins with the Ongoing record of its first partition. Three requests add partitions:
-AddPartitionsToTxn, AddOffsetsToTxn (for a group, its partition of __consumer_offsets), and in
-version 2 the write itself (KIP-890, part two). Before an append, the write verifies that its
-partition is in the transaction (KIP-890, part one).
+AddPartitionsToTxn, AddOffsetsToTxn (which adds the partition of __consumer_offsets that stores a
+group), and in version 2 the write itself (KIP-890, part two). Before a batch is appended, the
+broker verifies that its partition is in the transaction (KIP-890, part one).
 
 Source: KIP-98, KIP-447, KIP-890.
 """
@@ -46,18 +46,20 @@ if TYPE_CHECKING:
     )
     from barnabas.protocol.request_context import RequestContext
 
-# The first versions of Produce and TxnOffsetCommit that add the partition they write to (KIP-890,
+# From these versions on, Produce and TxnOffsetCommit add the partition that they write to (KIP-890,
 # part two).
 PRODUCE_ADDS, OFFSETS_ADD = 12, 5
-# The first versions with TRANSACTION_ABORTABLE, for a partition that was not added; the code for
-# earlier versions is INVALID_TXN_STATE.
+# The first versions that know TRANSACTION_ABORTABLE, the code for a partition that was not added.
+# For earlier versions INVALID_TXN_STATE replaces it.
 _PRODUCE_KNOWS_ABORTABLE, _OFFSETS_KNOW_ABORTABLE, _ADD_KNOWS_ABORTABLE = 11, 4, 5
 _ADD_KNOWS_FENCED = 2  # for earlier versions, INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED
 _ADD_KNOWS_BATCHES = 4
 
 
 class PartitionAdditions:
-    """Decides on the partitions of open transactions."""
+    """Decides whether partitions may be added to open transactions, and whether a write may be
+    appended.
+    """
 
     def __init__(
         self,
@@ -78,10 +80,10 @@ class PartitionAdditions:
 
         From version 4 on, a request names many transactions, and may request only a verification.
 
-        Gives:  an Ongoing record and the response; no record if all are already added. Errors:
-                INVALID_REQUEST; TOPIC_AUTHORIZATION_FAILED for internal topics and
-                UNKNOWN_TOPIC_OR_PARTITION (then OPERATION_NOT_ATTEMPTED for the other partitions of
-                that transaction); INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+        Gives:  an Ongoing record and the response, or only the response if all partitions are
+                already added. Errors: INVALID_REQUEST; TOPIC_AUTHORIZATION_FAILED for internal
+                topics and UNKNOWN_TOPIC_OR_PARTITION (then OPERATION_NOT_ATTEMPTED for the other
+                partitions of that transaction); INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
                 CONCURRENT_TRANSACTIONS. For a verification: TRANSACTION_ABORTABLE
                 (INVALID_TXN_STATE before version 5) if a partition is not in the transaction.
         """
@@ -107,7 +109,9 @@ class PartitionAdditions:
     def _add_in_batch(
         self, request: AddPartitionsToTxnRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """The result for many transactions, whose last part has the response."""
+        """Handle a request that names many transactions. The last part of the result has the
+        response.
+        """
         decided: dict[str, TransactionMetadata] = {}
         results = []
         for entry in request.transactions:
@@ -135,7 +139,11 @@ class PartitionAdditions:
         context: RequestContext,
         now_ms: int,
     ) -> tuple[TransactionMetadata | None, list[AddPartitionsToTxnTopicResult]]:
-        """The changed transaction, or None if nothing changes, and the result of each partition."""
+        """Decide whether the partitions may be added to one transaction.
+
+        Gives:  the changed transaction, or None if nothing changes, and the result of each
+                partition.
+        """
         pairs = [
             TopicPartition(topic.name, partition)
             for topic in topics
@@ -156,11 +164,11 @@ class PartitionAdditions:
     def _refused_partitions(
         self, pairs: Iterable[TopicPartition], *, is_from_client: bool
     ) -> dict[TopicPartition, Code]:
-        """The partitions that no transaction may include, with their error codes.
+        """Return the partitions that no transaction may include, with their error codes.
 
         Apache Kafka cannot load a partition of __transaction_state that has a marker, so no version
-        may add one. Clients add the partitions of __consumer_offsets with AddOffsetsToTxn; brokers
-        (from version 4 on) add them as any others.
+        of the request may add such a partition. Clients add the partitions of __consumer_offsets
+        with AddOffsetsToTxn. Brokers (from version 4 on) add them like any other partition.
         """
         internal = INTERNAL_TOPICS if is_from_client else (TRANSACTIONS_TOPIC,)
         refused = {}
@@ -180,13 +188,16 @@ class PartitionAdditions:
         now_ms: int,
         client_transaction_version: int = 0,
     ) -> TransactionMetadata | None:
-        """The transaction with `pairs` added; None if it already has them. Raises: KafkaError."""
+        """Return the transaction with `pairs` added, or None if it already has all of them.
+
+        Raises: KafkaError.
+        """
         transaction = fencing.require_current(transaction, transactional_id, producer)
         if self._table.is_ending(transaction):
             raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
         if transaction.is_kept:
             raise KafkaError(Code.INVALID_TXN_STATE)
-        # An empty list returns here as well, since a transaction does not begin without a
+        # With an empty list nothing changes either, since a transaction does not begin without a
         # partition.
         if all(pair in transaction.partitions for pair in pairs):
             return None
@@ -230,8 +241,8 @@ class PartitionAdditions:
     ) -> Result:
         """Add the partitions that a producer of version 2 is about to write to.
 
-        Gives:  an Ongoing record, which is appended before the first batch; no record if the
-                partitions may not be added, in which case `verify` returns the code.
+        Gives:  an Ongoing record, which is appended before the first batch. If the partitions may
+                not be added, there is no record, and `verify` then returns the code.
         """
         transaction = self._table.by_id.get(transactional_id)
         try:
@@ -264,12 +275,13 @@ class PartitionAdditions:
         pair: TopicPartition,
         api_version: int,
     ) -> Code:
-        """Check whether a transactional batch may be appended. Gives: NONE, or the code for
-        Produce.
+        """Check whether a transactional batch may be appended.
 
-        Clients do not expect PRODUCER_FENCED from Produce, and before version 12 do not retry after
-        CONCURRENT_TRANSACTIONS. INVALID_PRODUCER_EPOCH and NOT_ENOUGH_REPLICAS are returned
-        instead.
+        Clients do not expect PRODUCER_FENCED in a Produce response: INVALID_PRODUCER_EPOCH replaces
+        it. Before version 12 they do not retry after CONCURRENT_TRANSACTIONS: NOT_ENOUGH_REPLICAS
+        replaces it.
+
+        Gives:  NONE, or the error code for the Produce response.
         """
         code = self._verify(transactional_id, producer, pair)
         if code is Code.PRODUCER_FENCED:
@@ -288,22 +300,23 @@ class PartitionAdditions:
         api_version: int,
         open_epoch: int | None,
     ) -> Code:
-        """Check whether offsets of a group may be appended. Gives: NONE, or the code for
-        TxnOffsetCommit.
+        """Check whether offsets of a group may be appended.
 
-        For the first offsets the group must be in the transaction, like a partition for its first
-        batch (KIP-890). After them, below level 2 of transaction.version, a later epoch is accepted
-        and fences the producer: Apache Kafka 3.9 does so (recorded), and 4.3 does not. The highest
-        epoch is refused, since no producer can have it; and so is any epoch for a kept transaction.
+        For the first offsets the group must be in the transaction, as a partition must be for its
+        first batch (KIP-890). After them, below level 2 of transaction.version, a later epoch is
+        accepted and fences the producer. Apache Kafka 3.9 does so, as recordings show, and 4.3 does
+        not. Two things are refused: the highest epoch, since no producer can have it, and any epoch
+        for a kept transaction.
 
         Takes:  open_epoch, the epoch with which the producer has an open transaction in the group's
-                partition; None if it has none there.
+                partition; None if the partition has no such transaction.
+        Gives:  NONE, or the error code for the TxnOffsetCommit response.
         """
         table = self._table
         if producer in table.kept_from:
             return Code.INVALID_PRODUCER_EPOCH
         is_lax = table.settings.transaction_version < VERSION_2 and api_version < OFFSETS_ADD
-        if table.kept_from and is_lax:  # the producer that kept a transaction can only end it
+        if table.kept_from and is_lax:  # the producer that has kept a transaction may only end it
             transaction = table.by_id.get(transactional_id)
             is_lax = transaction is None or not transaction.is_kept
         if open_epoch is not None and is_lax:
@@ -340,7 +353,7 @@ class PartitionAdditions:
         topics: Iterable[AddPartitionsToTxnTopic],
         context: RequestContext,
     ) -> list[AddPartitionsToTxnTopicResult]:
-        """The result of each partition of an AddPartitionsToTxn request that only verifies."""
+        """Return the result of each partition for an AddPartitionsToTxn that only verifies."""
         try:
             transaction = fencing.require_current(transaction, transactional_id, producer)
             if self._table.is_ending(transaction):
@@ -355,7 +368,7 @@ class PartitionAdditions:
 def _results_by_topic(
     topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, Code], otherwise: Code
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """The code of each partition of the request, in the order of the request."""
+    """Return a result with an error code for each partition, in the order of the request."""
     return [
         AddPartitionsToTxnTopicResult(
             name=topic.name,

@@ -10,18 +10,18 @@ MAX_PRODUCER_ID = 2**63 - 1
 class ProducerIdAllocator:
     """Allocates each producer id once.
 
-    `persist(end)` reserves a block: once it has returned, `end` is the first id that a later run
-    may reserve. The ids of the block are allocated only after that. A crash therefore wastes the
-    rest of one block, and no id is ever allocated twice. Source: KIP-730.
+    `persist(end)` reserves a block. Once it has returned, a later run reserves ids from `end` on.
+    The ids of the block are allocated only after that. A crash therefore wastes the rest of one
+    block, and no id is ever allocated twice. Source: KIP-730.
     """
 
     def __init__(
         self, *, block_size: int = 1000, persist: Callable[[int], None], next_id: int = 0
     ) -> None:
-        """Begin after the last reserved block.
+        """Start with the first id after the last reserved block.
 
-        Takes:  next_id, the last argument of `persist`, initially 0. No id at or above it was ever
-                allocated.
+        Takes:  next_id, the last argument of `persist`, initially 0. Neither this id nor a higher
+                one has been allocated.
         """
         assert block_size > 0
         assert next_id >= 0
@@ -30,7 +30,7 @@ class ProducerIdAllocator:
         self._next_id = self._block_end = next_id
 
     def skip_used(self, next_id: int) -> None:
-        """Allocate no id below `next_id`.
+        """Ensure that no id below `next_id` is allocated.
 
         Another broker may have allocated some of these ids, or the record of the reserved block was
         lost.
@@ -39,9 +39,9 @@ class ProducerIdAllocator:
             self._next_id = self._block_end = max(next_id, self._block_end)
 
     def skip(self, count: int) -> None:
-        """Skip the next `count` ids that are not reserved, also in later runs.
+        """Skip the `count` ids after the last reserved block, in this run and in later ones.
 
-        A broker that this directory has no record of may have allocated them.
+        They may have been allocated by another broker of which this directory has no record.
         """
         self._next_id = self._block_end
         end = self._block_end + count
@@ -52,7 +52,7 @@ class ProducerIdAllocator:
     def allocate(self) -> int:
         """Allocate an unused id.
 
-        Raises: the errors of `persist`, after which no id is allocated.
+        Raises: the errors of `persist`. In this case no id is allocated.
         """
         if self._next_id == self._block_end:
             self._block_end = self._reserve_after(self._block_end)
@@ -62,7 +62,7 @@ class ProducerIdAllocator:
         return producer_id
 
     def reserve_block(self) -> range:
-        """Reserve a block of ids for one of several brokers; `allocate` skips these ids."""
+        """Reserve a block of ids for one of several brokers. `allocate` does not use these ids."""
         first = self._block_end
         self._next_id = self._block_end = self._reserve_after(first)
         return range(first, self._block_end)

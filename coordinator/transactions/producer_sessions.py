@@ -1,10 +1,10 @@
 """The sessions of transactional producers: InitProducerId, and the end of all sessions after a
 power loss.
 
-A session is a producer id and epoch. InitProducerId begins one. If a transaction is open, the
+A session is a producer id and epoch. InitProducerId begins a session. If a transaction is open, the
 request first fences the producer and aborts the transaction, and the session begins when the abort
-is complete (`WaitingInit`). In two-phase commit (KIP-939) the open transaction may be kept instead,
-but only for the producer of the next session.
+is complete (`WaitingInit`). In two-phase commit (KIP-939) the open transaction may be kept instead.
+Only the producer of the next session may then end it.
 
 Source: KIP-98, KIP-360 (a producer requests its next epoch), KIP-890, KIP-939; README.md lists the
         differences from Apache Kafka.
@@ -61,13 +61,14 @@ class ProducerSessions:
     ) -> Result:
         """Handle the first request of a producer, or its request for the next epoch (KIP-360).
 
-        Gives:  an Empty record and its response; if a transaction is open, its abort, and the
-                response when the abort is complete; if the transaction is kept (KIP-939), an
-                Ongoing record and the response. Errors: INVALID_REQUEST;
-                INVALID_TRANSACTION_TIMEOUT; PRODUCER_FENCED; CONCURRENT_TRANSACTIONS (markers are
-                being written); TRANSACTIONAL_ID_AUTHORIZATION_FAILED for two-phase commit if it is
-                not enabled; INVALID_TXN_STATE for a request without two-phase commit that would
-                keep an open transaction of two-phase commit.
+        Gives:  an Empty record and its response. If a transaction is open, the result is its abort,
+                and the response follows when the abort is complete. If the transaction is kept
+                (KIP-939), the result is an Ongoing record and the response. Errors:
+                INVALID_REQUEST; INVALID_TRANSACTION_TIMEOUT; PRODUCER_FENCED;
+                CONCURRENT_TRANSACTIONS (markers are being written);
+                TRANSACTIONAL_ID_AUTHORIZATION_FAILED for two-phase commit if it is not enabled;
+                INVALID_TXN_STATE for a request without two-phase commit that would keep an open
+                transaction of two-phase commit.
         """
         transactional_id = request.transactional_id
         try:
@@ -95,7 +96,9 @@ class ProducerSessions:
         return self.begin_session(transaction, init, now_ms)
 
     def _timeout_of(self, request: InitProducerIdRequest) -> int:
-        """The timeout of the session's transactions. Raises: KafkaError if it is not allowed."""
+        """Return the timeout of the session's transactions. Raises: KafkaError if the timeout is
+        not allowed.
+        """
         settings = self._table.settings
         if request.enable2_pc:
             if not settings.two_phase_commit_enable:
@@ -110,9 +113,9 @@ class ProducerSessions:
     ) -> None:
         """Check that the requester may begin a session. Raises: KafkaError.
 
-        A producer that sends its id and epoch must be the current one, or (in a retry) the one
-        whose request led to the current one. Kafka lets any epoch of the current producer id abort
-        an open transaction; here a fenced producer cannot.
+        If a producer sends its id and epoch, they must be the current ones. In a retry they may
+        also be those with which the producer requested the current ones. Kafka lets any epoch of
+        the current producer id abort an open transaction; here a fenced producer cannot.
         """
         current = transaction.current_producer
         if requester not in (NO_PRODUCER, current, transaction.last_producer):
@@ -127,8 +130,8 @@ class ProducerSessions:
     ) -> Result:
         """Begin the first session of a transactional id.
 
-        A producer may send an earlier producer id here: its transactional id has expired, and no
-        other producer has used it since.
+        A request with an earlier producer id is accepted here. It means that the transactional id
+        has expired, and that no other producer has used it since.
         """
         created = TransactionMetadata(
             transactional_id,
@@ -178,7 +181,9 @@ class ProducerSessions:
     def begin_session(
         self, transaction: TransactionMetadata, init: WaitingInit, now_ms: int
     ) -> Result:
-        """Begin the session of an InitProducerId whose transactional id has no open transaction."""
+        """Begin the session that an InitProducerId requested. Its transactional id has no open
+        transaction.
+        """
         session = self._next_session(transaction, init, now_ms)
         reply = Reply(init.ticket, init_response(session.producer))
         return self._once_durable(session, [] if init.ticket == NO_TICKET else [reply])
@@ -186,12 +191,12 @@ class ProducerSessions:
     def _next_session(
         self, transaction: TransactionMetadata, init: WaitingInit, now_ms: int
     ) -> TransactionMetadata:
-        """The record of the next session of a transactional id that has no open transaction.
+        """Return the record of the next session of a transactional id that has no open transaction.
 
-        A retry receives the epoch to which the first request led. There is an exception: if the
-        first request led to an abort in version 1, and a crash prevented its response, no producer
-        receives the fencing epoch, since it may be the last one. In version 2 the abort's epoch is
-        the requested one.
+        A retry receives the epoch that the first request created, with one exception. If the first
+        request led to an abort in version 1, and a crash prevented its response, no producer
+        receives the fencing epoch, since it may be the last one. In version 2 the abort itself
+        creates the requested epoch.
         """
         is_retry = (
             init.requester != NO_PRODUCER
@@ -209,9 +214,10 @@ class ProducerSessions:
         )
 
     def _once_durable(self, session: TransactionMetadata, replies: list[Reply]) -> Result:
-        """The result that begins a session. The response is not sent before the record is durable.
+        """Return the result that begins a session. The response is sent only after the record is
+        durable.
 
-        Otherwise a second producer could get an epoch whose record a power loss removed.
+        Otherwise a second producer could get the same epoch after a power loss removed the record.
         """
         result = self._table.result(session.transactional_id, [session], replies)
         result.durable = True
@@ -222,10 +228,11 @@ class ProducerSessions:
     def fenced(
         self, transaction: TransactionMetadata, requester: ProducerIdAndEpoch, now_ms: int
     ) -> TransactionMetadata:
-        """The Prepare record by which the coordinator aborts an open transaction.
+        """Return the Prepare record by which the coordinator aborts an open transaction.
 
-        At level 2 the record does not by itself fence the producer: its epoch is one behind, and it
-        receives the new epoch when it requests the abort itself, or its next epoch.
+        At level 2 of transaction.version the record alone does not fence the producer, whose epoch
+        is then one behind. The producer receives the new epoch when it requests the abort itself,
+        or when it requests its next epoch.
 
         Takes:  requester, the producer itself if its request is the reason, otherwise NO_PRODUCER.
         """
@@ -235,20 +242,22 @@ class ProducerSessions:
         return transaction.fenced(requester, wall_ms)
 
     def on_power_loss(self, now_ms: int, *, spares_two_phase: bool) -> Result:
-        """Give every transactional id another producer id, at a start after a power loss.
+        """Give every transactional id another producer id, when the broker starts after a power
+        loss.
 
-        A producer on another machine continues its session, but the broker may have lost unflushed
-        data of it: an acknowledged batch, the record that a partition is in the transaction, an
-        abort. No session may therefore continue: open transactions are aborted, and every producer
-        is fenced once. A producer that requests its next epoch (KIP-360) receives it.
+        A producer on another machine continues its session, but the broker may have lost data of
+        this session that was not flushed: an acknowledged batch, the record that a partition is in
+        the transaction, an abort. No session may therefore continue: open transactions are aborted,
+        and every producer is fenced once. A producer that requests its next epoch (KIP-360)
+        receives it.
 
         Each transactional id gets another producer id, since its next epoch may already be in use:
         an abort of version 2 assigns one and is not flushed. Such aborts are possible at any level
         of transaction.version, which may have changed since.
 
         An open transaction of two-phase commit stays open with its producer, since every response
-        about it was durable. The exceptions are a broker whose responses do not wait for the disk,
-        and the copy of such a leader (`spares_two_phase` is false).
+        about it was durable. There are two exceptions, a broker whose responses do not wait for the
+        disk, and a copy of such a leader's log (`spares_two_phase` is false).
         """
         moved: list[TransactionMetadata] = []
         effects: list[Decision | SessionAtEnd] = []
@@ -264,8 +273,8 @@ class ProducerSessions:
             )
             session = WaitingInit(NO_TICKET, requester, transaction.timeout_ms, takes_new_id=True)
             if is_open:
-                # The producer is fenced at every level, since an abort of version 2 would give it
-                # an epoch.
+                # The producer is fenced at every level of transaction.version. An abort of version
+                # 2 would not fence it, but give it the next epoch.
                 fence = transaction.fenced(requester, now_ms + self._wall.ahead_ms)
                 effects.append(self._table.decision(fence, session))
             elif transaction.state in PREPARED:
@@ -289,7 +298,10 @@ def _requester(request: InitProducerIdRequest) -> ProducerIdAndEpoch:
 def init_response(
     producer: ProducerIdAndEpoch, ongoing: ProducerIdAndEpoch = NO_PRODUCER
 ) -> InitProducerIdResponse:
-    """The response without an error. Takes: ongoing, the producer of the kept transaction."""
+    """Make the response for a request that succeeded.
+
+    Takes:  ongoing, the producer of the kept transaction.
+    """
     return InitProducerIdResponse(
         error_code=Code.NONE,
         producer_id=producer.producer_id,

@@ -81,7 +81,8 @@ if TYPE_CHECKING:
 
 END_GIVES_EPOCH = 5  # the first version of EndTxn that belongs to version 2 of the protocol
 _END_KNOWS_FENCED = 2  # for earlier versions, INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED
-DUE_AT_ONCE = 32  # deadlines and markers of one tick: a third of a ms each
+# the number of deadlines and markers that one tick handles; each takes a third of a ms
+DUE_AT_ONCE = 32
 
 Connections = dict[tuple[Channel, int], tuple[tuple[int, int], int]]
 """The latest connection by channel and node: (producer id and epoch, connection)."""
@@ -90,7 +91,7 @@ logger = logging.getLogger("barnabas.transactions")
 
 
 def _trace(metadata: TransactionMetadata) -> None:
-    """Log the last record of a transactional id at debug level."""
+    """Log the content of a transactional id's last record at debug level."""
     logger.debug(
         "%s is %s: producer %d, epoch %d; partitions: %s",
         metadata.transactional_id, metadata.state.value, metadata.producer_id,
@@ -146,8 +147,8 @@ class TransactionCoordinator(TransactionDeadlines):
         self._allocate_producer_id, self._wall = allocate_producer_id, wall
         self._latest_connections: dict[str, Connections] = {}
 
-    # The first request to a part imports and creates it, so a start loads neither these parts nor
-    # their messages.
+    # Each part is imported and created by the first request that needs it, so that a start loads
+    # neither the parts nor their messages.
 
     @functools.cached_property
     def _sessions(self) -> ProducerSessions:
@@ -613,7 +614,7 @@ def _is_same_open_transaction(before: TransactionMetadata, after: TransactionMet
 
 
 def end_txn_response(code: Code, producer: ProducerIdAndEpoch = NO_PRODUCER) -> EndTxnResponse:
-    """The response to an EndTxn.
+    """Make the response to an EndTxn.
 
     Takes:  producer, the next id and epoch of the producer, in version 2.
     """

@@ -1,4 +1,4 @@
-"""The deadlines of transactional ids, and how they are moved when disk space is lacking."""
+"""The deadlines of transactional ids, and how they are moved when there is no disk space."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from barnabas.coordinator.transactions.transaction_state import (
 
 
 class TransactionDeadlines:
-    """The part of `TransactionCoordinator` that has its deadlines.
+    """The base class of `TransactionCoordinator` that contains its deadlines.
 
-    _transactions: by transactional id; the coordinator changes them. _last_due: the ids that the
-    last tick handled.
+    _transactions: the transactions by transactional id, which only the coordinator changes.
+    _last_due: the ids that the last tick handled.
     """
 
     def __init__(self, transactions: dict[str, TransactionMetadata]) -> None:
@@ -29,16 +29,16 @@ class TransactionDeadlines:
         return self._timers
 
     def next_deadline_ms(self) -> int | None:
-        """When `on_tick` has work next; None if no deadline is set."""
+        """Return the time when `on_tick` has work next, or None if no deadline is set."""
         return self._timers.next_deadline_ms()
 
     def on_not_ended(self, transactional_id: str, now_ms: int, *, is_requested: bool) -> None:
         """Set a new deadline after the decision to end a transaction was dropped for lack of disk
         space.
 
-        Takes:  is_requested, whether the producer requested the end. If so, it will request it
-                again, and its timeout restarts. Otherwise the abort by timeout is tried again
-                later.
+        Takes:  is_requested, whether the producer requested the end. In this case the producer will
+                request it again, and the timeout restarts. Otherwise the abort by timeout is tried
+                again later.
         """
         transaction = self._transactions.get(transactional_id)
         if (
@@ -53,7 +53,7 @@ class TransactionDeadlines:
             self._timers.schedule(transactional_id, now_ms + PUT_OFF_MS)
 
     def on_tick_not_written(self, now_ms: int) -> None:
-        """Schedule the decisions of the last `on_tick` again, after there was no disk space for
+        """Schedule the decisions of the last `on_tick` again, because there was no disk space for
         them.
         """
         for transactional_id in self._last_due:

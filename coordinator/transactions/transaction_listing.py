@@ -1,7 +1,7 @@
 """ListTransactions and DescribeTransactions: functions over the transactional ids, without I/O.
 
-ListTransactions works in two steps, since there may be a hundred thousand ids with any Unicode
-characters, and a pattern may be costly to compile and run:
+ListTransactions works in two steps. There may be a hundred thousand ids with any Unicode
+characters, and a pattern may take long to compile and match:
 
     rows       in slices: the ids that the client may see, and that pass the other filters
     matching   in a thread if there are many rows or the pattern is long: the rows that the
@@ -34,14 +34,15 @@ from barnabas.protocol.primitives import Writable
 
 ROWS_AT_ONCE = 500
 LONGEST_PATTERN_BYTES = (1 << 15) - 1  # the same limit as for the pattern in a heartbeat
-MOST_PAUSES = 200  # the number of steps of a running pattern, which take some 2 s
+MOST_PAUSES = 200  # the maximum number of pauses while a pattern is matched, reached after some 2 s
 
 Rows = list[ListedTransaction]
 
 
 class EncodedRows:
-    """Rows of a response that are encoded already: it has their count, and one element that writes
-    all.
+    """Rows of a response that are already encoded.
+
+    Its length is the number of rows. It contains one element, which writes all of them.
     """
 
     def __init__(self, count: int, data: bytes) -> None:
@@ -54,7 +55,7 @@ class EncodedRows:
         return iter((self,))
 
     def write(self, out: bytearray, version: int) -> None:
-        """Append the encoded rows. `version` must be the one in which they were encoded."""
+        """Append the encoded rows. `version` must be the version for which they were encoded."""
         out += self._data
 
 
@@ -68,7 +69,7 @@ class Filters(NamedTuple):
 
     @classmethod
     def of(cls, request: ListTransactionsRequest, now_ms: int) -> Filters:
-        """The filters of a request.
+        """Make the filters of a request.
 
         Takes:  now_ms, the wall-clock time, from which durations are computed.
         """
@@ -96,9 +97,9 @@ def rows(
     filters: Filters,
     is_visible: Callable[[str], bool],
 ) -> Generator[None, int, Rows]:
-    """The rows of the ids that pass the filters and that the client may see, in slices.
+    """List the ids that pass the filters and that the client may see, in slices.
 
-    Ids that are created or expire between two slices are not listed.
+    Ids that are created, or that expire, while the list is being made are not listed.
     """
     found = []
     for number, name in enumerate(list(transactions)):
@@ -111,9 +112,10 @@ def rows(
 
 
 def matching(found: Rows, pattern: str | None) -> Rows | None:
-    """The rows whose whole id matches the pattern; all rows if it is None or empty.
+    """Return the rows whose whole id matches the pattern, or all rows if the pattern is None or
+    empty.
 
-    Gives:  None if the text is not a pattern, or if running it would take too long.
+    Gives:  None if the text is not a pattern, or if matching it would take too long.
     """
     if not pattern:
         return found
@@ -140,7 +142,7 @@ def matching(found: Rows, pattern: str | None) -> Rows | None:
 
 
 def takes_long(found: Rows, pattern: str | None) -> bool:
-    """Whether `matching` and encoding these rows would delay other requests."""
+    """Whether matching and encoding these rows would delay other requests."""
     from barnabas.coordinator.groups.consumer.topic_patterns import LONGEST_AT_ONCE
 
     if len(found) > ROWS_AT_ONCE:
@@ -152,14 +154,14 @@ def takes_long(found: Rows, pattern: str | None) -> bool:
 
 
 def is_too_long(pattern: str | None) -> bool:
-    """Whether the pattern is longer than a request may have it."""
+    """Whether the pattern is longer than a request allows."""
     return pattern is not None and (
         len(pattern) > LONGEST_PATTERN_BYTES or len(pattern.encode()) > LONGEST_PATTERN_BYTES
     )
 
 
 def answer(request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """The response without its rows. Each unknown state is listed once."""
+    """Make the response without its rows. It lists each unknown state filter once."""
     unknown = dict.fromkeys(name for name in request.state_filters if name not in STATE_BY_NAME)
     return ListTransactionsResponse(unknown_state_filters=list(unknown))
 

@@ -71,7 +71,7 @@ LATEST_MS = 10_002
 def _unsigned_varint(value: int) -> bytes:
     """Encode a number as a varint.
 
-    Cached, since nearly all numbers are small: most calls then run no Python code.
+    The function is cached. Nearly all numbers are small, so most calls run no Python code.
     """
     out = bytearray()
     while value > 0x7F:
@@ -111,13 +111,18 @@ _UNTAGGED = tuple(TransactionMetadata._field_defaults.values())[
 
 @lru_cache(maxsize=256)
 def encode_key(transactional_id: str) -> bytes:
-    """The key of a transactional id's records, cached since a transaction writes several."""
+    """Encode the key of a transactional id's records. It is cached, since a transaction writes
+    several.
+    """
     name = transactional_id.encode()
     return _INT16.pack(KEY_VERSION) + _INT16.pack(len(name)) + name
 
 
 def decode_key(key: bytes) -> str | None:
-    """Decode the transactional id; None for a key of a later version, which readers skip."""
+    """Decode the transactional id.
+
+    Gives:  None for a key of a later version, which readers skip.
+    """
     (version,) = _INT16.unpack_from(key)
     if version != KEY_VERSION:
         return None
@@ -165,13 +170,16 @@ def producer_id_of(value: bytes) -> int:
 
 
 def record_of(metadata: TransactionMetadata) -> CoordinatorRecord:
-    """The record with this content, which is a tombstone if the id has expired."""
+    """Return the record with this content. If the id has expired, the record is a tombstone."""
     value = None if metadata.state is TransactionState.DEAD else encode_value(metadata)
     return CoordinatorRecord(encode_key(metadata.transactional_id), value)
 
 
 def decode_record(key: bytes, value: bytes) -> TransactionMetadata | None:
-    """Decode the content of a record; None for a key of a later version. Raises: ValueError."""
+    """Decode the content of a record. Return None if the key has a later version.
+
+    Raises: ValueError.
+    """
     transactional_id = decode_key(key)
     return None if transactional_id is None else decode_value(transactional_id, value)
 
@@ -179,8 +187,10 @@ def decode_record(key: bytes, value: bytes) -> TransactionMetadata | None:
 def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
     """Decode the content of a record's value.
 
-    Raises: ValueError if the version is a later one, or if bytes are missing or left over. Without
-            the record, fenced producers would be accepted again.
+    A value that cannot be read is an error, because without the record fenced producers would be
+    accepted again.
+
+    Raises: ValueError if the version is a later one, or if bytes are missing or left over.
     """
     try:
         version, producer_id, producer_epoch, timeout_ms, state = _FIXED.unpack_from(value)
@@ -246,7 +256,8 @@ def _put_partitions(metadata: TransactionMetadata, compact: bool, out: bytearray
     topics: dict[str, list[int]] = {}
     for topic, partition in metadata.partitions:
         topics.setdefault(topic, []).append(partition)
-    if not compact:  # inlined, since every transaction calls this function twice
+    # The fields are packed here, without helper functions, since every transaction runs this twice.
+    if not compact:
         out += _INT32.pack(len(topics))
         for topic, indexes in topics.items():
             name, count = topic.encode(), len(indexes)
@@ -261,7 +272,7 @@ def _put_partitions(metadata: TransactionMetadata, compact: bool, out: bytearray
 
 
 class _Reader:
-    """A position in a value. Reading past the end raises struct.error or IndexError."""
+    """Reads a value from a position on. Reading past the end raises struct.error or IndexError."""
 
     def __init__(self, data: bytes, position: int, *, compact: bool) -> None:
         self.data, self.position, self.compact = data, position, compact
@@ -283,7 +294,7 @@ class _Reader:
             shift += 7
 
     def size(self, form: struct.Struct) -> int:
-        """A length or count; -1 means null."""
+        """Read a length or count; -1 means null."""
         return self.unsigned_varint() - 1 if self.compact else self.take(form)[0]
 
     def blob(self, size: int) -> bytes:
@@ -307,7 +318,7 @@ class _Reader:
         return partitions
 
     def tags(self) -> dict[int, bytes]:
-        """The tagged fields at this position; empty before version 1."""
+        """Read the tagged fields at this position. A value of version 0 has none."""
         if not self.compact:
             return {}
         tags = {}

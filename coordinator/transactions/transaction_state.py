@@ -1,8 +1,8 @@
 """One transactional id: its states, the legal transitions, and the values of its records.
 
 `TransactionMetadata` is immutable. A transition is a method that returns the next value, or fails
-an assertion if LEGAL_PREDECESSORS does not allow the step; it decides nothing and writes nothing. A
-`Decision` is the effect that the host carries out at the end of a transaction.
+an assertion if LEGAL_PREDECESSORS does not allow the step. It makes no decision and writes nothing.
+A `Decision` is the effect that the host carries out at the end of a transaction.
 
 Source: KIP-98 (states), KIP-360 (the last epoch), KIP-588 (fencing by timeout), KIP-939 (two-phase
         commit).
@@ -31,7 +31,7 @@ NO_TICKET = -1
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """The producer id and epoch that a producer sends with its requests."""
+    """A producer id and epoch, as a producer sends them with its requests."""
 
     producer_id: int
     producer_epoch: int
@@ -42,9 +42,9 @@ NO_PARTITIONS: Mapping[TopicPartition, None] = MappingProxyType({})
 
 
 class KeyEnum(Enum):
-    """An enum whose members are keys of tables in which each request looks them up many times.
+    """An enum whose members are keys of tables. Each request looks up many such keys.
 
-    Its members are hashed by identity. A plain Enum hashes the name, with two calls in Python.
+    The members are hashed by identity. A plain Enum hashes the name, with two calls in Python.
     """
 
     __hash__ = object.__hash__
@@ -118,7 +118,8 @@ LEGAL_PREDECESSORS: dict[TransactionState, tuple[TransactionState, ...]] = {
     _S.PREPARE_ABORT: (
         _S.ONGOING,
         _S.PREPARE_EPOCH_FENCE,
-        # for an abort of version 2 without an open transaction, which still assigns the next epoch
+        # An abort of version 2 without an open transaction is legal. It still assigns the next
+        # epoch.
         _S.EMPTY,
         _S.COMPLETE_COMMIT,
         _S.COMPLETE_ABORT,
@@ -135,7 +136,7 @@ AT_REST = (_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT)
 def is_epoch_exhausted(producer_epoch: int) -> bool:
     """Whether the next session needs a new producer id.
 
-    The highest epoch is reserved for the coordinator, which fences with it.
+    The highest epoch is reserved for the coordinator, which uses it to fence producers.
     """
     return producer_epoch >= MAX_PRODUCER_EPOCH - 1
 
@@ -183,7 +184,7 @@ class TransactionMetadata(NamedTuple):
     def order_ms(self) -> int:
         """The time by which decisions are ordered.
 
-        No earlier record of this transactional id has a later time, and no earlier decision the
+        No earlier record of this transactional id has a later time, and no earlier decision has the
         same time.
         """
         return self.last_update_ms if self.latest_ms < 0 else self.latest_ms
@@ -199,8 +200,8 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def is_kept(self) -> bool:
-        """Whether the transaction is open because the InitProducerId of a later producer has kept
-        it.
+        """Whether the transaction is open because the InitProducerId of a later producer kept it
+        open.
         """
         return self.next_producer_epoch >= 0 and self.state is TransactionState.ONGOING
 
@@ -220,22 +221,22 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def current_producer(self) -> ProducerIdAndEpoch:
-        """The producer whose requests are accepted. For a kept transaction that is the one that
+        """The producer whose requests are accepted. For a kept transaction, it is the producer that
         kept it.
         """
         return self.next_producer if self.is_kept else self.producer
 
     @property
     def is_epoch_given_out(self) -> bool:
-        """Whether a producer has the current epoch.
+        """Whether a producer has received the current epoch.
 
-        A fencing epoch belongs to the coordinator, and so does the highest epoch in any case.
+        A fencing epoch belongs to the coordinator. The highest epoch always does.
         """
         return not self.epoch_is_a_fence and self.producer_epoch < MAX_PRODUCER_EPOCH
 
     @property
     def last_producer(self) -> ProducerIdAndEpoch:
-        """The producer that requested the current epoch; NO_PRODUCER if it is not stored.
+        """The producer that requested the current epoch, or NO_PRODUCER if it is not known.
 
         Apache Kafka stores only the previous id, and only if the id has changed.
         """
@@ -255,8 +256,8 @@ class TransactionMetadata(NamedTuple):
     def was_ended_by(self, producer: ProducerIdAndEpoch) -> bool:
         """Whether an end of version 2 by `producer` led to the current epoch.
 
-        A record of Apache Kafka does not store that producer; the previous epoch is compared
-        instead.
+        A record that Apache Kafka wrote does not contain that producer. In this case the previous
+        epoch is compared.
         """
         if self.client_transaction_version < VERSION_2 or not self.is_epoch_given_out:
             return False
@@ -267,9 +268,9 @@ class TransactionMetadata(NamedTuple):
     def _moved(
         self, state: TransactionState, wall_ms: int, step_ms: int = 0, **changes: Any
     ) -> TransactionMetadata:
-        """The value with the next state and the current time.
+        """Return the value with the next state and the current time.
 
-        Takes:  step_ms, the minimum increase of `order_ms`: 1 for a decision.
+        Takes:  step_ms, the minimum increase of `order_ms`, which is 1 for a decision.
         """
         assert self.state in LEGAL_PREDECESSORS[state], (
             f"{self.transactional_id}: {self.state.value} -> {state.value}"
@@ -288,10 +289,10 @@ class TransactionMetadata(NamedTuple):
         return self._replace(state=state, last_update_ms=wall_ms, latest_ms=least_ms, **changes)
 
     def _next_start_ms(self, wall_ms: int) -> int:
-        """When the transaction begins: now, or 1 ms after the previous transaction began if that is
-        later.
+        """Return the time at which the transaction begins.
 
-        The records of two transactions are distinguished by this time.
+        It is the current time, or 1 ms after the previous transaction began if that is later. The
+        records of two transactions are distinguished by this time.
         """
         next_ms = self.start_ms + 1
         return next_ms if 0 < next_ms - wall_ms <= MOST_LEAD_MS else wall_ms
@@ -303,7 +304,8 @@ class TransactionMetadata(NamedTuple):
         timeout_ms: int,
         wall_ms: int,
     ) -> TransactionMetadata:
-        """The value in the state Empty, for `producer`. In a retry that is the current producer.
+        """Return the value in the state Empty, for `producer`. In a retry this is the current
+        producer.
 
         Takes:  requester, the producer that requested the session; NO_PRODUCER if the request names
                 none.
@@ -331,7 +333,7 @@ class TransactionMetadata(NamedTuple):
     def with_partitions(
         self, added: Iterable[TopicPartition], wall_ms: int, client_transaction_version: int = 0
     ) -> TransactionMetadata:
-        """The value in the state Ongoing, with the `added` partitions after the others.
+        """Return the value in the state Ongoing, with the `added` partitions after the others.
 
         If the transaction was not open, it begins now.
         """
@@ -354,7 +356,7 @@ class TransactionMetadata(NamedTuple):
         timeout_ms: int,
         wall_ms: int,
     ) -> TransactionMetadata:
-        """The open transaction, which only `producer` may end from now on (KIP-939).
+        """Return the open transaction as kept: only `producer` may end it from now on (KIP-939).
 
         Takes:  requester, the producer that requested this; NO_PRODUCER if the request names none.
         """
@@ -369,7 +371,7 @@ class TransactionMetadata(NamedTuple):
         )
 
     def prepared(self, commit: bool, wall_ms: int) -> TransactionMetadata:
-        """The decision in version 1, by the producer itself.
+        """Return the Prepare value of version 1 for a decision by the producer itself.
 
         A producer that kept the transaction keeps its epoch afterwards. The `order_ms` is later
         than that of any earlier decision.
@@ -380,12 +382,13 @@ class TransactionMetadata(NamedTuple):
     def prepared_with_next_epoch(
         self, commit: bool, wall_ms: int, allocate_producer_id: Callable[[], int]
     ) -> TransactionMetadata:
-        """The decision in version 2, by the producer, or by a coordinator at that level.
+        """Return the Prepare value of version 2 for a decision by the producer, or by a coordinator
+        whose transaction.version is at level 2.
 
-        It raises the epoch, which the markers contain, or chooses the next id if the epochs are
-        exhausted. The producer with the previous epoch may repeat its request. For a kept
-        transaction the markers contain the epoch after that of its writer, and the producer that
-        kept it continues with its own next epoch.
+        The decision raises the epoch, which the markers contain. If the epochs are exhausted, it
+        chooses the next producer id. The producer with the previous epoch may repeat its request.
+        For a kept transaction the markers contain the epoch after that of its writer, and the
+        producer that kept it continues with its own next epoch.
         """
         state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         was_open = self.state is TransactionState.ONGOING
@@ -412,11 +415,12 @@ class TransactionMetadata(NamedTuple):
         )
 
     def fenced(self, requester: ProducerIdAndEpoch, wall_ms: int) -> TransactionMetadata:
-        """The coordinator's decision to abort, which fences the producer by raising its epoch.
+        """Return the coordinator's decision to abort, which fences the producer by raising its
+        epoch.
 
         The highest epoch is not raised: no producer has it, so none has to be fenced. (Old logs may
-        have a transaction that a producer began with it.) For a kept transaction, the producer that
-        kept it is fenced.
+        contain a transaction that a producer began with the highest epoch.) In a kept transaction,
+        the producer that kept it is fenced.
 
         Takes:  requester, the producer itself if it requested a new epoch during its transaction,
                 otherwise NO_PRODUCER.
@@ -437,9 +441,9 @@ class TransactionMetadata(NamedTuple):
         return raised._moved(TransactionState.PREPARE_ABORT, wall_ms)
 
     def completed(self, wall_ms: int) -> TransactionMetadata:
-        """The value of the Complete record, once all markers are written.
+        """Return the value of the Complete record, to be written once all markers are written.
 
-        start_ms is kept, which shows operators when the last transaction began.
+        It keeps start_ms, from which operators see when the last transaction began.
         """
         commit = self.state is TransactionState.PREPARE_COMMIT
         state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
@@ -464,7 +468,9 @@ class TransactionMetadata(NamedTuple):
     def decision(
         self, coordinator_epoch: int, waiting: WaitingEndTxn | WaitingInit | None = None
     ) -> Decision:
-        """The effect of a Prepare record: the host writes the markers and ends the transaction."""
+        """Return the effect of a Prepare record. The host then writes the markers and ends the
+        transaction.
+        """
         assert self.state in PREPARED
         return Decision(
             self.transactional_id,
@@ -473,7 +479,7 @@ class TransactionMetadata(NamedTuple):
             coordinator_epoch,
             self.state is TransactionState.PREPARE_COMMIT,
             tuple(self.partitions),
-            # the same as `order_ms`, but without a call
+            # the same as `order_ms`, but without the cost of a call
             self.last_update_ms if self.latest_ms < 0 else self.latest_ms,
             self,
             waiting,
@@ -484,10 +490,12 @@ class TransactionMetadata(NamedTuple):
 
 
 class WaitingEndTxn(NamedTuple):
-    """An EndTxn that is answered during the end of its transaction, at the step that the table
-    defines.
+    """An EndTxn that receives its response while its transaction is ending.
 
-    producer_id, producer_epoch: the next ones of the producer, for the response in version 2.
+    The table in broker/transactions/transaction_end.py defines the step at which it is sent.
+
+    producer_id, producer_epoch: the next id and epoch of the producer, for the response in version
+    2.
     """
 
     ticket: int
@@ -496,10 +504,10 @@ class WaitingEndTxn(NamedTuple):
 
 
 class WaitingInit(NamedTuple):
-    """An InitProducerId that is carried out when the transaction that it aborts is complete.
+    """An InitProducerId that waits until the transaction that it aborts is complete.
 
-    requester: the producer id and epoch in the request. takes_new_id: whether it gets a new
-    producer id in any case.
+    requester: the producer id and epoch in the request. takes_new_id: whether the requester gets a
+    new producer id in any case.
     """
 
     ticket: int
@@ -514,10 +522,11 @@ class Decision(NamedTuple):
     The host (broker/transactions/transaction_end.py) ends the transaction, and calls
     `TransactionCoordinator.complete` when the markers are written.
 
-    coordinator_epoch: the epoch that the markers contain. partitions: those that get a marker, in
-    the order in which they were added. decided_ms: the time by which decisions are ordered, which
-    no other decision of this transactional id has; the base timestamp of the markers. prepare: the
-    content of the Prepare record. waiting: the request that is answered at the end.
+    coordinator_epoch: the epoch that the markers contain. partitions: the partitions that get a
+    marker, in the order in which they were added. decided_ms: the time by which decisions are
+    ordered, which no other decision of this transactional id has; it is the base timestamp of the
+    markers. prepare: the content of the Prepare record. waiting: the request that receives its
+    response at the end.
     """
 
     transactional_id: str

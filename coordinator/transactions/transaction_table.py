@@ -1,4 +1,4 @@
-"""The transactional ids of one coordinator, and the results for their partitions.
+"""The transactional ids of one coordinator, and functions that make Results for their partitions.
 
 The coordinator and its parts (sessions, additions, verification) share one table. The parts read
 it; only `TransactionCoordinator.replay` and `apply` write it.
@@ -24,11 +24,11 @@ from barnabas.coordinator.transactions.transaction_state import (
 class TxnSettings:
     """The broker's settings of transactions.
 
-    transaction.max.timeout.ms, transactional.id.expiration.ms, transaction.two.phase.commit.enable,
-    and the level of transaction.version, which decides how the coordinator's own aborts raise the
-    epoch.
+    The first four fields are transaction.max.timeout.ms, transactional.id.expiration.ms, the level
+    of transaction.version, and transaction.two.phase.commit.enable. The level determines how the
+    coordinator's own aborts raise the epoch.
 
-    is_durable: whether a decision must be durable before it is answered.
+    is_durable: whether a decision must be durable before its response is sent.
     """
 
     transaction_max_timeout_ms: int = 15 * 60 * 1000
@@ -43,8 +43,8 @@ class TransactionTable:
 
     by_id: the last record of each transactional id. two_phase: the ids in a session of two-phase
     commit. kept_from: the producers whose transactions were kept for another producer and are not
-    complete. Without two-phase commit, both are empty. settings: the current settings, which the
-    host replaces when a feature changes.
+    complete. two_phase and kept_from are empty if two-phase commit is not used. settings: the
+    current settings, which the host replaces when a feature changes.
     """
 
     def __init__(
@@ -70,27 +70,27 @@ class TransactionTable:
     def is_ending(self, transaction: TransactionMetadata) -> bool:
         """Whether the transaction of the id is decided and not complete.
 
-        Its Prepare record may not be appended yet.
+        This can be so before its Prepare record has been appended.
         """
         return transaction.state in PREPARED or self._is_decided(transaction.transactional_id)
 
     def decision(
         self, prepare: TransactionMetadata, waiting: WaitingInit | None = None
     ) -> Decision:
-        """The decision in a Prepare record, as the effect for the host."""
+        """Return the decision in a Prepare record, as an effect that the host carries out."""
         partition = self.partition_of(prepare.transactional_id)
         return prepare.decision(self._coordinator_epoch(partition), waiting)
 
     def result(
         self, transactional_id: str, moved: list[TransactionMetadata], replies: list[Reply]
     ) -> Result:
-        """The result for the partition of one transactional id.
+        """Make the result for the partition of one transactional id.
 
         The result has the partition even without records, since the reply may depend on a record
         that is not flushed yet.
 
-        Takes:  transactional_id, empty in some rejected requests; moved, the content of its
-                records.
+        Takes:  transactional_id, empty in some rejected requests; moved, the content of the records
+                to write.
         """
         return Result(
             partition=self.partition_of(transactional_id) if transactional_id else -1,
@@ -106,9 +106,10 @@ class TransactionTable:
         effects: list[Decision | SessionAtEnd],
         replies: list[Reply],
     ) -> Result:
-        """One result for each internal partition, in the order of the first record of each.
+        """Make one result for each internal partition, ordered by the first record of each
+        partition.
 
-        The last of them has the replies and effects.
+        The last result has the replies and effects.
         """
         by_partition: dict[int, Result] = {}
         for metadata in moved:

@@ -1,4 +1,4 @@
-"""Reads orders and writes invoices, with one of three guarantees, which differ in when offsets are
+"""Reads orders and writes invoices, with one of three guarantees. They differ in when offsets are
 committed.
 
     at-most-once    commit, then work          a crash in between loses the batch
@@ -6,7 +6,7 @@ committed.
     exactly-once    both in one transaction    a crash undoes both
 
 Without options the script starts its own broker; with --bootstrap-servers it uses yours.
-crash_demo.py kills it at every step and counts the invoices.
+crash_demo.py kills this script at every step and counts the invoices.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NO_LONGER_OURS = (
 
 
 def invoices_for(batch: Sequence[Message]) -> list[tuple[bytes, bytes]]:
-    """The transformation: one invoice for each order."""
+    """Transform a batch: make one invoice for each order."""
     orders = [json.loads(message.value() or b"") for message in batch]
     return [
         (
@@ -62,7 +62,7 @@ def invoices_for(batch: Sequence[Message]) -> list[tuple[bytes, bytes]]:
 
 
 class Worker:
-    """A consumer and a producer with one of the guarantees."""
+    """A consumer and a producer that work with one of the guarantees."""
 
     def __init__(self, options: argparse.Namespace, servers: str) -> None:
         self.options = options
@@ -79,12 +79,13 @@ class Worker:
             settings["transactional.id"] = (
                 f"{options.group}-{options.transactional_id or options.member}"
             )
-            # A worker that is lost may block the readers of its output for this time.
+            # If a worker is lost, its open transaction blocks the readers of its output for up to
+            # this time.
             settings["transaction.timeout.ms"] = 15_000
         self.producer = Producer(settings)
         if options.guarantee == "exactly-once":
-            # This call must precede the first read: it fences a predecessor and aborts its open
-            # transaction, so that the offsets read next are final.
+            # This call must precede the first read. It fences the worker's predecessor and aborts
+            # the predecessor's open transaction, so that the offsets read next are final.
             self.producer.init_transactions(TIMEOUT_S)
         self.consumer: Consumer = new_consumer(
             servers,
@@ -98,8 +99,10 @@ class Worker:
         self.batches = Batches(self.consumer, options.batch_size, forever=options.forever)
 
     def run(self) -> None:
-        """Work until all orders are done. Raises: KafkaException; if another worker has taken this
-        worker's place, `is_replaced` is true for the exception.
+        """Work until all orders are done.
+
+        Raises: KafkaException. If another worker has taken this worker's place, `is_replaced`
+                returns True for the exception.
         """
         process = {
             "at-most-once": self.at_most_once,
@@ -114,7 +117,9 @@ class Worker:
             self.consumer.close()
 
     def at_most_once(self, batch: Sequence[Message]) -> None:
-        """Commit first: these orders are never read again, whatever happens next."""
+        """Commit the offsets before the work. These orders are then never read again, even after a
+        crash.
+        """
         if not self.commit(batch):
             return
         self.steps.reach("committed")
@@ -122,8 +127,8 @@ class Worker:
         self.count += len(batch)
 
     def at_least_once(self, batch: Sequence[Message]) -> None:
-        """Produce first: a commit means that the invoices are stored, so it waits until the broker
-        has acknowledged each invoice.
+        """Produce first, and wait until the broker has acknowledged each invoice. A committed
+        offset therefore means that the invoices are stored.
         """
         self.produce(batch)
         if not self.commit(batch):
@@ -133,9 +138,10 @@ class Worker:
 
     def exactly_once(self, batch: Sequence[Message]) -> None:
         """Write invoices and offsets in one transaction: both become visible, or neither."""
-        # Read together with the batch, not later: the metadata contains the generation of the group
-        # in which the batch was assigned to this worker. If the group has since rebalanced without
-        # this worker, the broker refuses the offsets, and so the transaction (KIP-447).
+        # This is read together with the batch, not later, since the metadata contains the
+        # generation of the group in which the batch was assigned to this worker. If the group has
+        # since rebalanced without this worker, the broker refuses the offsets, and with them the
+        # transaction (KIP-447).
         membership = self.consumer.consumer_group_metadata()
         try:
             self.producer.begin_transaction()
@@ -158,8 +164,10 @@ class Worker:
         self.count += len(batch)
 
     def commit(self, batch: Sequence[Message]) -> bool:
-        """Commit the offsets. Gives: False if the group has reassigned the partitions meanwhile;
-        their new owner then reads the batch again.
+        """Commit the offsets.
+
+        Gives:  False if the group has assigned the partitions to another member since. That member
+                then reads the batch again.
         """
         try:
             self.consumer.commit(offsets=next_offsets(batch), asynchronous=False)
@@ -180,8 +188,9 @@ class Worker:
 
 
 def until_decided(call: Callable[[], None], attempts: int = 5) -> None:
-    """Repeat a call of a transaction as long as the client says that its error is retriable: if an
-    answer was lost, the outcome is unknown.
+    """Repeat a call about a transaction as long as the client says that its error is retriable.
+
+    Such an error may mean that a response was lost, so that the outcome is unknown.
     """
     for attempt in range(1, attempts + 1):
         try:
@@ -192,7 +201,7 @@ def until_decided(call: Callable[[], None], attempts: int = 5) -> None:
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options of the command line."""
+    """Parse the options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -238,7 +247,7 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one worker. Gives the exit code."""
+    """Run one worker. Gives: the exit code."""
     options = options_of(arguments)
     with broker_at(options.bootstrap_servers) as servers:
         make_topic(servers, options.input)

@@ -1,9 +1,9 @@
 """Tests each guarantee with crashes: the worker is killed at each of its steps and started again,
 and its output is counted.
 
-A worker stops at each step until it gets a line (--step-by-step), so that SIGKILL always hits the
-intended step. The steps are the same for all guarantees: half of a batch written, all of it
-written, offsets committed, and so on.
+A worker stops at each step until it reads a line from its standard input (--step-by-step), so that
+SIGKILL always hits the intended step. The steps are the same for all guarantees: half of a batch
+written, all of it written, offsets committed, and so on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from postgres_process import postgres_at
 
 INPUT = "orders"
 PARTITIONS = 3
-# each run completes a batch before it is killed, at this step of its second batch
+# Each run completes one batch, and is killed when it reaches the step in its second batch.
 KILLED_AT_OCCURRENCE = 2
 
 
@@ -46,7 +46,7 @@ class Pattern(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of one pattern under crashes."""
+    """What happened to the orders of one pattern while its workers were killed."""
 
     name: str
     kills: int
@@ -57,7 +57,9 @@ class Outcome(NamedTuple):
 
 
 def producing(servers: str, guarantee: str) -> Pattern:
-    """The pattern: consume, transform, produce with that guarantee, into a separate topic."""
+    """Return the pattern that consumes, transforms and produces with this guarantee, into a topic
+    of its own.
+    """
     output = f"invoices-{guarantee}"
     make_topic(servers, output, PARTITIONS)
     arguments = (
@@ -81,7 +83,7 @@ def producing(servers: str, guarantee: str) -> Pattern:
 
 
 def storing(servers: str, dsn: str) -> list[Pattern]:
-    """The two patterns that write into a database."""
+    """Return the two patterns that write into a database."""
     arguments = ("--bootstrap-servers", servers, "--postgres", dsn)
     return [
         Pattern(
@@ -102,8 +104,9 @@ def storing(servers: str, dsn: str) -> list[Pattern]:
 
 
 def crash(pattern: Pattern, orders: int, rounds: int) -> Outcome:
-    """Kill the worker at each step, once per round; then let it run to its end. Raises:
-    RuntimeError if a worker does not reach a step.
+    """Kill a worker at each step, once per round. Then let a last worker run to its end.
+
+    Raises: RuntimeError if a worker does not reach a step.
     """
     kills = 0
     for step in pattern.steps * rounds:
@@ -127,8 +130,9 @@ def crash(pattern: Pattern, orders: int, rounds: int) -> Outcome:
 
 
 def run(servers: str, dsn: str | None, orders: int, rounds: int) -> Iterator[Outcome]:
-    """Publish the orders, then run each pattern with crashes, including those with a database if
-    there is one.
+    """Publish the orders, then run each pattern with crashes.
+
+    Takes:  dsn, the database for the patterns that need one; None to leave these out.
     """
     make_topic(servers, INPUT, PARTITIONS)
     publish(servers, INPUT, map(an_order, range(orders)), transactional_id="shop")
@@ -145,15 +149,17 @@ def run(servers: str, dsn: str | None, orders: int, rounds: int) -> Iterator[Out
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """The outcomes as lines of Markdown."""
+    """Format the outcomes as a Markdown table."""
     lines = ["| | kills | orders in | out | lost | duplicated |", "|---|---|---|---|---|---|"]
     lines += ["| " + " | ".join(str(value) for value in outcome) + " |" for outcome in outcomes]
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo. Gives: the exit code, 0 if each guarantee held and the weaker ones showed their
-    weakness.
+    """Run the demo.
+
+    Gives:  the exit code: 0 if each guarantee held, and if the weaker guarantees lost or duplicated
+            orders as expected.
     """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -192,8 +198,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def as_promised(outcome: Outcome) -> bool:
-    """Whether the outcome fits the guarantee. The weaker guarantees have to show their weakness:
-    otherwise the crashes missed the intended steps, and the other results prove nothing.
+    """Whether the outcome fits the guarantee.
+
+    The weaker guarantees have to lose or duplicate orders. Otherwise the crashes missed the
+    intended steps, and the other results prove nothing.
     """
     losses = {
         "at-most-once": outcome.lost > 0 and not outcome.duplicated,

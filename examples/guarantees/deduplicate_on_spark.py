@@ -1,5 +1,5 @@
 """Writes readings through Spark into PostgreSQL, each once, although an at-least-once producer sent
-some of them twice. Three ways to detect a duplicate:
+some of them twice. There are three ways to detect a duplicate:
 
     watermark   by key: Spark remembers the keys of the last minutes
                 state: keys within the delay; later rows are dropped
@@ -8,9 +8,9 @@ some of them twice. Three ways to detect a duplicate:
     anti-join   by the table itself: existing rows are not added
                 state: none; needs an index on the key
 
-Each form is correct only with a matching way to store rows. Spark marks a micro-batch as done in
-its checkpoint after the batch was stored, so after a crash in between it repeats the micro-batch.
-The demo lets each form crash exactly there, and starts it again.
+Each form is correct only together with a matching way to store rows. Spark marks a micro-batch as
+done in its checkpoint only after the micro-batch was stored. A crash between the two makes Spark
+repeat the micro-batch. The demo lets each form crash exactly there, and starts it again.
 
 Without options it starts its own broker and its own PostgreSQL; with --bootstrap-servers and
 --postgres it uses yours. Needs Java 17 or later.
@@ -44,8 +44,8 @@ PER_BATCH = 250
 ATTEMPTS = 3
 KEY = ["device", "sequence"]
 
-# The table readings has no unique key that would refuse a second row, so a reading that is stored
-# twice is visible.
+# The table readings has no unique key, which would refuse a second row. A reading that is stored
+# twice is therefore visible.
 TABLES = """
     CREATE TABLE readings (
         device text NOT NULL, sequence bigint NOT NULL, celsius double precision NOT NULL
@@ -58,13 +58,13 @@ INSERT = "INSERT INTO readings VALUES (%s, %s, %s)"
 
 
 class FencedError(Exception):
-    """Another driver has meanwhile stored readings of the device, so the micro-batch has to be
+    """Another driver has stored readings of the device since, so the micro-batch has to be
     repeated.
     """
 
 
 class CrashedError(Exception):
-    """A crash that the demo causes."""
+    """A crash that the demo causes on purpose."""
 
 
 # --- the producer
@@ -96,8 +96,9 @@ def readings(devices: int, each: int) -> list[Reading]:
 
 
 def sent_at_least_once(whole: Sequence[Reading], seed: int, batch: int = 40) -> Iterator[Reading]:
-    """The readings in the order in which a crashing producer sends them: it stores its position
-    after each batch, and continues from there after a crash.
+    """Return the readings in the order in which a producer with crashes sends them.
+
+    The producer stores its position after each batch, and continues from there after a crash.
     """
     chance = random.Random(seed)
     for start in range(0, len(whole), batch):
@@ -107,8 +108,8 @@ def sent_at_least_once(whole: Sequence[Reading], seed: int, batch: int = 40) -> 
 
 
 def record(reading: Reading) -> tuple[bytes, bytes]:
-    """The record of a reading. Its key is the device, so that the readings of one device stay in
-    order in one partition.
+    """Make the record of a reading. Its key is the device, so that the readings of one device stay
+    in order in one partition.
     """
     value = reading._asdict() | {"measured": reading.measured.isoformat()}
     return reading.device.encode(), json.dumps(value).encode()
@@ -119,41 +120,47 @@ def record(reading: Reading) -> tuple[bytes, bytes]:
 
 @dataclass
 class Store:
-    """The database. crash_after: the micro-batch after which the demo crashes; None for no
-    crash.
+    """The database.
+
+    crash_after: the micro-batch after which the demo crashes; None if it does not crash.
     """
 
     dsn: str
     crash_after: int | None = None
 
     def stored(self, batch_id: int) -> None:
-        """Crash if the demo is to crash here: the database has committed the micro-batch, but Spark
-        does not know it yet and has not marked the batch as done.
+        """Crash if this is the micro-batch at which the demo is to crash.
+
+        At this moment the database has committed the micro-batch, but Spark has not yet marked it
+        as done.
         """
         if batch_id == self.crash_after:
             raise CrashedError(f"micro-batch {batch_id} is stored, and Spark does not know")
 
 
 def by_watermark(stream: DataFrame) -> DataFrame:
-    """Drop duplicates by a watermark: Spark keeps each key until the watermark has passed it by the
-    delay, and drops rows that arrive later.
+    """Drop duplicates by a watermark.
 
-    The time is that of the device's measurement. The record's timestamp does not work: a record
-    that is sent again has a new timestamp.
+    Spark keeps each key until the watermark is later than the key's time plus the delay. Rows that
+    are older than the watermark are dropped.
+
+    The time is that of the device's measurement. The record's timestamp does not work, because a
+    record that is sent again has a new timestamp.
     """
     return stream.withWatermark("measured", DELAY).dropDuplicatesWithinWatermark(KEY)
 
 
 def unchanged(stream: DataFrame) -> DataFrame:
-    """Keep all rows: duplicates are detected when a micro-batch is stored."""
+    """Keep all rows. In this form, duplicates are detected when a micro-batch is stored."""
     return stream
 
 
 def store_batch_once(store: Store, batch: DataFrame, batch_id: int) -> None:
     """Store the rows and the number of their micro-batch in one transaction.
 
-    Spark's state gives the same rows for the same number, so a known number means a repeated batch.
-    The query's id is a part of the key, since a query with a new checkpoint counts from 0 again.
+    Spark's state ensures that a repeated micro-batch has the same number and the same rows. If the
+    number is already stored, so are the rows. The query's id is a part of the key, since a query
+    with a new checkpoint counts from 0 again.
     """
     query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
     assert query_id, "Spark has not said which query this is"
@@ -172,8 +179,10 @@ def store_by_sequence(store: Store, batch: DataFrame, batch_id: int) -> None:
     """Store the readings above the last sequence number of their device, and advance that number in
     the same transaction.
 
-    A repeated micro-batch has no higher numbers, so no batch number is needed. Raises: FencedError
-    if another driver has advanced the number.
+    A repeated micro-batch has no higher numbers, so the number of the micro-batch need not be
+    stored.
+
+    Raises: FencedError if another driver has advanced the number.
     """
     with psycopg.connect(store.dsn) as connection, connection.cursor() as cursor:
         last: dict[str, int] = dict(
@@ -201,8 +210,8 @@ def store_by_sequence(store: Store, batch: DataFrame, batch_id: int) -> None:
 
 
 def store_by_anti_join(store: Store, batch: DataFrame, batch_id: int) -> None:
-    """Copy the micro-batch to a temporary table of the connection, and add the rows that the table
-    readings lacks.
+    """Copy the micro-batch to a temporary table of the connection. Then add those of its rows that
+    are not in the table readings.
     """
     rows = batch.dropDuplicates(KEY).collect()
     with psycopg.connect(store.dsn) as connection, connection.cursor() as cursor:
@@ -210,8 +219,8 @@ def store_by_anti_join(store: Store, batch: DataFrame, batch_id: int) -> None:
         with cursor.copy("COPY staged FROM STDIN") as copy:
             for row in rows:
                 copy.write_row((row.device, row.sequence, row.celsius))
-        # The lock keeps another driver of the same query (one that was thought dead) from checking
-        # or adding rows between this check and the insert.
+        # There may be another driver of the same query, which was believed dead. The lock prevents
+        # it from checking or adding rows between this check and the insert.
         cursor.execute("LOCK TABLE readings IN SHARE ROW EXCLUSIVE MODE")
         cursor.execute(
             "INSERT INTO readings SELECT * FROM staged"
@@ -222,8 +231,9 @@ def store_by_anti_join(store: Store, batch: DataFrame, batch_id: int) -> None:
 
 
 class Form(NamedTuple):
-    """A form of deduplication: its step in Spark's plan, and its step when a micro-batch is
-    stored.
+    """One form of deduplication.
+
+    plan: its step in Spark's plan. store: its step when a micro-batch is stored.
     """
 
     plan: Callable[[DataFrame], DataFrame]
@@ -249,10 +259,11 @@ def deduplicate(
     checkpoint: Path,
     per_batch: int = PER_BATCH,
 ) -> None:
-    """Process all records that the topic has now.
+    """Process all records that are in the topic now.
 
-    A failed query (a worker did not start in time, another driver was faster) is started again,
-    which is safe in each form.
+    A query that fails (because a worker did not start in time, or another driver was faster) is
+    started again, which is safe in each form.
+
     Raises: CrashedError at the demo's crash; StreamingQueryException if the query fails repeatedly.
     """
     from pyspark.errors import StreamingQueryException
@@ -295,8 +306,9 @@ def deduplicate_with_crash(
     checkpoint: Path,
     per_batch: int = PER_BATCH,
 ) -> int:
-    """Crash after the second micro-batch is stored, and start again. Gives: the number of rows at
-    the time of the crash.
+    """Crash after the second micro-batch is stored, and start again.
+
+    Gives:  the number of rows at the time of the crash.
     """
     try:
         deduplicate(spark, servers, topic, form, Store(dsn, crash_after=1), checkpoint, per_batch)
@@ -324,7 +336,7 @@ def rows_in(dsn: str) -> Counter[tuple[str, int]]:
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options of the command line."""
+    """Parse the options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

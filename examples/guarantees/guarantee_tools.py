@@ -1,5 +1,7 @@
-"""The common parts of the examples: a broker if none is given, topics and orders, reading in
-batches, and steps at which a process can be killed.
+"""The common parts of the examples.
+
+They contain a broker for a script that is not given one, topics and orders, reading in batches, and
+steps at which a process can be killed.
 """
 
 from __future__ import annotations
@@ -24,17 +26,18 @@ from barnabas import LocalBroker
 
 HERE = Path(__file__).resolve().parent
 TIMEOUT_S = 30.0
-FENCED = 3  # exit code of a process whose place another process has taken
+FENCED = 3  # the exit code of a process that another process has replaced
 TAKEN = (
     KafkaError.FENCED_INSTANCE_ID,
     KafkaError._FATAL,
 )  # error codes of a commit, or of a read if the client cannot continue, that mean a replacement
 
 CLIENT: dict[str, Any] = {
-    "log_level": 2,  # hides log lines about the loss of the broker, which is intended
+    # hides log lines about lost connections, since the examples kill the broker on purpose
+    "log_level": 2,
     "reconnect.backoff.max.ms": 200,
-    # A client that searches for another broker while the only one restarts may lose its connections
-    # permanently.
+    # There is only one broker. A client that searches for another one while it restarts may lose
+    # its connections permanently.
     "metadata.recovery.strategy": "none",
 }
 
@@ -44,7 +47,7 @@ CLIENT: dict[str, Any] = {
 
 @contextlib.contextmanager
 def broker_at(servers: str | None) -> Iterator[str]:
-    """The given broker, or one that runs until the end of the block."""
+    """Use the given broker, or run a broker until the end of the block."""
     if servers:
         yield servers
         return
@@ -70,8 +73,10 @@ def publish(
     transactional_id: str | None = None,
     commit: bool = True,
 ) -> None:
-    """Send keys and values, each once; in one transaction if a transactional id is given. Raises:
-    KafkaException.
+    """Send each key and value once. If there is a transactional id, all are sent in one
+    transaction.
+
+    Raises: KafkaException.
     """
     settings = (
         {"transactional.id": transactional_id} if transactional_id else {"enable.idempotence": True}
@@ -127,12 +132,14 @@ def an_order(number: int, version: int = 1) -> tuple[bytes, bytes]:
 
 
 def total_cents(order: dict[str, Any]) -> int:
-    """The transformation of each order: its total."""
+    """Transform an order: compute its total."""
     return int(order["pieces"]) * int(order["price_cents"])
 
 
 def read_committed(servers: str, topic: str) -> list[bytes]:
-    """The values of all committed records up to the end; empty if the topic is unknown."""
+    """Return the values of all committed records up to the end of the topic, or an empty list if
+    the topic is unknown.
+    """
     consumer = new_consumer(servers, "reader-of-" + topic)
     try:
         partitions = consumer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
@@ -154,7 +161,7 @@ def read_committed(servers: str, topic: str) -> list[bytes]:
 
 
 def orders_in(values: Iterable[bytes]) -> Counter[int]:
-    """How many of these records each order has."""
+    """For each order, the number of its records among these."""
     return Counter(json.loads(value)["order"] for value in values)
 
 
@@ -162,11 +169,11 @@ def orders_in(values: Iterable[bytes]) -> Counter[int]:
 
 
 def new_consumer(servers: str, group: str, member: str | None = None, **settings: Any) -> Consumer:
-    """A consumer that reads only committed records and commits no offsets by itself.
+    """Make a consumer that reads only committed records and does not commit offsets by itself.
 
-    Takes:  member, a name that stays the same over restarts (static membership): a restarted member
-            gets its former partitions at once, while a new member waits until the session of the
-            dead one has expired.
+    Takes:  member, a name that stays the same over restarts (static membership). With it, a
+            restarted member gets its former partitions at once. A new member would have to wait
+            until the session of the dead one has expired.
     """
     base = {
         "bootstrap.servers": servers,
@@ -182,9 +189,9 @@ def new_consumer(servers: str, group: str, member: str | None = None, **settings
 
 
 class Batches:
-    """Reads a batch at a time, until every partition is at its end.
+    """Reads one batch after the other, until every partition is at its end.
 
-    Takes:  forever, whether to continue at the ends of the partitions.
+    Takes:  forever, whether to continue when all partitions are at their ends.
     """
 
     def __init__(self, consumer: Consumer, size: int, *, forever: bool = False) -> None:
@@ -194,8 +201,9 @@ class Batches:
         self._ended: set[tuple[str, int]] = set()
 
     def next(self) -> list[Message] | None:
-        """The next records, at most `size`; None when all are read. Raises: KafkaException if the
-        consumer cannot continue.
+        """Return the next records, at most `size`, or None when all records have been read.
+
+        Raises: KafkaException if the consumer cannot continue.
         """
         while True:
             batch = [
@@ -210,7 +218,7 @@ class Batches:
                 return None
 
     def rewound(self) -> None:
-        """Forget which partitions are at their ends, since positions have changed."""
+        """Forget which partitions are at their ends, because the positions have changed."""
         self._ended.clear()
 
     def _is_record(self, message: Message) -> bool:
@@ -225,14 +233,17 @@ class Batches:
         if error.code() == KafkaError._PARTITION_EOF:
             self._ended.add(place)
         elif error.code() == KafkaError._MAX_POLL_EXCEEDED:
-            self._ended.clear()  # the group has revoked the partitions; the next read joins again
+            # the group has revoked the partitions; the next read makes this consumer join again
+            self._ended.clear()
         elif error.fatal() or not error.retriable():
             raise KafkaException(error)
         return False
 
 
 def is_replaced(failure: KafkaException, member: str) -> bool:
-    """Whether another process has taken the member's place; if so, print that."""
+    """Whether the error means that another process has replaced the member. If so, print a line
+    that says this.
+    """
     error = failure.args[0]
     if not error.fatal() and error.code() not in TAKEN:
         return False
@@ -244,7 +255,7 @@ def is_replaced(failure: KafkaException, member: str) -> bool:
 
 
 def next_offsets(batch: Sequence[Message]) -> list[TopicPartition]:
-    """The offsets after the batch, by partition."""
+    """For each partition, return the offset after its last record in the batch."""
     ends: dict[tuple[str, int], int] = {}
     for message in batch:
         ends[message.topic(), message.partition()] = message.offset() + 1
@@ -255,7 +266,7 @@ def next_offsets(batch: Sequence[Message]) -> list[TopicPartition]:
 
 
 def rewind(consumer: Consumer, batches: Batches) -> None:
-    """Return to the offsets that the group has committed."""
+    """Go back to the offsets that the group has committed."""
     for place in consumer.committed(consumer.assignment(), TIMEOUT_S):
         offset = place.offset if place.offset >= 0 else confluent_kafka.OFFSET_BEGINNING
         consumer.seek(TopicPartition(place.topic, place.partition, offset))
@@ -266,15 +277,15 @@ def rewind(consumer: Consumer, batches: Batches) -> None:
 
 
 class Steps:
-    """Reports the steps of a process. With --step-by-step the process waits at each step, so that a
-    kill hits exactly the intended place.
+    """Reports the steps of a process. With --step-by-step the process waits at each step, so that
+    it can be killed exactly there.
     """
 
     def __init__(self, *, one_by_one: bool) -> None:
         self._one_by_one = one_by_one
 
     def reach(self, name: str) -> None:
-        """Report the step; if the process runs step by step, wait for a line from the parent."""
+        """Report the step. If the process runs step by step, wait for a line from the parent."""
         if not self._one_by_one:
             return
         print(f"step {name}", flush=True)
@@ -285,7 +296,8 @@ class Steps:
 class SteppedProcess:
     """One of these scripts as a child process that is controlled step by step.
 
-    Raises: RuntimeError with the child's output, if the child ends or reports no step in time.
+    Raises: RuntimeError with the child's output, if the child ends early or does not report a step
+            in time.
     """
 
     def __init__(self, script: str, arguments: Sequence[str]) -> None:
@@ -317,8 +329,9 @@ class SteppedProcess:
         self._lines.put(None)
 
     def next_step(self) -> str | None:
-        """Let the child continue. Gives: the next step at which it waits, or None if it has
-        ended.
+        """Let the child continue.
+
+        Gives:  the next step at which the child waits, or None if it has ended.
         """
         self.go()
         while True:
@@ -341,13 +354,15 @@ class SteppedProcess:
         if not self._waits:
             return
         self._waits = False
-        # the child has ended; the next call reports that
+        # A broken pipe means that the child has ended, which the next call reports.
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write("\n")
             self.process.stdin.flush()
 
     def run_until(self, step: str, times: int = 1) -> None:
-        """Run the child to the given occurrence of that step, and leave it waiting there."""
+        """Run the child until it reaches the step for the given number of times, and leave it
+        waiting there.
+        """
         while True:
             reached = self.next_step()
             if reached is None:

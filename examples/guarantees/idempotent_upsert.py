@@ -1,10 +1,10 @@
 """Stores the newest version of each order in PostgreSQL, even if records arrive twice, late or out
 of order.
 
-Delivery is at-least-once: rows are stored first, then the offset. Only a newer version of its key
-replaces a row, so that a repeated record, or an old one after a new one, changes nothing. A
-deletion also has a version, and remains as a marked row: otherwise a late old version would restore
-the order.
+Delivery is at-least-once: rows are stored first, then the offset. A row is replaced only by a newer
+version of the same order, so that a repeated record, or an old one after a new one, changes
+nothing. A deletion also has a version, and remains as a row that is marked as deleted. Otherwise an
+old version that arrives late would restore the order.
 
 Without options it starts its own broker and its own PostgreSQL; with --bootstrap-servers and
 --postgres it uses yours.
@@ -52,14 +52,14 @@ UPSERT = """
 
 
 class Applied(NamedTuple):
-    """How many records were applied, by outcome."""
+    """The numbers of records that changed a row, and of those that were ignored."""
 
     changed: int
     ignored: int
 
 
 def row_of(value: bytes) -> dict[str, object]:
-    """The row for a record."""
+    """Make the row that a record's value describes."""
     order = json.loads(value)
     deleted = bool(order.get("deleted"))
     return {
@@ -71,15 +71,19 @@ def row_of(value: bytes) -> dict[str, object]:
 
 
 def a_deletion(number: int, version: int) -> tuple[bytes, bytes]:
-    """A deletion. It has a version, since a late deletion could not be recognised without one."""
+    """Make the record of a deletion. It has a version, which shows whether the deletion arrives
+    late.
+    """
     return str(number).encode(), json.dumps(
         {"order": number, "version": version, "deleted": True}
     ).encode()
 
 
 def apply(connection: psycopg.Connection, batch: Sequence[Message]) -> Applied:
-    """Apply the records in one transaction, each with its own statement: two versions of one key in
-    a single statement would be an error.
+    """Apply the records in one transaction.
+
+    Each record has its own statement, since a single statement may not contain two versions of the
+    same key.
     """
     changed = 0
     with connection.transaction(), connection.cursor() as cursor:
@@ -89,7 +93,7 @@ def apply(connection: psycopg.Connection, batch: Sequence[Message]) -> Applied:
 
 
 def disordered(records: Iterable[tuple[bytes, bytes]], seed: int) -> list[tuple[bytes, bytes]]:
-    """The records in random order, each up to three times."""
+    """Return the records in random order, each one to three times."""
     chance = random.Random(seed)
     copies = [record for record in records for _ in range(chance.randint(1, 3))]
     chance.shuffle(copies)

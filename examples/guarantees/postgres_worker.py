@@ -1,5 +1,5 @@
 """The common parts of the scripts that write into PostgreSQL: their options, and a broker and a
-database if none is given.
+database for a script that is not given them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from postgres_process import postgres_at
 
 
 class Place(NamedTuple):
-    """The broker and the database of a script: orders are read from the topic `options.input` and
-    written to the database. `orders`: the number of orders to publish first.
+    """The options of a script, its broker and its database.
+
+    Orders are read from the topic `options.input` and written to the database. orders: the number
+    of orders to publish first.
     """
 
     options: argparse.Namespace
@@ -26,8 +28,10 @@ class Place(NamedTuple):
 
 
 def make_tables(connection: psycopg.Connection, statements: str) -> None:
-    """Create the missing tables. Writers that start at the same time take the lock in turn: without
-    it all but one of them would fail.
+    """Create the missing tables.
+
+    Writers that start at the same time wait for each other at the lock. Without the lock, all but
+    one of them would fail.
     """
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(1)")
@@ -43,8 +47,8 @@ def place_for(
     alone: int,
     of: str = "orders",
 ) -> Iterator[Place]:
-    """The broker and the database on the command line. If one is not given, a new one is started,
-    and runs until the end of the block.
+    """Use the broker and the database on the command line. If one of them is not given, a new one
+    is started, and runs until the end of the block.
 
     The topic is created unless it exists.
 

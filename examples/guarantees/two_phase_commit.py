@@ -1,10 +1,10 @@
 """Writes orders into PostgreSQL and into a topic, each into both or neither: two-phase commit
 (KIP-939).
 
-A batch of orders is a transaction of the database and a transaction of the broker. Both are
-prepared, then the database commits its transaction, which is the decision; then the broker's
-transaction is completed. After a crash the next process finds the prepared transactions, and ends
-both in the same way.
+For each batch of orders there are two transactions, one of the database and one of the broker. Both
+are prepared. Then the database commits its transaction, which is the decision, and after that the
+broker's transaction is completed. After a crash the next process finds the prepared transactions,
+and ends both in the same way.
 
 It needs a broker with transaction.two.phase.commit.enable=true and a PostgreSQL with
 max_prepared_transactions above 0. Without options it starts both itself; with --bootstrap-servers
@@ -38,8 +38,8 @@ from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.transactional_producer import FencedError
 
 STEPS = ("sent", "broker prepared", "rows inserted", "database prepared", "decided", "completed")
-# the format id of this script's transactions, which distinguishes them from others that are
-# prepared
+# The format id of this script's prepared transactions, which distinguishes them from those of other
+# programs.
 FORMAT = 0x0B
 
 TABLES = """
@@ -55,12 +55,14 @@ TABLES = """
 
 
 class ReplacedError(Exception):
-    """Another process has taken the transactional id."""
+    """Another process now uses the transactional id."""
 
 
 class Shop:
-    """A shop that takes orders, with its producer and its connection, and their prepared
-    transactions.
+    """A shop that takes orders.
+
+    It has a producer and a connection to the database, and ends the transactions that both have
+    prepared.
     """
 
     def __init__(
@@ -74,8 +76,9 @@ class Shop:
         make_tables(self._connection, TABLES)
 
     def _connect(self) -> psycopg.Connection:
-        """Connect with a timeout: a process that hangs in a transaction must not block its
-        successor for ever.
+        """Connect to the database, with a timeout for idle transactions.
+
+        Without it, a process that hangs in a transaction would block its successor for ever.
         """
         connection = psycopg.connect(self._dsn)
         connection.execute("SET idle_in_transaction_session_timeout = '5s'")
@@ -98,8 +101,10 @@ class Shop:
                 taken = self.recover()
 
     def take(self, numbers: range) -> int:
-        """Take one batch: prepare both transactions, commit the database's, which is the decision,
-        then complete the broker's.
+        """Take one batch.
+
+        Both transactions are prepared. The commit of the database's transaction is the decision.
+        Then the broker's transaction is completed.
         """
         producer, connection = self._producer, self._connection
         producer.begin()
@@ -134,9 +139,9 @@ class Shop:
     # --- after a crash
 
     def recover(self) -> int:
-        """End the open transactions on both sides; wait until both servers answer. Gives: the
-        number of orders.
+        """End the open transactions on both sides. Wait until both servers answer.
 
+        Gives:  the number of orders that are stored.
         Raises: ReplacedError; ClientError or psycopg.Error if a server does not answer in time.
         """
         deadline = time.monotonic() + TIMEOUT_S
@@ -174,13 +179,15 @@ class Shop:
         return int(found[1])
 
     def _end_prepared(self, opened: str) -> None:
-        """End the prepared transactions of the database. Commit one if the broker has also prepared
-        its part; otherwise no process will ever commit that part, so roll the transaction back.
+        """End the prepared transactions of the database.
+
+        A transaction is committed if the broker has also prepared its part. Otherwise no process
+        will ever commit the broker's part, so the transaction is rolled back.
         """
         for xid in self._connection.tpc_recover():
             if (xid.format_id, xid.gtrid) != (FORMAT, self._name):
                 continue
-            # another process has ended it
+            # UndefinedObject means that another process has ended the transaction.
             with contextlib.suppress(psycopg.errors.UndefinedObject):
                 if opened and xid.bqual == opened:
                     self._connection.tpc_commit(xid)
@@ -188,8 +195,9 @@ class Shop:
                     self._connection.tpc_rollback(xid)
 
     def _begin_session(self) -> bool:
-        """Fence the earlier process in the database. Gives: False if that process has just prepared
-        another transaction.
+        """Fence the earlier process in the database.
+
+        Gives:  False if that process has prepared another transaction in the meantime.
         """
         try:
             with self._connection.transaction():
@@ -207,7 +215,7 @@ class Shop:
 
 
 def orders_in_table(dsn: str, name: str) -> Counter[int]:
-    """The number of rows in the table for each order of a shop."""
+    """For each order of a shop, the number of its rows in the table."""
     with psycopg.connect(dsn) as connection:
         found = connection.execute(
             "SELECT order_number, count(*) FROM orders WHERE shop = %s GROUP BY 1", (name,)
@@ -223,7 +231,7 @@ def prepared_in(dsn: str, name: str) -> int:
 
 @contextlib.contextmanager
 def broker_at(servers: str | None) -> Iterator[str]:
-    """The given broker, or one that runs until the end of the block."""
+    """Use the given broker, or run a broker until the end of the block."""
     if servers:
         yield servers
         return

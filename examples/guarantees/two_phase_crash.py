@@ -1,5 +1,5 @@
-"""Tests two-phase commit with SIGKILL: of the process that writes, of the broker and of PostgreSQL,
-at each step of a transaction, in any order.
+"""Tests two-phase commit: the process that writes, the broker and PostgreSQL are killed with
+SIGKILL at each step of a transaction, in random order.
 
 After each round every order has to be in the table and in the topic once, and no transaction may be
 left open.
@@ -26,8 +26,9 @@ BATCH = 3
 
 
 class Servers(NamedTuple):
-    """The servers to kill. dsn: the connection string of a database of `postgres`, or of a schema
-    in it.
+    """The servers to kill.
+
+    dsn: the connection string of a database of `postgres`, or of a schema in such a database.
     """
 
     broker: LocalBroker
@@ -44,8 +45,9 @@ class Servers(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The result of a round. hanging: the number of transactions left open or prepared, on both
-    sides.
+    """The result of a round.
+
+    hanging: the number of transactions left open on the broker or prepared in the database.
     """
 
     name: str
@@ -69,7 +71,7 @@ class Outcome(NamedTuple):
 
 
 def outcome_of(servers: Servers, name: str, kills: int, orders: int) -> Outcome:
-    """The final state of a shop."""
+    """Read the final state of a shop."""
     opened = servers.broker.open_transactions()
     hanging = sum(transaction.transactional_id == name for transaction in opened)
     return Outcome(
@@ -83,8 +85,10 @@ def outcome_of(servers: Servers, name: str, kills: int, orders: int) -> Outcome:
 
 
 def kill_the_writer(servers: Servers, name: str, steps: Sequence[str] = STEPS) -> Outcome:
-    """Run one process after the other, each killed at a step of its second transaction; the last
-    one completes the work. Takes: name, the topic and the transactional id.
+    """Run several processes, each of which is killed at a step of its second transaction. A last
+    process completes the work.
+
+    Takes:  name, the topic and the transactional id.
     """
     orders = BATCH * (2 * len(steps) + 2)  # enough for two transactions of each process
     arguments = ["--bootstrap-servers", servers.broker.bootstrap_servers, "--postgres", servers.dsn]
@@ -102,7 +106,7 @@ def kill_the_writer(servers: Servers, name: str, steps: Sequence[str] = STEPS) -
 def kill_a_server(
     servers: Servers, name: str, kill: Callable[[], None], steps: Sequence[str] = STEPS
 ) -> Outcome:
-    """Run one writer, and kill a server each time the writer reaches the next of the steps."""
+    """Run one writer, and kill a server each time the writer reaches the next step of the list."""
     waiting = list(steps)
 
     def reached(step: str) -> None:
@@ -133,7 +137,10 @@ def a_round(servers: Servers, number: str, chance: random.Random) -> Iterator[Ou
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Gives: 1 if an order is missing or duplicated, or a transaction is left open."""
+    """Run the rounds.
+
+    Gives:  1 if an order is missing or duplicated, or a transaction is left open.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -6,11 +6,12 @@ neither.
     )
     query = orders.writeStream.foreachBatch(sink).option("checkpointLocation", ...).start()
 
-It uses two-phase commit (KIP-939), in which the database's own commit is the decision: its
-transaction has the rows, the number of the micro-batch, and the state of the broker's transaction.
-After a crash Spark repeats a micro-batch under the same number: the number in the table shows
-whether it is stored. The rows pass through the driver, as with the sink, so its memory limits the
-size of a micro-batch (maxOffsetsPerTrigger).
+It uses two-phase commit (KIP-939), in which the database's own commit is the decision. The
+database's transaction contains the rows, the number of the micro-batch, and the state of the
+broker's transaction. After a crash Spark repeats a micro-batch under the same number, and the
+number in the table shows whether it is already stored. The rows pass through the driver, as with
+the connector's own sink, so the driver's memory limits the size of a micro-batch
+(maxOffsetsPerTrigger).
 
 Needs a broker with transaction.two.phase.commit.enable=true.
 """
@@ -51,12 +52,13 @@ class Record(NamedTuple):
 
 
 class MicroBatchSink:
-    """The function of `foreachBatch`. One object serves one query for the query's whole life.
+    """The function to give to `foreachBatch`. One object serves one query, until the query ends.
 
-    Takes:  query, a unique name of the query that stays the same over restarts: the transactional
-            id. insert, the statement for one row of `rows_of`. rows_of, a function that returns the
-            database's rows for a row of the micro-batch; records_of, one that returns its records
-            for topics. reached, a function that is called after each step.
+    Takes:  query, a unique name of the query that stays the same over restarts, which is used as
+            the transactional id; insert, the statement for one row of `rows_of`; rows_of, a
+            function that returns the database's rows for a row of the micro-batch; records_of, a
+            function that returns the records for that row; reached, a function that is called after
+            each step.
     """
 
     def __init__(
@@ -78,11 +80,12 @@ class MicroBatchSink:
         self._session = self._stored = -1
 
     def __call__(self, batch: Any, batch_id: int) -> None:
-        """Store a micro-batch, a DataFrame, unless it is already stored.
+        """Store a micro-batch, unless it is already stored.
 
-        Raises: ReplacedError, ClientError, psycopg.Error, with which Spark ends the query. The
-                outcome of this micro-batch is then found out when the next one is stored, by this
-                object or by another one.
+        Takes:  batch, a DataFrame.
+        Raises: ReplacedError, ClientError, psycopg.Error. Spark then ends the query. Whether this
+                micro-batch was stored is found out when the next one is stored, by this object or
+                by another one.
         """
         connection = self._connection or self._recover()
         if batch_id <= self._stored:
@@ -128,7 +131,7 @@ class MicroBatchSink:
 
     def _recover(self) -> psycopg.Connection:
         """Fence the previous driver on both sides, and end its open transactions."""
-        self._producer.recover()  # first, since it fences the earlier driver's producer
+        self._producer.recover()  # this comes first, since it fences the earlier driver's producer
         connection = psycopg.connect(self._dsn)
         try:
             make_tables(connection, TABLE)
@@ -155,9 +158,7 @@ class MicroBatchSink:
             connection.close()
 
     def close(self) -> None:
-        """Close the connections. Open transactions are left to the next process, which ends
-        them.
-        """
+        """Close the connections. Transactions that are still open are ended by the next process."""
         self._forget()
         self._producer.close()
 

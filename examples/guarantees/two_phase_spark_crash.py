@@ -6,7 +6,7 @@ open.
 
     python examples/guarantees/two_phase_spark_crash.py
 
-Each driver is a whole Spark, which takes some seconds to start. Needs Java 17 or later.
+Each driver starts its own Spark, which takes some seconds. Needs Java 17 or later.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ SETTINGS = {
 
 
 class Query(NamedTuple):
-    """The source and the targets of the orders, which go from one topic into another and into the
-    table.
-    """
+    """A query that copies orders from one topic to another, and into the table."""
 
     servers: str
     dsn: str
@@ -63,7 +61,7 @@ class Query(NamedTuple):
     checkpoint: str
 
     def run(self, spark: SparkSession, sink: MicroBatchSink) -> None:
-        """Process all records that the source has now. Raises: StreamingQueryException."""
+        """Process all records that are in the source topic now. Raises: StreamingQueryException."""
         orders = (
             spark.readStream.format("barnabas")
             .option("kafka.bootstrap.servers", self.servers)
@@ -76,7 +74,9 @@ class Query(NamedTuple):
         writer.trigger(availableNow=True).start().awaitTermination()
 
     def sink(self, reached: Callable[[str], None]) -> MicroBatchSink:
-        """The sink, which writes the values to the topic and the order numbers to the table."""
+        """Make the sink, which writes the values to the topic and the order numbers to the
+        table.
+        """
         return MicroBatchSink(
             self.servers,
             self.dsn,
@@ -115,7 +115,10 @@ def drive(query: Query, steps: Steps) -> None:
 
 
 class Outcome(NamedTuple):
-    """What is stored at the end. hanging: the number of transactions left open, on both sides."""
+    """What is stored at the end.
+
+    hanging: the number of transactions that are left open, on both sides.
+    """
 
     orders: int
     in_table: Counter[int]
@@ -152,8 +155,8 @@ def outcome_of(servers: Servers, query: Query, orders: int) -> Outcome:
 
 
 def crash(servers: Servers, query: Query, steps: Sequence[str] = STEPS) -> Outcome:
-    """Run drivers that are killed at each step of their second micro-batch, then one that survives
-    while the broker and PostgreSQL are killed at each step.
+    """Run drivers that are killed at each step of their second micro-batch. Then run one driver to
+    the end, while the broker and PostgreSQL are killed at each step.
     """
     orders = PER_BATCH * (3 * len(steps) + 4)
     make_topic(query.servers, query.source, 1)
@@ -180,7 +183,10 @@ def crash(servers: Servers, query: Query, steps: Sequence[str] = STEPS) -> Outco
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Gives: 1 if an order is missing or duplicated, or a transaction is left open."""
+    """Run the test.
+
+    Gives:  1 if an order is missing or duplicated, or a transaction is left open.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -7,12 +7,11 @@ It processes all records that exist now in micro-batches, and ends; it may be st
 started again. With --follow it continues. The checkpoint is next to the table unless --checkpoint
 is given.
 
-delta      foreachBatch, with the library deltalake: each commit in the table's log has the rows of
-a
-           batch and a transaction identifier, the query's id and the batch's number. If Spark
-           repeats a batch, its number is already in the log, and it is not written again
-parquet    Spark's own sink of files, whose log `_spark_metadata` names the files that count: read
-           the directory by Spark, since other readers do not know that log
+    delta      foreachBatch, with the library deltalake: each commit in the table's log has the rows
+               of a batch and a transaction identifier, the query's id and the batch's number. If
+               Spark repeats a batch, its number is already in the log, and it is not written again
+    parquet    Spark's own sink of files, whose log `_spark_metadata` names the files that count:
+               read the directory by Spark, since other readers do not know that log
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ INSTALL = "pip install deltalake"
 
 
 def records(spark: SparkSession, servers: str, topic: str, per_batch: int) -> DataFrame:
-    """The committed records of a topic, from its beginning on."""
+    """Read the committed records of a topic, from its beginning on."""
     return (
         spark.readStream.format("barnabas")
         .option("kafka.bootstrap.servers", servers)
@@ -52,7 +51,7 @@ def records(spark: SparkSession, servers: str, topic: str, per_batch: int) -> Da
 def append_once(table: str, batch: DataFrame, batch_id: int) -> None:
     """Append a micro-batch to a Delta table, unless the table already contains it.
 
-    Two drivers that append the same batch at the same moment cannot both succeed: Delta Lake
+    If two drivers append the same batch at the same moment, only one of them succeeds. Delta Lake
     refuses a commit if another commit has changed its transaction identifier since it was read.
     """
     from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake

@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 STARTS, SLOW_START = 5, "worker failed to connect back"
 FORMS = ("revisions", "final", "per-record", "per-record-final")
 SETTINGS = {
-    # State is kept in RocksDB, outside of the heap. With changelog checkpointing a micro-batch
-    # stores only its changes, as Kafka Streams writes them to its changelog topic; snapshots of the
-    # whole state are made in the background.
+    # State is kept in RocksDB, outside the heap. With changelog checkpointing a micro-batch stores
+    # only its changes, as Kafka Streams writes them to its changelog topic. Snapshots of the whole
+    # state are made in the background.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # The number of partitions of the state. A query keeps the value of its first run, which is in
-    # the checkpoint.
+    # The number of partitions of the state. Later runs of a query use the value of its first run,
+    # which is in the checkpoint.
     "spark.sql.shuffle.partitions": "2",
     "spark.log.level": "ERROR",
 }
@@ -52,8 +52,9 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Job:
-    """The settings that the queries share. output and checkpoint are prefixes of names: each form
-    adds its suffix.
+    """The settings that the queries share.
+
+    output, checkpoint: prefixes of names, to which each form adds its suffix.
     """
 
     servers: str
@@ -73,13 +74,14 @@ class Job:
 
 
 def new_session(name: str = "page views") -> SparkSession:
-    """A Spark session with two cores. Raises: MissingRequirementError."""
+    """Start a Spark session with two cores. Raises: MissingRequirementError."""
     return local_session(name, cores=2, settings=SETTINGS)
 
 
 def start(spark: SparkSession, form: str, job: Job) -> StreamingQuery:
-    """Start the query of one form; it continues from its checkpoint. Raises: SystemExit if a
-    package is missing.
+    """Start the query of one form. It continues from its checkpoint.
+
+    Raises: SystemExit if a package is missing.
     """
     views = views_in(read(spark, job))
     if form == "revisions":
@@ -87,7 +89,7 @@ def start(spark: SparkSession, form: str, job: Job) -> StreamingQuery:
         return start_revisions(as_records(counted(views)), job)
     make_topic(job.servers, job.topic(form))
     if form == "final":
-        # Append mode: the watermark holds a count back until its window is closed.
+        # In append mode, the watermark holds a count back until its window is closed.
         return start_appending(as_records(counted(views)), form, job)
     make_topic(job.servers, job.late_topic(form))
     revisions = counted_per_record(views, tasks=job.tasks, only_final=form == "per-record-final")
@@ -97,10 +99,10 @@ def start(spark: SparkSession, form: str, job: Job) -> StreamingQuery:
 
 
 def start_all(spark: SparkSession, forms: Sequence[str], job: Job) -> list[StreamingQuery]:
-    """Start several queries, each after the previous one is running.
+    """Start several queries, each one when the previous one is running.
 
     Spark gives the Python process of a source ten seconds to start, which is not enough on a busy
-    machine: then the start is repeated. No record is lost, since a query continues from its
+    machine. In this case the start is repeated. No record is lost, since a query continues from its
     checkpoint.
     """
     return [start_until_up(spark, form, job) for form in forms]
@@ -123,7 +125,7 @@ def start_until_up(spark: SparkSession, form: str, job: Job) -> StreamingQuery:
 
 
 def read(spark: SparkSession, job: Job) -> DataFrame:
-    """The input as a stream, from its beginning. By default the source reads only committed
+    """Read the input as a stream, from its beginning. By default the source reads only committed
     events.
     """
     reader = (
@@ -133,15 +135,17 @@ def read(spark: SparkSession, job: Job) -> DataFrame:
     )
     reader = reader.option(
         "startingOffsets", "earliest"
-    )  # for the first run; later runs take the offsets from the checkpoint
+    )  # only the first run uses this; later runs take the offsets from the checkpoint
     if job.max_events is not None:
         reader = reader.option("maxOffsetsPerTrigger", str(job.max_events))
     return reader.load()
 
 
 def start_appending(records: DataFrame, form: str, job: Job) -> StreamingQuery:
-    """Start a query in which each micro-batch is a transaction with the batch's number: a
-    micro-batch that Spark repeats after a crash is not written again.
+    """Start a query in append mode.
+
+    Each micro-batch is a transaction with the batch's number, so that a micro-batch that Spark
+    repeats after a crash is not written again.
     """
     writer = (
         records.writeStream.format("barnabas")
@@ -184,7 +188,7 @@ def start_revisions(records: DataFrame, job: Job) -> StreamingQuery:
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options of the command line."""
+    """Parse the options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,8 +1,8 @@
-"""Sends the events of the paper, one micro-batch each, through all three forms. Shows the output of
-each form after each event, and the records that the compacted topic keeps.
+"""Sends the events of the paper through all three forms, each event in its own micro-batch. Shows
+the output of each form after each event, and the records that remain in the compacted topic.
 
 It starts a broker and runs Spark in this process, with all files in a temporary directory. It takes
-a minute, most of which is spent before Spark has run its first batches.
+a minute, most of which passes before Spark has run its first batches.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 PAPER = (12, 16, 14, 23, 12)
 TOO_LATE = (31, 12, 12)  # at 31 the window [10, 15) is closed: its grace period ended at 25
 FORMS = ("revisions", "final", "per-record")
-# The broker compacts at once, and a segment holds one revision, so that there are inactive segments
-# to compact.
+# The broker compacts at once. A segment holds one revision, so that all but the last are inactive
+# and can be compacted.
 BROKER = {
     "log.cleaner.backoff.ms": "100",
     "log.initial.task.delay.ms": "100",
@@ -48,11 +48,12 @@ class Step(NamedTuple):
 
 
 def run(spark: SparkSession, job: Job, times: Iterable[int]) -> Iterator[Step]:
-    """Send one event after the other; yield each when all forms have processed it."""
+    """Send one event after the other. Yield a step after each, when all forms have processed it."""
     make_topic(job.servers, job.input)
     make_topic(job.servers, job.topic("revisions"), config=COMPACTED_AT_ONCE)
-    # Spark would also run batches without data, some time after the watermark has advanced. Without
-    # them one event is one batch, and the output does not depend on the speed of the machine.
+    # Spark would also run batches without data, some time after the watermark has advanced. With
+    # this setting each event is one batch, and the output does not depend on the speed of the
+    # machine.
     spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
     queries = start_all(spark, FORMS, job)
     try:
@@ -84,7 +85,7 @@ def topics_of(job: Job, form: str) -> list[str]:
 
 
 def new_in(job: Job, topic: str, read_up_to: dict[str, int]) -> list[str]:
-    """The records added to the topic since the last call, in the order of windows."""
+    """Return the records added to the topic since the last call, sorted by window."""
     found = committed_in(job.servers, topic, read_up_to[topic])
     if found:
         read_up_to[topic] = found[-1].offset + 1
@@ -103,8 +104,9 @@ def text_of(record: Found) -> str:
 
 
 def compacted(job: Job) -> list[Found]:
-    """The topic of the revisions after the broker has compacted it. The last segment is never
-    compacted, so older revisions of its keys may remain.
+    """Return the records of the topic of revisions, after the broker has compacted it.
+
+    The last segment is never compacted, so older revisions of its keys may remain.
     """
     deadline = time.monotonic() + COMPACTION_TIMEOUT_S
     while True:

@@ -1,5 +1,5 @@
-"""The pipeline itself, as functions from DataFrame to DataFrame: events are parsed, filtered,
-re-keyed and counted. This module does not use topics.
+"""The pipeline itself, as functions from DataFrame to DataFrame. It parses and filters events,
+changes their keys, and counts them. This module does not use topics.
 
     records of the input topic -> parsed -> stayed -> by_category -> counted -> as_records ->
     records of an output topic
@@ -24,8 +24,9 @@ SHORTEST_STAY_MS = 1_000
 
 
 def parsed(records: DataFrame) -> DataFrame:
-    """The events in the values of records, with the position of each record. If a value is not an
-    event, its columns are null.
+    """Read the events from the values of records, together with the position of each record.
+
+    If a value is not an event, its columns are null.
     """
     event = F.from_json(F.col("value").cast("string"), EVENT)
     return records.select(event.alias("event"), "partition", "offset").select(
@@ -34,8 +35,9 @@ def parsed(records: DataFrame) -> DataFrame:
 
 
 def stayed(events: DataFrame) -> DataFrame:
-    """Views that lasted at least a second: in a shorter view the page was not read. Values that are
-    not events are also left out.
+    """Keep the views that lasted at least a second: in a shorter view the page was not read.
+
+    Values that are not events are also left out.
     """
     return events.where(
         (F.col("dwell_ms") >= SHORTEST_STAY_MS)
@@ -45,19 +47,21 @@ def stayed(events: DataFrame) -> DataFrame:
 
 
 def by_category(views: DataFrame) -> DataFrame:
-    """The views keyed by category, as they are counted; the key of the input records is the user.
+    """Replace the user, who is the key of the input records, by the category as the key to count
+    by.
+
     Only the columns for counting are shuffled.
     """
     return views.select("category", "time_ms", "partition", "offset")
 
 
 def views_in(records: DataFrame) -> DataFrame:
-    """All steps before the counting."""
+    """Apply all steps before the counting."""
     return by_category(stayed(parsed(records)))
 
 
 def counted(views: DataFrame) -> DataFrame:
-    """Views of each category in each window: columns category, window_start_ms, count.
+    """Count the views of each category in each window: columns category, window_start_ms, count.
 
     In a stream the watermark closes a window when the latest event time minus the grace period
     reaches the end of the window.
@@ -72,8 +76,10 @@ def counted(views: DataFrame) -> DataFrame:
 
 
 def as_records(counts: DataFrame) -> DataFrame:
-    """The counts as key and value. The key names category and window, so that a compacted topic
-    keeps the last count of each window. Other columns are kept.
+    """Convert the counts to keys and values of records.
+
+    The key consists of category and window, so that a compacted topic keeps the last count of each
+    window. Other columns are kept.
     """
     window_end = (F.col("window_start_ms") + WINDOW_MS).alias("window_end_ms")
     own = ("category", "window_start_ms", "count")

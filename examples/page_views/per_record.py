@@ -1,12 +1,12 @@
 """Counts as Kafka Streams does: one revision for each record, and a stream time for each task,
 independent of how Spark divides the input into batches.
 
-In Kafka Streams the re-keyed records go through a repartition topic, and each of its partitions has
-a separate task, with the counts of its categories and a stream time: the latest event time that the
-task has seen. Here the number of the task is the key of the state, so that the categories of one
-task share a stream time, as in Kafka Streams. (If the category were the key, each category would
-have its own stream time; with a watermark all categories have the same.) A window accepts records
-until the stream time has reached the window's end plus the grace period.
+In Kafka Streams the re-keyed records go through a repartition topic. Each of its partitions has a
+separate task, which holds the counts of its categories and a stream time: the latest event time
+that the task has seen. Here the number of the task is the key of the state, so that the categories
+of one task share a stream time, as in Kafka Streams. (If the category were the key, each category
+would have its own stream time; with a watermark all categories have the same.) A window accepts
+records until the stream time has reached the window's end plus the grace period.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StatefulProcessorHandle
 
-# Spark sends the processor to its workers by the name of its module, so only workers with this
-# folder on their path could find it; by value, all workers can.
+# By default Spark sends the processor to its workers as the name of its module, so that only
+# workers with this folder on their path could import it. This call makes it send the code itself.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 MINIMUM_PROTOBUF = (6, 33, 5)
@@ -37,8 +37,9 @@ COUNTS = "category string, window_start_ms long, count long, time_ms long, strea
 
 
 class Revision(NamedTuple):
-    """The effect of one record on its window. count: None if the record was too late. time_ms: the
-    record's time; None for a final result.
+    """The effect of one record on its window.
+
+    count: None if the record was too late. time_ms: the record's time; None for a final result.
     """
 
     category: str
@@ -85,7 +86,7 @@ class TaskCounts:
         return Revision(category, start, count, time_ms, now)
 
     def close(self) -> list[Revision]:
-        """Remove the closed windows. Gives: their final counts."""
+        """Remove the windows that are now closed. Gives: their final counts."""
         closed = sorted(
             (start, category) for category, start in self.counts if self._is_closed(start)
         )
@@ -151,12 +152,14 @@ class PerRecord(StatefulProcessor):  # type: ignore[misc]
                 self._counts.updateValue(window, (count,))
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing, since this class holds no resources."""
 
 
 def in_order(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows of a batch in the order in which a task of Kafka Streams reads them: each partition
-    in its order, and among partitions the row with the earliest time next.
+    """Return the rows of a batch in the order in which a task of Kafka Streams reads them.
+
+    Each partition is read in its order. The next row is always that with the earliest time among
+    the partitions.
 
     Shuffles do not preserve an order. This order depends only on the rows, so a repeated batch
     gives the same revisions.
@@ -170,7 +173,7 @@ def in_order(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def counted_per_record(views: DataFrame, *, tasks: int, only_final: bool = False) -> DataFrame:
-    """Revisions, or final counts, of the views: the columns of `Revision`.
+    """Count the views, and return revisions or final counts with the columns of `Revision`.
 
     Takes:  tasks, the number of tasks among which the categories are divided; it must not change
             while the query has state.
@@ -178,8 +181,8 @@ def counted_per_record(views: DataFrame, *, tasks: int, only_final: bool = False
     """
     require_protobuf()
     by_task = views.withColumn("task", F.pmod(F.hash("category"), F.lit(tasks))).groupBy("task")
-    # The output mode is append, although counts are updates, since a revision is never emitted
-    # again.
+    # The output mode is append although counts are updated, since each revision is emitted only
+    # once.
     return by_task.transformWithState(PerRecord(only_final=only_final), COUNTS, "Append", "None")
 
 

@@ -1,7 +1,7 @@
 """Sends page views, as JSON keyed by user: a user views a page of a category for some time.
 
-Events are nearly in the order of their times; with --out-of-order some are late, by up to that many
-seconds.
+Events are nearly in the order of their times. With --out-of-order, some events are late, by at most
+the given number of seconds.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ def an_event(
 def random_events(
     count: int, *, seed: int, start_s: float, per_second: float = 10.0, out_of_order_s: float = 0.0
 ) -> Iterator[Event]:
-    """Page views of a few users, the same for the same seed. One view in ten is shorter than a
-    second; if late events are allowed, one in five is late.
+    """Return page views of a few users. The same seed gives the same views.
+
+    One view in ten is shorter than a second. If late events are allowed, one in five is late.
     """
     draw = random.Random(seed)
     for number in range(count):
@@ -61,8 +62,10 @@ def random_events(
 
 
 def send(servers: str, topic: str, events: Iterable[Event]) -> int:
-    """Send the events in their order, each once. Gives: their number. Raises: KafkaException with
-    the first error of a delivery.
+    """Send the events in their order, each once.
+
+    Gives:  the number of events.
+    Raises: KafkaException with the error of the first delivery that failed.
     """
     failures: list[KafkaError] = []
 

@@ -12,10 +12,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 INPUT = "page-views"
 TIMEOUT_S = 30.0
-# Without this, retention would delete records whose times, as in the example, are older than the
-# default retention time.
+# The times of the example's records are older than the default retention time. Without this
+# setting, retention would delete these records.
 KEPT = {"retention.ms": "-1"}
-# Keeps the last revision of each key, that is, of each category and window.
+# Keeps the last revision of each key. The key consists of category and window.
 COMPACTED = {"cleanup.policy": "compact"}
 CLIENT: dict[str, Any] = {"log_level": 2, "metadata.recovery.strategy": "none"}
 
@@ -43,7 +43,7 @@ class Found(NamedTuple):
 
 
 def committed_in(servers: str, topic: str, start: int = 0) -> list[Found]:
-    """The committed records from an offset to the end, with each partition in order.
+    """Return the committed records from an offset to the end. Those of one partition are in order.
 
     Raises: TimeoutError if the end is not reached in time; KafkaException.
     """

@@ -1,6 +1,5 @@
-"""Writes `protocol/messages/` from Kafka's message schemas, which kafka-python ships: `make
-protocol`.
+"""Writes `protocol/messages/` from Kafka's message schemas, which kafka-python contains.
 
-This package is not installed with the broker. `schema` reads the schemas, `emit` writes the
-modules.
+Run it with `make protocol`. This package is not installed with the broker. `schema` reads the
+schemas, `emit` writes the modules.
 """

@@ -1,6 +1,6 @@
 """`python -m barnabas.protocol.generator` generates protocol/messages/.
 
-With --check, it only prints what differs.
+With --check, it only prints the names of modules that differ from the schemas.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WRITTEN_BY_HAND = {"__init__.py", "message.py"}
 
 
 def formatted(text: str) -> str:
-    """The text as ruff formats it."""
+    """Format the text with ruff."""
     for arguments in (["format"], ["check", "--fix", "--quiet"], ["format"]):
         command = [
             sys.executable,

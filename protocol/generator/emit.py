@@ -43,7 +43,7 @@ _COLUMNS = 100
 
 
 def module_text(api_name: str, structs: list[Struct]) -> str:
-    """The text of the module for an API, before it is formatted."""
+    """Return the text of the module for an API, before it is formatted."""
     request = next(struct for struct in structs if struct.name == f"{api_name}Request")
     response = next(struct for struct in structs if struct.name == f"{api_name}Response")
     constants: dict[str, str] = {}
@@ -168,7 +168,9 @@ def _type(one: Field) -> str:
 
 
 def _default(one: Field) -> str:
-    """The default as an expression: "[]" or "X()" is evaluated for each message."""
+    """Return the default of a field as an expression. "[]" and "X()" are evaluated for each
+    message.
+    """
     default = one.default
     if default == "null":
         return "None"
@@ -197,8 +199,8 @@ def _init(struct: Struct) -> list[str]:
     for one in struct.fields:
         default = _default(one)
         if default.endswith(("[]", "()")):
-            # None means "not given". For a nullable list None means null, and NOTHING means "not
-            # given".
+            # As an argument, None means "not given". For a nullable list, None means null, and
+            # NOTHING means "not given".
             if one.may_be_null:
                 parameters.append(f"{one.name}: {_type(one)} = NOTHING")
                 body.append(
@@ -225,7 +227,7 @@ def _init(struct: Struct) -> list[str]:
 
 
 def _condition(versions: Versions, valid: Versions) -> str | None:
-    """The condition on `version`; None if it is always true."""
+    """Return the condition on `version` under which a field exists; None if it always exists."""
     if not versions:
         return NEVER
     if versions.first <= valid.first and versions.last >= valid.last:
@@ -240,9 +242,7 @@ def _condition(versions: Versions, valid: Versions) -> str | None:
 
 
 def _runs(struct: Struct) -> list[tuple[str | None, list[Field]]]:
-    """The fields in order, without tagged ones, in groups of consecutive fields with the same
-    versions.
-    """
+    """Group consecutive fields that have the same versions. Tagged fields are left out."""
     plain = [one for one in struct.fields if one.tag is None]
     return [
         (key, list(group))
@@ -251,8 +251,9 @@ def _runs(struct: Struct) -> list[tuple[str | None, list[Field]]]:
 
 
 def _compact(struct: Struct) -> tuple[list[str], str]:
-    """How the code finds out whether a version is flexible. Gives: (lines before it, the
-    expression).
+    """Return the code that finds out whether a version is flexible.
+
+    Gives:  (the lines before the expression, the expression).
     """
     condition = _condition(struct.flexible.within(struct.valid), struct.valid)
     if condition in (None, NEVER):
@@ -261,7 +262,7 @@ def _compact(struct: Struct) -> tuple[list[str], str]:
 
 
 def _constant(letters: str, constants: dict[str, str]) -> str:
-    """The name of the constant, a `struct.Struct`, that reads these numbers together."""
+    """Return the name of the constant, a `struct.Struct`, that reads these numbers in one call."""
     parts = [(letter, len(list(group))) for letter, group in groupby(letters)]
     name = "_" + "_".join(
         _CONSTANTS[letter] + (f"_{count}_TIMES" if count > 1 else "") for letter, count in parts
@@ -271,7 +272,11 @@ def _constant(letters: str, constants: dict[str, str]) -> str:
 
 
 def _pieces(fields: list[Field]) -> list[list[Field]]:
-    """The fields in pieces: consecutive numbers are one piece, which one `struct` reads."""
+    """Divide the fields into groups that are read by one call each.
+
+    Consecutive numbers form one group, which a single `struct` reads. Any other field is a group of
+    its own.
+    """
     pieces: list[list[Field]] = []
     for one in fields:
         is_number = one.type in LETTERS and not one.is_array
@@ -346,7 +351,7 @@ def _default_line(one: Field) -> str:
 
 
 def _refused_null(one: Field, struct: Struct, refuse: str, value: str) -> list[str]:
-    """The lines that reject null, for a field that may be null only in some of its versions."""
+    """Return the lines that reject null, for a field that may be null only in some versions."""
     if not one.may_be_null or one.nullable == one.versions:
         return []
     condition = _condition(one.nullable, struct.valid)
@@ -439,7 +444,7 @@ def _write(struct: Struct, constants: dict[str, str]) -> list[str]:
 
 
 def _is_set(one: Field) -> str:
-    """The condition that a field differs from its default."""
+    """Return the condition under which a field differs from its default."""
     default = _default(one)
     if default == "None":
         return f"self.{one.name} is not None"
@@ -481,5 +486,5 @@ def _write_tagged(struct: Struct, compact: str) -> list[str]:
 
 
 def module_name(api_name: str) -> str:
-    """The name of a message's module: `end_txn` for "EndTxn"."""
+    """Return the name of a message's module: `end_txn` for "EndTxn"."""
     return snake_case(api_name)

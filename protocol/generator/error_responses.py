@@ -1,13 +1,15 @@
-"""Generates a method of each request: the response with one error for everything that it names.
+"""Generates a method of each request, which makes the response with one error for everything that
+the request names.
 
 In most APIs a request and its response are lists of the same things: topics and their partitions,
 groups, ids, resources. The response that reports an error for all of them can therefore be derived
 from the two schemas:
 
-1. If the response has an error code for the whole request, it has the error there, and no rows. 2.
-Otherwise the error is in the rows: a row for each row of the request, with its names, and with
-   the error at the outermost level that has a field for it.
-3. Fields that are unknown after an error have the value in UNKNOWN; other fields have their
+1. If the response has an error code for the whole request, it has the error there, and its lists
+   are empty.
+2. Otherwise the lists have the error. They have an element for each element of the request, with
+   its names, and with the error at the outermost level that has a field for it.
+3. Fields whose values are unknown after an error have the value in UNKNOWN. Other fields have their
    defaults.
 
 A list of the request corresponds to a list of the response if fields of both have names of the same
@@ -23,8 +25,8 @@ from typing import NamedTuple
 
 from barnabas.protocol.generator.schema import Field, Struct
 
-# By field name, the kinds of fields that identify the subject of a row. `key` is the field of
-# FindCoordinator.
+# The fields that identify what an element of a list is about, with the kind of each. `key` is the
+# field of FindCoordinator.
 NAMES = {
     "name": "name", "topic": "name", "topic_name": "name", "user": "name",
     "partition": "partition", "partition_index": "partition", "partition_id": "partition",
@@ -33,39 +35,45 @@ NAMES = {
     "member_id": "member_id", "resource_type": "resource_type", "resource_name": "resource_name",
     "entity": "entity", "feature": "feature", "log_dir": "log_dir",
 }  # fmt: skip
-# The values that unknown fields have after an error, by the name of the field, or of a struct and
-# its field.
+# The values that fields have after an error if their real value is unknown. The key is the name of
+# a field, or of a struct and its field.
 UNKNOWN = {
     "base_offset": "-1", "committed_offset": "-1", "error_message": "None",
     "high_watermark": "-1", "low_watermark": "-1", "node_id": "-1", "port": "-1",
     "InitProducerIdResponse.producer_epoch": "-1", "protocol_name": "None", "records": 'b""',
 }  # fmt: skip
-# The error is in the rows, although the response has an error code for the whole request.
+# The error is in the elements of the lists, although the response has an error code for the whole
+# request.
 IN_ROWS = {"AddPartitionsToTxn", "Metadata"}
-# The error is in the rows and in the response as a whole.
+# The error is in the elements of the lists, and in the response as a whole.
 IN_BOTH = {"AlterPartitionReassignments", "DescribeUserScramCredentials", "ElectLeaders"}
-# The rows have the error and no names.
+# The elements of the lists have the error, but no names.
 WITHOUT_NAMES = {"DescribeUserScramCredentials"}
-# These lists of a request have no rows in the response.
+# For the elements of these lists of a request, the response has no elements.
 NOT_ANSWERED = {"forgotten_topics_data"}
 _VARIABLES = ("row", "part", "item")
 
 
 class _Rows(NamedTuple):
-    """A list of the request. within: if it is nested, the outer list whose rows contain it."""
+    """A list of the request.
+
+    within: the outer list whose elements contain this list; None if it is not nested.
+    """
 
     field: Field
     within: Field | None = None
 
 
 def error_response(api_name: str, structs: list[Struct]) -> list[str]:
-    """The lines of the method `error_response`."""
+    """Return the lines of the method `error_response`."""
     return _Writer(api_name, structs).method()
 
 
 def answered_rows(api_name: str, structs: list[Struct]) -> list[str]:
-    """The lines of a table with the request's lists, and for each the list of the response with a
-    row for each of its rows.
+    """Return the lines of a table of the request's lists.
+
+    For each list, the table has the list of the response that has an element for each of its
+    elements.
     """
     pairs = _Writer(api_name, structs).pairs()
     text = ", ".join(f'"{rows}": "{answers}"' for rows, answers in pairs.items())
@@ -95,8 +103,8 @@ class _Writer:
         return [f"    {line}" for line in lines]
 
     def pairs(self) -> dict[str, str]:
-        """The request's lists that have rows in the response: by name, the name of the response's
-        list.
+        """For each list of the request that has a corresponding list in the response: the names of
+        both.
         """
         valid = self._request.valid
         return {
@@ -108,7 +116,7 @@ class _Writer:
         }
 
     def _answer(self, version: int) -> str:
-        """The expression that makes the response in a version."""
+        """Return the expression that makes the response in a version."""
         whole = _error_field(self._response, version)
         arguments: list[str] = []
         if whole is not None and self._api_name not in IN_ROWS:
@@ -119,7 +127,9 @@ class _Writer:
         return f"{self._response.name}({', '.join(arguments)})"
 
     def _lists(self, answer: Struct, asked: Struct, version: int, depth: int) -> Iterator[str]:
-        """The arguments for those lists of a part of the response that contain the error."""
+        """Return the constructor arguments for those lists of a response, or of a part of it, that
+        contain the error.
+        """
         owner = _VARIABLES[depth - 1] if depth else "self"
         for answers in self._error_lists(answer, version):
             rows = self._rows_of(answers, asked, version)
@@ -133,7 +143,8 @@ class _Writer:
         request's lists. Takes: owner, the expression of the message or row that has the lists.
         """
         variable = _VARIABLES[depth]
-        if len(rows) > 1:  # a name that occurs in several of the lists still has only one row
+        # a name that is in several of the request's lists occurs only once in the response
+        if len(rows) > 1:
             names = ", ".join(f"*(one.name for one in {owner}.{one.field.name})" for one in rows)
             name = replace(rows[0].field, type="string", struct=None)
             made = self._row(answers, name, variable, version, depth)
@@ -147,7 +158,7 @@ class _Writer:
         return f"[{made} for {variable if variable in made else '_'} in {source}]"
 
     def _row(self, answers: Field, asked: Field, variable: str, version: int, depth: int) -> str:
-        """The expression that makes a row of the response."""
+        """Return the expression that makes one element of a list of the response."""
         answer = self._struct_of(answers)
         error = _error_field(answer, version)
         arguments: list[str] = []
@@ -161,7 +172,7 @@ class _Writer:
         return f"{answer.name}({', '.join(_by_position(answer, arguments))})"
 
     def _names(self, answer: Struct, asked: Field, variable: str, version: int) -> Iterator[str]:
-        """The arguments for the names in a row of the response."""
+        """Return the arguments for the names in one element of a list of the response."""
         if asked.struct is None:
             name = next(one for one in _names(answer) if one.type == asked.type)
             yield f"{name.name}={variable}"
@@ -174,7 +185,9 @@ class _Writer:
                 yield f"{name.name}={variable}.{named.name}" + (' or ""' if is_lost else "")
 
     def _error_lists(self, struct: Struct, version: int) -> Iterator[Field]:
-        """The lists of a part of the response whose rows have a field for an error."""
+        """Return those lists of a response, or of a part of it, whose elements have a field for an
+        error.
+        """
         for one in _fields(struct, version):
             if one.is_array and one.struct is not None and self._has_error(one, version):
                 yield one
@@ -184,14 +197,15 @@ class _Writer:
         return _error_field(struct, version) is not None or any(self._error_lists(struct, version))
 
     def _rows_of(self, answers: Field, asked: Struct, version: int) -> list[_Rows]:
-        """The lists of the request, or of a part of it, to which a list of the response
-        corresponds.
+        """Return the lists of the request, or of a part of it, that correspond to a list of the
+        response.
         """
         lists = [
             one for one in _fields(asked, version) if one.is_array and one.name not in NOT_ANSWERED
         ]
         named = _names(self._struct_of(answers))
-        if not named:  # the rows are those of the request, in the same order
+        # the elements have no names: they correspond to those of the request, in the same order
+        if not named:
             return [_Rows(one) for one in lists]
         found = [_Rows(one) for one in lists if self._has_names(one, named)]
         return found or [
@@ -203,8 +217,8 @@ class _Writer:
         ]
 
     def _has_names(self, asked: Field, named: list[Field]) -> bool:
-        """Whether rows of the request's list have names of the same kind as those of the response's
-        list.
+        """Whether the elements of the request's list have names of the same kind as those of the
+        response's list.
         """
         if asked.struct is None:
             return asked.type in {one.type for one in named}
@@ -221,9 +235,10 @@ def _fields(struct: Struct, version: int) -> list[Field]:
 
 
 def _by_position(struct: Struct, arguments: list[str]) -> list[str]:
-    """The arguments, positional if they are the first ones of the constructor.
+    """Return the arguments, as positional ones if they are the first ones of the constructor.
 
-    Rows are made by the thousand, and a call with keyword arguments takes up to 50 % longer.
+    Thousands of these objects may be made at once, and a call with keyword arguments takes up to 50
+    % longer.
     """
     values = dict(argument.split("=", 1) for argument in arguments)
     first = [one.name for one in struct.fields[: len(values)]]

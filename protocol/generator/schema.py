@@ -1,7 +1,7 @@
-"""Kafka's message schemas as values.
+"""Kafka's message schemas as Python objects.
 
-They are read from the JSON files that kafka-python ships. For messages that kafka-python lacks,
-`schemas/` has files in the same format.
+They are read from the JSON files in the package kafka-python. For messages that are not in
+kafka-python, `schemas/` has files in the same format.
 
 A field has a range of versions, a range of versions in which it may be null, and possibly a tag.
 
@@ -51,7 +51,10 @@ class Versions:
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a struct. struct: the name of the field's type, if that is a struct."""
+    """One field of a struct.
+
+    struct: the name of the field's type, if this type is a struct.
+    """
 
     name: str
     type: str
@@ -82,12 +85,12 @@ class Struct:
 
 
 def snake_case(name: str) -> str:
-    """The name of a field as in kafka-python: "ProducerId" becomes producer_id."""
+    """Convert a field's name to the form of kafka-python: "ProducerId" becomes producer_id."""
     return _WORD.sub("_", name).lower()
 
 
 def load(name: str) -> dict[str, Any]:
-    """The schema of a message, by its name ("FetchRequest")."""
+    """Load the schema of a message by its name ("FetchRequest")."""
     own = [path for folder in OWN_SCHEMAS if (path := folder / f"{name}.json").exists()]
     if own:
         text = own[0].read_text()
@@ -98,10 +101,11 @@ def load(name: str) -> dict[str, Any]:
 
 
 def structs_of(api_name: str, first_version: int | None = None) -> list[Struct]:
-    """The classes of an API's request and response; a part comes before the class that contains it.
+    """Return the classes of an API's request and response. Each part precedes the class that
+    contains it.
 
-    If the two messages have different parts with the same name, the name of the message is
-    prefixed.
+    If the request and the response have different parts with the same name, the name of the message
+    is put before it.
 
     Takes:  first_version, the first supported version, if the schemas of Apache Kafka 4 omit a
             version of 3.9. They still have the fields of that version.
@@ -137,7 +141,7 @@ class _Collector:
     def _add(self, name: str, about: str, fields: list[dict[str, Any]]) -> Struct:
         """Add a struct with the fields of supported versions."""
         struct = Struct(name, about, self._valid, self._flexible)
-        # Fields without a supported version are left out.
+        # Fields that are in no supported version are left out.
         struct.fields = [each for each in map(self._field, fields) if each.versions]
         self._found[name] = (fields, struct)
         return struct

@@ -1,4 +1,4 @@
-"""The partitions that the members of a streams group serve for interactive queries, by endpoint."""
+"""Lists, for interactive queries of a streams group, the partitions that each endpoint serves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tasks_by_endpoint(
     plan: TopicPlan,
     topics: TopicDirectory,
 ) -> list[messages.EndpointToPartitions]:
-    """The partitions that each member with an endpoint serves."""
+    """Return, for each member that has an endpoint, the partitions that the member serves."""
     counts = {
         name: topic[1]
         for one in plan.subtopologies.values()
@@ -48,8 +48,9 @@ def tasks_by_endpoint(
 def _partitions(
     tasks: Tasks | TaskEpochs, plan: TopicPlan, counts: Mapping[str, int]
 ) -> list[messages.TopicPartition]:
-    """The partitions that the tasks read. A topic may have fewer of them than its subtopology has
-    tasks.
+    """Return the partitions that the tasks read.
+
+    A topic may have fewer partitions than its subtopology has tasks.
     """
     rows = []
     for subtopology_id, partitions in tasks.items():

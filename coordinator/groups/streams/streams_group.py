@@ -1,10 +1,11 @@
 """One streams group (KIP-1071): its topology, its members, their current and target tasks.
 
-The group is hard state: its records (streams_group_records.py) and values computed from them. Only
-`replay` writes it. A group exists from its epoch 1 on. Soft state: the plan of its topics, which
-follows from the topology and the topics of the broker; the assignment that is being computed, and
-the time of the last one; a request to shut the application down; and the number that shows members
-that the tasks of others have changed.
+The hard state of the group consists of its records (streams_group_records.py) and of values that
+are computed from them. Only `replay` writes it. A group exists as soon as its epoch is 1.
+
+The soft state consists of the plan of its topics, which follows from the topology and the topics of
+the broker; the assignment that is being computed, and the time of the last one; a request to shut
+the application down; and the endpoint epoch, a number that rises when the tasks of members change.
 
     state of the group    when
     Empty                 it has no members
@@ -40,7 +41,7 @@ from barnabas.protocol.errors import Code
 
 FIRST_EPOCH = 1  # the epoch of a new group and of its target assignment, before its first record
 NO_TOPICS_VERSION = -1
-# the number of subtopologies in the targets that one slice writes, which takes 5 to 10 ms
+# the number of subtopologies, counted over all targets, that one slice writes in 5 to 10 ms
 ROWS_WRITTEN_AT_ONCE = 1_000
 FIRST_COMMIT_VERSION = 9  # the first version of OffsetCommit that members may use
 EMPTY, NOT_READY, ASSIGNING, RECONCILING, STABLE = (
@@ -49,14 +50,14 @@ EMPTY, NOT_READY, ASSIGNING, RECONCILING, STABLE = (
 
 
 class AssignmentInSlices:
-    """A target assignment that is computed, and then written, in slices.
+    """A target assignment that is computed in slices and then written in slices.
 
-    epoch: the group's epoch at the beginning. targets: the target of each member, once all are
-    computed.
+    epoch: the group's epoch when the computation began. targets: the target of each member, or
+    None until all targets are computed.
 
-    The record of the assignment's epoch is written last. Before that, some members have new targets
-    in the former epoch. That does no harm: a member gets a task when the task is free, in any
-    epoch.
+    The record of the assignment's epoch is written last. Until then, some members have new targets
+    while the target epoch is still the former one. This does no harm: whatever the epoch, a member
+    gets a task only when the task is free.
     """
 
     __slots__ = ("_work", "epoch", "targets")
@@ -73,8 +74,9 @@ class AssignmentInSlices:
             self.targets = end.value
 
     def unwritten(self, written: Mapping[str, TaskSet]) -> dict[str, TaskSet]:
-        """The targets that differ from the written ones, as many as one slice writes; empty at the
-        end.
+        """Return the targets that differ from the written ones, as many as one slice writes.
+
+        The result is empty when all targets have been written.
         """
         found, left = dict[str, TaskSet](), ROWS_WRITTEN_AT_ONCE
         for member_id, target in (self.targets or {}).items():
@@ -90,10 +92,11 @@ class StreamsGroup:
     """The members of one streams group.
 
     validated_topology_epoch: the epoch of the topology if all its topics exist; NO_EPOCH while some
-    are missing. active_processes: the process that has each task as an active task, even if it has
-    to give the task up; standby_processes, warmup_processes: the processes that have it in these
-    roles. plan: None until a heartbeat needs it; topics_version: `TopicDirectory.version` when the
-    plan was made. assigning: the assignment that is being computed, or None.
+    are missing. active_processes: for each task, the process that has it as an active task, even if
+    the process has to give the task up; standby_processes, warmup_processes: the same for the
+    processes that have a task as a standby or warm-up task. plan: None until a heartbeat needs it;
+    topics_version: `TopicDirectory.version` when the plan was made. assigning: the assignment that
+    is being computed, or None.
     """
 
     kind = STREAMS_TYPE
@@ -119,8 +122,9 @@ class StreamsGroup:
         self.endpoint_epoch = 0
 
     def decide_again(self) -> None:
-        """Make the next heartbeat read the topics and assign again, after records of an assignment
-        were dropped.
+        """Make the next heartbeat read the topics and compute the assignment again.
+
+        Called after records of an assignment were dropped.
         """
         self.assigned_ms, self.plan, self.topics_version = None, None, NO_TOPICS_VERSION
         self.assigning = None
@@ -146,7 +150,8 @@ class StreamsGroup:
             self.target_epoch = FIRST_EPOCH if value is None else records.decode_target_epoch(value)
         else:
             if self.topology is not None:
-                self.plan = None  # of the first topology it is made before the record is replayed
+                # the plan for a group's first topology is made before this record is replayed
+                self.plan = None
             self.topology = None if value is None else records.decode_topology(value)
 
     def _replay_epoch(self, value: bytes | None) -> None:
@@ -239,7 +244,7 @@ class StreamsGroup:
     def without_topics(
         self, group_id: str, topic_ids: Collection[uuid.UUID]
     ) -> Iterator[CoordinatorRecord]:
-        """No records, since the group stores no topics except the names in its topology."""
+        """Return no records: the group stores no topics except the names in its topology."""
         yield from ()
 
     # --- for readers -----------------------------------------------------------------------------
@@ -261,7 +266,9 @@ class StreamsGroup:
 
     @property
     def state(self) -> str:
-        """The name of the group's state. It takes time in proportion to the number of members."""
+        """The name of the group's state. Computing it takes time in proportion to the number of
+        members.
+        """
         if not self.members:
             return EMPTY
         if not self.is_ready:
@@ -286,8 +293,8 @@ class StreamsGroup:
 
     @property
     def reads_on(self) -> bool:
-        """Whether members continue from their own positions, and so have to join again after a
-        power loss.
+        """Whether members continue from their own positions. Such members have to join again after
+        a power loss.
         """
         return bool(self.members)
 
@@ -298,12 +305,12 @@ class StreamsGroup:
 
     @property
     def is_unused(self) -> bool:
-        """Whether the group is removed together with its last offset."""
+        """Whether the group is to be removed when its last offset is removed."""
         return not self.members
 
     def check_offset_delete(self) -> Code:
-        """NONE if offsets of topics that no member reads may be deleted: always, in a streams
-        group.
+        """Return NONE: in a streams group, the offsets of topics that no member reads may always be
+        deleted.
         """
         return Code.NONE
 
@@ -332,8 +339,8 @@ class StreamsGroup:
     def has_had(
         self, check: CommitCheck, topic: str, topic_id: uuid.UUID | None, partition: int
     ) -> bool:
-        """Whether the member has had the partition's task as an active one since the epoch of the
-        commit, or longer.
+        """Whether the partition's task has been an active task of the member at least since the
+        epoch of the commit.
         """
         subtopology_id = None if self.topology is None else self.topology.subtopology_of.get(topic)
         if subtopology_id is None:
@@ -346,7 +353,7 @@ class StreamsGroup:
         return False
 
     def check_fetch(self, member_id: str | None, epoch: int) -> Code:
-        """NONE if offsets may be fetched, otherwise the error code.
+        """Return NONE if offsets may be fetched, otherwise the error code.
 
         A request that names no member is accepted.
         """

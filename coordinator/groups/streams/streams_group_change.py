@@ -1,9 +1,15 @@
 """The change of a streams group by one event, computed before its records are written.
 
-The steps follow the order of Apache Kafka's records: members and the topology; the plan of the
-topics, which writes nothing; the group's epoch, if a part of the group has changed; the target
-assignment of that epoch; the current assignment of the member that sent the request. Each step uses
-the results of the earlier ones. The group itself does not change until `records` are replayed.
+The steps follow the order in which Apache Kafka writes its records:
+
+1. The members and the topology change.
+2. The plan of the topics is made. This step writes no record.
+3. The group's epoch rises, if a part of the group has changed.
+4. The target assignment of that epoch is computed.
+5. The current assignment of the member that sent the request is computed.
+
+Each step uses the results of the earlier ones. The group itself does not change until `records` are
+replayed.
 """
 
 from __future__ import annotations
@@ -35,13 +41,15 @@ from barnabas.coordinator.groups.topic_directory import TopicDirectory, hash_of_
 from barnabas.coordinator.result import CoordinatorRecord, Counted, Result
 
 STANDBY_REPLICAS = "num.standby.replicas"
-# the number of tasks, with their replicas, that one event assigns, which takes 5 to 15 ms
+# the maximum number of tasks, including standby tasks, that one event assigns (in 5 to 15 ms)
 TASKS_ASSIGNED_AT_ONCE = 1_500
 AssignmentConfigs = tuple[tuple[str, str], ...]
 
 
 def assignment_configs(standby_count: int) -> AssignmentConfigs:
-    """The settings on which an assignment depends, as the group's record stores them."""
+    """Return the settings on which an assignment depends, in the form that the group's record
+    stores.
+    """
     return ((STANDBY_REPLICAS, str(standby_count)),)
 
 
@@ -50,7 +58,7 @@ class StreamsGroupChange:
 
     records: the records to write, in order. members, topology, epoch, target_epoch: the values
     after the change. plan: the plan of the topics, which `plan_topics` sets. assigning: an
-    assignment that takes too long for one event, and is computed after it.
+    assignment that takes too long for one event, so that later events compute it.
     """
 
     def __init__(self, group_id: str, group: StreamsGroup, topics: TopicDirectory) -> None:
@@ -67,7 +75,7 @@ class StreamsGroupChange:
         self._has_changed = False
 
     def add_to(self, result: Result) -> None:
-        """Add the records to a Result, which counts a rebalance if the group's epoch rises."""
+        """Add the records to a Result. If the group's epoch rises, this counts as a rebalance."""
         result.records += self.records
         if self.epoch > self._group.epoch:
             result.count(Counted.STREAMS_REBALANCE)
@@ -127,7 +135,7 @@ class StreamsGroupChange:
         return plan
 
     def keep(self) -> None:
-        """Keep the plan and the time of the assignment for the next event.
+        """Store the plan and the time of the assignment in the group, for the next event.
 
         Called after all checks.
         """
@@ -170,7 +178,7 @@ class StreamsGroupChange:
     def assign(self, configs: AssignmentConfigs, now_ms: int, wall_ms: int) -> None:
         """Compute the target assignment of the group's epoch.
 
-        It uses the plan of this event, or else the last plan. The targets are empty while topics
+        The plan is that of this event, or else the last one. The targets are empty while topics
         are missing. If there are many tasks, `assigning` is set, and later events do the work.
         """
         self._assigned_ms = now_ms
@@ -200,7 +208,7 @@ class StreamsGroupChange:
     def continue_assigning(self, wall_ms: int) -> None:
         """Compute or write one slice of the assignment that is in progress.
 
-        Members that have left meanwhile get no target.
+        Members that have left since the assignment began get no target.
         """
         assigning = self._group.assigning
         if assigning is None:

@@ -1,4 +1,4 @@
-"""Makes the row of a streams group in StreamsGroupDescribe."""
+"""Describe a streams group for the response to StreamsGroupDescribe."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from barnabas.protocol.messages import streams_group_describe as describing
 def describe(
     group_id: str, group: StreamsGroup, most: int | None = None
 ) -> InSlices[describing.DescribedGroup]:
-    """The group with its topology and members, in slices.
+    """Describe the group with its topology and members, in slices.
 
-    If the topology is ready, topics have the planned numbers of partitions; otherwise those that
-    the application requested.
+    If the topology is ready, each topic has the planned number of partitions; otherwise it has the
+    number that the application requested.
 
     Takes:  most, the maximum number of members.
     """

@@ -83,7 +83,7 @@ TARGET_VERSION = 20
 MEMBER_TARGET_VERSION = 21
 CURRENT_VERSION = 22
 TOPOLOGY_VERSION = 23
-# the keys of these versions contain only the group's id
+# The keys of these versions contain the group's id and no member id.
 VERSIONS_OF_GROUPS = (GROUP_VERSION, TARGET_VERSION, TOPOLOGY_VERSION)
 VERSIONS_OF_MEMBERS = (MEMBER_VERSION, MEMBER_TARGET_VERSION, CURRENT_VERSION)
 
@@ -326,9 +326,9 @@ def current_record(group_id: str, member_id: str, current: CurrentValue) -> Coor
 
 
 def decode_current(value: bytes) -> CurrentValue:
-    """The current assignment of a member.
+    """Decode the current assignment of a member.
 
-    A task that has no assignment epoch in the record gets the member's epoch.
+    If the record has no assignment epoch for a task, the task gets the member's epoch.
     """
     at = value_start(value, "streams")
     member_epoch, previous_epoch, state = _CURRENT_HEAD.unpack_from(value, at)
@@ -480,10 +480,10 @@ def _read_held(data: Buffer, at: int, member_epoch: int) -> tuple[HeldTasks, int
 def _task_reader(
     member_epoch: int | None,
 ) -> Callable[[Buffer, int, int], tuple[tuple[str, dict[int, int]], int]]:
-    """A function that reads the tasks of one subtopology.
+    """Return a function that reads the tasks of one subtopology.
 
-    Takes:  member_epoch, for tasks without their own epoch; None if the tasks have no epochs at
-            all.
+    Takes:  member_epoch, the epoch of tasks that have none of their own; None if the tasks are of a
+            role that has no epochs.
     """
 
     def read(data: Buffer, at: int, version: int) -> tuple[tuple[str, dict[int, int]], int]:

@@ -12,8 +12,9 @@ NUM_STANDBY_REPLICAS = "streams.num.standby.replicas"
 
 
 class StreamsGroupSettings(NamedTuple):
-    """The broker's settings of streams groups that cannot be set for a single group, each with
-    Kafka's name in its comment.
+    """The broker's settings of streams groups that cannot be set for a single group.
+
+    The comment at each field is the name of the setting in Kafka.
     """
 
     max_size: int = 2**31 - 1  # group.streams.max.size

@@ -1,13 +1,13 @@
 """Members of streams groups (KIP-1071): heartbeats that join, stay and leave; sessions.
 
-A heartbeat request contains everything that a member requests, and the response its tasks. The
-steps are: the request is checked; the member is found or created; then the steps of
-`StreamsGroupChange` follow. If internal topics of the application are missing, the Result has an
-effect: the host creates them, and a later heartbeat finds them.
+A heartbeat request contains everything that a member requests, and the response contains the
+member's tasks. First the request is checked, and the member is found or created. Then the steps of
+`StreamsGroupChange` follow. If internal topics of the application are missing, the Result contains
+an effect that makes the host create them, and a later heartbeat finds them.
 
 The response has the member's tasks if it joins, if they changed, or if the heartbeat lists
-different tasks, which means that an earlier response was lost. Apache Kafka omits them in the last
-case: the member does not receive its tasks until they change again.
+different tasks, which means that an earlier response was lost. Apache Kafka omits the tasks in the
+last case, so that the member does not receive its tasks until they change again.
 
 Timers, keyed (kind, group, member):
 
@@ -77,11 +77,11 @@ if TYPE_CHECKING:
 JOINING, LEAVING, LEAVING_FOR_A_WHILE = 0, -1, -2  # special member epochs in requests
 NO_REBALANCE_TIMEOUT = -1
 _COMPUTING = "the assignment is being computed"
-LONGEST_NAME_BYTES = (1 << 15) - 1  # the maximum length of a text in the key of a record
+LONGEST_NAME_BYTES = (1 << 15) - 1  # the maximum length of a string in the key of a record
 
 
 class _Heartbeat(NamedTuple):
-    """A heartbeat, and what was decided about it.
+    """A heartbeat, together with the decisions that it led to.
 
     value: the member's value. before, current: the member's assignment before and after the
     heartbeat.
@@ -99,9 +99,9 @@ class _Heartbeat(NamedTuple):
 class StreamsGroups:
     """Handles the requests of streams groups' members, and their timers.
 
-    Takes:  max_size, the maximum size of a group; setting_of, which returns the value of a group's
-            setting, its own or the broker's; new_classic_group, which makes a classic group without
-            members.
+    Takes:  max_size, the maximum size of a group; setting_of, which returns the group's own value
+            of a setting, or else the broker's; new_classic_group, which makes a classic group
+            without members.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class StreamsGroups:
     def _answer(
         self, beat: _Heartbeat, statuses: list[messages.Status]
     ) -> StreamsGroupHeartbeatResponse:
-        """The response to a heartbeat."""
+        """Make the response to a heartbeat."""
         request, streams, current = beat.request, beat.streams, beat.current
         response = StreamsGroupHeartbeatResponse(
             member_id=request.member_id,
@@ -256,8 +256,9 @@ class StreamsGroups:
         return response
 
     def _set_endpoints(self, response: StreamsGroupHeartbeatResponse, beat: _Heartbeat) -> None:
-        """Put into the response which partitions each member serves. The heartbeat's member is the
-        last.
+        """Put into the response which partitions each member serves.
+
+        The member that sent the heartbeat comes last.
         """
         member_id, streams = response.member_id, beat.streams
         others = {name: row for name, row in streams.members.items() if name != member_id}
@@ -285,7 +286,8 @@ class StreamsGroups:
     def _target(
         self, change: StreamsGroupChange, member_id: str, configs: AssignmentConfigs, now_ms: int
     ) -> tuple[TaskSet, list[messages.Status]]:
-        """The target of the member, and the reason if it is not that of the group's epoch.
+        """Return the target of the member. If the target belongs to an earlier epoch than the
+        group's, also return the reason.
 
         If the group's epoch is above that of the target assignment, the assignment is computed
         again.
@@ -311,7 +313,10 @@ class StreamsGroups:
             self._timers.schedule((timers_of.ASSIGNING, group_id, ""), now_ms)
 
     def _time_revocation(self, group_id: str, beat: _Heartbeat, now_ms: int) -> None:
-        """If the member's tasks have changed, begin or end the time limit for giving tasks up."""
+        """Start the time limit for giving tasks up if the member has to, or cancel it otherwise.
+
+        Does nothing if the member's tasks have not changed.
+        """
         if beat.current is beat.before:
             return
         key = (timers_of.REBALANCE, group_id, beat.request.member_id)
@@ -366,7 +371,9 @@ class StreamsGroups:
     # --- timers ----------------------------------------------------------------------------------
 
     def on_loaded(self, group: Group, now_ms: int) -> None:
-        """Begin the sessions of all members of a loaded group, and the time to give tasks up."""
+        """Start the session of each member of a loaded group, and the time limit for giving tasks
+        up.
+        """
         streams, group_id = streams_group_of(group), group.group_id
         session_timeout_ms = self._setting(group_id, SESSION_TIMEOUT)
         for member_id, value in streams.members.items():
@@ -410,7 +417,7 @@ class StreamsGroups:
     def describe(
         self, group: Group, most: int | None = None
     ) -> InSlices[describing.DescribedGroup]:
-        """The group's row in StreamsGroupDescribe, in slices.
+        """Describe the group for StreamsGroupDescribe, in slices.
 
         Takes:  most, the maximum number of members.
         """
@@ -500,7 +507,7 @@ def _check_member(
     owned: TaskSet | None,
     max_size: int,
 ) -> None:
-    """Check that the request's member may join, or stay with its epoch."""
+    """Check that the member may join, or that it may stay with the epoch in its request."""
     member_id, epoch = request.member_id, request.member_epoch
     if epoch == JOINING:
         if len(streams.members) >= max_size:
@@ -532,7 +539,7 @@ def _check_member(
 
 
 def _check_tasks(plan: TopicPlan, owned: TaskSet | None) -> None:
-    """Check that the tasks in the heartbeat are tasks of the topology."""
+    """Check that the topology has the tasks that the heartbeat lists."""
     if owned is None or not plan.is_ready:
         return
     for tasks in owned:
@@ -551,7 +558,7 @@ def _check_tasks(plan: TopicPlan, owned: TaskSet | None) -> None:
 def _set_topology(change: StreamsGroupChange, request: StreamsGroupHeartbeatRequest) -> None:
     """Set the topology of a new group from its first member.
 
-    A later member must have the same topology, or one with a lower epoch.
+    A later member must have the same topology, or a topology with a lower epoch.
     """
     if request.topology is None:
         return
@@ -595,7 +602,7 @@ def _updated_member(
 
 
 def _owned(request: StreamsGroupHeartbeatRequest) -> TaskSet | None:
-    """The tasks that the request lists as owned; None if it has no list."""
+    """Return the tasks that the request lists as owned, or None if the request has no such list."""
     active, standby, warmup = request.active_tasks, request.standby_tasks, request.warmup_tasks
     if active is None or standby is None or warmup is None:
         return None
@@ -607,7 +614,7 @@ def _tasks(rows: Iterable[messages.TaskIds]) -> Tasks:
 
 
 def _differ(owned: TaskSet, assigned: HeldTasks) -> bool:
-    """Whether the listed tasks differ from those that are assigned to the member."""
+    """Whether the tasks in the heartbeat differ from those that are assigned to the member."""
     active = {key: tuple(epochs) for key, epochs in assigned.active.items()}
     return owned != TaskSet(active, assigned.standby, assigned.warmup)
 

@@ -1,4 +1,5 @@
-"""StreamsGroupHeartbeat and StreamsGroupDescribe: the checks of the group's kind.
+"""StreamsGroupHeartbeat and StreamsGroupDescribe, with the checks that the group is a streams
+group.
 
 A streams group may replace a classic group that has no members. The group's offsets remain, since
 the same application may have used the classic protocol before. Requests to a group of another kind
@@ -39,7 +40,10 @@ class StreamsRequests:
     def on_heartbeat(
         self, request: StreamsGroupHeartbeatRequest, context: RequestContext, now_ms: int
     ) -> Result:
-        """Join a streams group, stay in it, or leave it. Source: KIP-1071."""
+        """Handle the heartbeat of a member that joins a streams group, stays in it, or leaves it.
+        Source:
+        KIP-1071.
+        """
         group_id = request.group_id
         result = self._table.result(group_id)
         streams = self._kinds.streams
@@ -60,7 +64,7 @@ class StreamsRequests:
         return result
 
     def _group_of(self, request: StreamsGroupHeartbeatRequest, result: Result) -> Group:
-        """The streams group of a request, or the group that it replaces.
+        """Return the streams group of a request, or the group that it will replace.
 
         Raises: KafkaError GROUP_ID_NOT_FOUND.
         """
@@ -71,7 +75,7 @@ class StreamsRequests:
         if request.member_epoch != JOINING:
             message = f"there is no streams group '{group_id}': join it."
             raise KafkaError(Code.GROUP_ID_NOT_FOUND, message)
-        if group is None:  # the group enters the table only after all checks
+        if group is None:  # the new group is put into the table only after all checks
             return self._table.new_group(result.partition, group_id)
         if group.kind != CLASSIC_TYPE or group.has_members:
             raise KafkaError(
@@ -85,7 +89,7 @@ class StreamsRequests:
     ) -> InSlices[describing.StreamsGroupDescribeResponse]:
         """Describe streams groups, in slices.
 
-        The error codes of a group are GROUP_ID_NOT_FOUND and INVALID_GROUP_ID.
+        The error code of a group may be GROUP_ID_NOT_FOUND or INVALID_GROUP_ID.
         """
         from barnabas.protocol.messages import streams_group_describe as describing
 
@@ -98,8 +102,9 @@ class StreamsRequests:
         return describing.StreamsGroupDescribeResponse(groups=described)
 
     def describe(self, group: Group, most: int | None = None) -> describing.DescribedGroup:
-        """A streams group with its members, or the first `most` of them, for readers that do not
-        change it.
+        """Describe a streams group with all its members, or with the first `most` of them.
+
+        For callers that only read the group.
         """
         return at_once(self._kinds.streams.describe(group, most))
 

@@ -11,10 +11,10 @@
     UNKNOWN                     none at all                a step, in the target's epoch
     UNKNOWN                     some, or not listed        an error: it has to join again
 
-A step keeps the tasks that the target has in the same role. If the member has others, and its
-heartbeat does not confirm that it gave them up, it is UNREVOKED_TASKS and stays in its epoch.
-Otherwise it enters the target's epoch, gets the remaining tasks of its target that are free, and is
-STABLE, or UNRELEASED_TASKS if some are not free.
+A step keeps the tasks that the target has in the same role. If the member has other tasks, and its
+heartbeat does not confirm that it gave them up, its state becomes UNREVOKED_TASKS and it stays in
+its epoch. Otherwise it enters the target's epoch and gets the remaining tasks of its target that
+are free. Its state becomes STABLE, or UNRELEASED_TASKS if some are not free.
 
 A task is free for the active role if no process has it in that role, and the member's own process
 has it in no other role. For other roles it is free if the member's own process has it in no role,
@@ -42,7 +42,7 @@ IsFree = Callable[[str, int], bool]
 
 
 class FreeTasks(NamedTuple):
-    """Tests of whether the member may get a task now, for each role."""
+    """For each role, a function that returns whether the member may get a task now."""
 
     active: IsFree
     standby: IsFree
@@ -60,7 +60,7 @@ def reconcile(
     owned: TaskSet | None,
     free: FreeTasks,
 ) -> CurrentValue:
-    """The current assignment after a heartbeat; the same object if nothing changes.
+    """Return the current assignment after a heartbeat, or the same object if nothing changes.
 
     Takes:  owned, the tasks that the heartbeat lists; None if it has no list.
     Raises: KafkaError FENCED_MEMBER_EPOCH in the state UNKNOWN.
@@ -129,7 +129,7 @@ def _in_epoch(
 
 
 def owns_any(owned: TaskSet | None, tasks: HeldTasks) -> bool:
-    """Whether the member may still own one of the tasks; True if its heartbeat has no list."""
+    """Whether the member may still own one of the tasks. True if the heartbeat lists no tasks."""
     return owned is None or (
         contains_any(owned.active, tasks.active)
         or contains_any(owned.standby, tasks.standby)

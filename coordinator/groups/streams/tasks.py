@@ -30,8 +30,9 @@ class TaskSet(NamedTuple):
 
 
 class HeldTasks(NamedTuple):
-    """The tasks that a member has, or has to give up. Commits are checked against the tasks'
-    epochs.
+    """The tasks that a member has, or the tasks that it has to give up.
+
+    Each active task has the epoch in which it was assigned, against which commits are checked.
     """
 
     active: TaskEpochs

@@ -1,7 +1,7 @@
 """The plan of a topology's topics: the number of tasks of each subtopology, the missing internal
 topics, and the reason why the application cannot run yet (KIP-1071).
 
-The number of partitions of an internal topic, in the order in which these are decided:
+The partition counts of the internal topics are decided in this order:
 
     topic                        partitions
     repartition, with a number   that number
@@ -30,7 +30,7 @@ from typing import NamedTuple, NoReturn
 from barnabas.coordinator.groups.streams.topology import InternalTopic, Subtopology, Topology
 from barnabas.protocol.errors import Code, KafkaError
 
-# returns the partition count of an existing topic, by name
+# returns the partition count of the topic with this name, or None if the topic does not exist
 PartitionCount = Callable[[str], int | None]
 MOST_NAMED = 3
 DECIDED_BY_BROKER = 0
@@ -78,7 +78,7 @@ class TopicPlan(NamedTuple):
 
 
 class _ProblemError(Exception):
-    """The topology cannot run with the topics that exist."""
+    """Raised if the topology cannot run with the topics that exist."""
 
     def __init__(self, status: Status, detail: str) -> None:
         super().__init__(detail)
@@ -138,9 +138,9 @@ def _missing_topics(
 
 
 class _Partitions:
-    """Decides the numbers of partitions of a topology's topics.
+    """Decides the partition counts of a topology's topics.
 
-    decided: the number for each internal topic.
+    decided: the partition count of each internal topic, by name.
     """
 
     def __init__(self, topology: Topology, existing: PartitionCount) -> None:
@@ -149,7 +149,7 @@ class _Partitions:
         self.decided: dict[str, int] = {}
 
     def planned(self) -> dict[str, PlannedSubtopology]:
-        """The subtopologies, after all numbers were decided."""
+        """Decide all partition counts, and return the subtopologies with them."""
         self._decide_repartition_topics()
         self._align_copartitioned_topics()
         counts = {
@@ -172,10 +172,10 @@ class _Partitions:
     # --- repartition topics ----------------------------------------------------------------------
 
     def _decide_repartition_topics(self) -> None:
-        """Decide the numbers of topics without a fixed number, beginning with the sources of the
-        topology.
+        """Decide the partition counts of the repartition topics that have no fixed count.
 
-        Each subtopology is computed once, when the number of its first topic is known.
+        It begins with the sources of the topology. Each subtopology is computed once, as soon as
+        the partition count of one of its topics is known.
         """
         readers: dict[str, list[Subtopology]] = {}
         for one in self._subtopologies.values():
@@ -211,8 +211,8 @@ class _Partitions:
             )
 
     def _most_known(self, one: Subtopology) -> int:
-        """The maximum known partition count of the topics that a subtopology reads; 0 if none is
-        known.
+        """Return the maximum known partition count of the topics that a subtopology reads, or 0 if
+        no count is known.
         """
         counts = [self.decided.get(topic.name, 0) for topic in one.repartition_source_topics]
         counts += [self._existing(name) or 0 for name in one.source_topics]
@@ -304,7 +304,7 @@ def _the_same(counts: Mapping[str, int]) -> int:
 
 
 def _some(names: Collection[str]) -> str:
-    """A text with the first names, and the number of the others."""
+    """Return a text with the first few names and the number of the remaining ones."""
     more = len(names) - MOST_NAMED
     shown = ", ".join(list(names)[:MOST_NAMED])
     return f"{shown} and {more} more" if more > 0 else shown

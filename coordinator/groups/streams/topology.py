@@ -1,6 +1,6 @@
 """The topology of a streams group: its subtopologies and the topics that they read and write.
 
-The heartbeat of a group's first member contains the topology; the group stores it in its log.
+The heartbeat of a group's first member contains the topology, and the group's records store it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class InternalTopic(NamedTuple):
-    """An internal topic of the application: for repartitioning, or a changelog of state.
+    """An internal topic of the application: a repartition topic, or the changelog of a state store.
 
     partition_count: 0 if the broker decides. replication_factor: 0 for the broker's default.
     """
@@ -27,7 +27,7 @@ class InternalTopic(NamedTuple):
 
 
 class CreateTopics(NamedTuple):
-    """The topics that the host has to create after the response.
+    """The topics that the host has to create after it has sent the response.
 
     kept_ms: how long the host remembers why a creation failed.
     """
@@ -37,7 +37,10 @@ class CreateTopics(NamedTuple):
 
 
 class CopartitionGroup(NamedTuple):
-    """Topics of a subtopology that must have equal partition counts, by their indexes in it."""
+    """Topics of a subtopology that must have equal partition counts.
+
+    Each topic is given as its index in the subtopology's tuple of the same name.
+    """
 
     source_topics: tuple[int, ...]
     source_topic_regex: tuple[int, ...]
@@ -45,7 +48,7 @@ class CopartitionGroup(NamedTuple):
 
 
 class Subtopology(NamedTuple):
-    """A part of the topology. Each of its partitions is a task."""
+    """A part of the topology. Each partition of a subtopology is a task."""
 
     subtopology_id: str
     source_topics: tuple[str, ...]
@@ -62,7 +65,7 @@ class Subtopology(NamedTuple):
 
 
 class Topology:
-    """The topology of a group: its subtopologies by their ids, in order."""
+    """The topology of a group: its subtopologies by id, sorted by id."""
 
     def __init__(self, epoch: int, subtopologies: tuple[Subtopology, ...]) -> None:
         self.epoch = epoch
@@ -107,7 +110,7 @@ class Topology:
 
 
 def topology_of(row: TopologyRow) -> Topology:
-    """The topology in a heartbeat, whose subtopologies have different ids."""
+    """Return the topology in a heartbeat. The ids of its subtopologies must be distinct."""
     return Topology(row.epoch, tuple(_subtopology(one) for one in row.subtopologies))
 
 
