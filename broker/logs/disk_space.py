@@ -1,4 +1,4 @@
-"""The number of bytes that clients may still write: writes are refused before a full disk stops the
+"""The number of bytes that clients may still write. Writes are refused before a full disk stops the
 broker.
 """
 
