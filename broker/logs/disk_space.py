@@ -14,8 +14,7 @@ class DiskSpace:
 
     The last `reserve_bytes` of the disk are kept for markers, offsets and checkpoints, so that
     transactions can still be ended and readers can continue. The free space is measured again after
-    every 16 MB, and each time it seems too small. is_full: whether the last reservation was
-    refused.
+    every 16 MB, and whenever it seems too small. is_full: whether the last reservation was refused.
     """
 
     def __init__(self, free_bytes: Callable[[], int], reserve_bytes: int) -> None:
@@ -24,7 +23,7 @@ class DiskSpace:
         self.is_full = False
 
     def reserve(self, count: int) -> bool:
-        """Reserve bytes. Gives: whether they may be written; if so they count as written."""
+        """Reserve bytes. Gives: whether they may be written. If they may, they count as written."""
         if self._left_bytes < count:
             self._left_bytes = min(
                 self._free_bytes() - self._reserve_bytes, max(MEASURED_EVERY_BYTES, count)
