@@ -444,7 +444,7 @@ class _StandbyProtocol(asyncio.Protocol):
         self._transport = None
 
     def finish(self) -> None:
-        """Send the rest after the broker has stopped, and close the connection."""
+        """Send the remaining bytes after the broker has stopped, and close the connection."""
         transport, leading, feed = self._transport, self._leading, self._feed
         self.reason = "the broker stops"
         if transport is None or feed is None or leading.link is None or leading.lost is not None:
@@ -456,10 +456,11 @@ class _StandbyProtocol(asyncio.Protocol):
         for data in feed.rest():
             transport.write(data)
         if transport.can_write_eof():
-            # closing with unread bytes of the standby could lose the rest in transit
+            # If the connection were closed while bytes of the standby are unread, bytes in transit
+            # could be lost.
             transport.write_eof()
         else:
-            # TLS sends the remaining bytes first, then its alert, and awaits the standby's alert
+            # TLS sends the remaining bytes first, then its alert, and waits for the standby's alert
             transport.close()
 
     def connection_lost(self, error: Exception | None) -> None:
