@@ -112,7 +112,8 @@ class Parked:
 
 
 class NoResponse:
-    """The type of NO_RESPONSE, which means that the request gets no response (Produce with acks=0).
+    """The type of NO_RESPONSE, which means that the request gets no response (Produce with
+    acks=0).
     """
 
     __slots__ = ()

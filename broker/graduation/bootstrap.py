@@ -174,7 +174,8 @@ def read_bootstrap(disk: Disk, path: str) -> ClusterImage:
 
 
 def encode_bootstrap(plan: HandOver, wall_ms: int) -> bytes:
-    """The content of `bootstrap.checkpoint` for a hand-over. wall_ms: the timestamp of its records.
+    """The content of `bootstrap.checkpoint` for a hand-over. wall_ms: the timestamp of its
+    records.
     """
     offset = 0
     out = bytearray()

@@ -136,9 +136,7 @@ class ClusterHandler:
         topics = []
         for topic_partitions in (
             request.topic_partitions or ()
-        # None means all partitions: the response lists only those that needed an election, here
-        # none
-        ):
+        ):  # None means all: the response lists those that needed an election, here none
             rows = []
             for index in topic_partitions.partitions:
                 if not known_kind:

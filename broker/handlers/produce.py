@@ -378,9 +378,8 @@ class ProduceHandler:
 
         Requests before version 3 have older messages, which are converted to batches
         (`message_sets.py`). From version 12 on a batch also adds its partition to the transaction,
-        once the previous transaction of the id is complete. The coordinator's record is appended
-        before the batches. From version 13 on topics have ids (KIP-516). An unknown id gets
-        UNKNOWN_TOPIC_ID.
+        once the previous transaction of the id is complete. The coordinator's record comes first.
+        From version 13 on topics have ids (KIP-516): UNKNOWN_TOPIC_ID for an unknown id.
 
         Raises: DelayedRequest for a delayed request on an old connection of its transactional
                 producer: its batch belongs to the previous transaction, and would become part of

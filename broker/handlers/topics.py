@@ -112,8 +112,7 @@ class TopicHandler:
         )
 
     def _create_topics(self, request: CreateTopicsRequest, context: RequestContext) -> Slices:
-        # looked up now, since the client may disconnect later
-        may_see = self._settings_shown(context)
+        may_see = self._settings_shown(context)  # now, since the client may leave later
         now_ms = yield
         counts = _counts(topic_request.name for topic_request in request.topics)
         new_topics = self._new_topics.get()

@@ -295,7 +295,8 @@ class Compaction:
             return None
 
     def _begin(self, now_ms: int) -> None:
-        """Send the cleaning job of a log that has been flushed, if the log still has to be cleaned.
+        """Send the cleaning job of a log that has been flushed, if the log still has to be
+        cleaned.
         """
         from barnabas.storage.cleaning.clean_plan import plan
 

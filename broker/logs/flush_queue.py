@@ -232,9 +232,7 @@ class FlushQueue:
         for then in followers:
             then(now_ms)
         if self._waiting:
-            # called before the next flush begins, which then serves everything that the callbacks
-            # wait for
-            self._release(now_ms)
+            self._release(now_ms)  # so the next flush serves all that the callbacks wait for
         for log in advanced:
             self._on_advanced(log, now_ms)
         self._under_way = None

@@ -203,7 +203,8 @@ class Rewriting:
         return True
 
     def write(self, disk: Disk, path: str) -> SyncSteps:
-        """Write the new file, in steps. At the end it contains all changes, and they are durable.
+        """Write the new file, in steps. At the end it contains all changes, and they are
+        durable.
         """
         content = self._take_content()
         size = len(header(self.epoch, 0)) + len(content)

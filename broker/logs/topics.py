@@ -230,7 +230,8 @@ class TopicRegistry:
             self.on_created(self.logs_of(name))
 
     def internal_log(self, name: str, index: int, now_ms: int) -> Log:
-        """The log of a partition of an internal topic. The topic is created if it does not exist.
+        """The log of a partition of an internal topic. The topic is created if it does not
+        exist.
         """
         if name not in self._partitions:
             self.ensure_internal_topic(name, now_ms)

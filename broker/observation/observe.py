@@ -218,7 +218,8 @@ def look_at_groups(
 def _uncommitted(
     groups: GroupCoordinator, group: Group, stuck: Collection[tuple[str, int]]
 ) -> list[tuple[str, int]]:
-    """The stuck partitions that are assigned to a group and for which it has no committed offset.
+    """The stuck partitions that are assigned to a group and for which it has no committed
+    offset.
     """
     committed = group.offsets.committed
     return sorted(

@@ -44,7 +44,8 @@ CONNECT_PARTS = 4
 def node_of(
     disk: Disk, data_dir: str, node_id: int, addresses: NodeAddresses, session: str
 ) -> Node:
-    """The values that describe this node for the lease, read from its directory. Raises: OSError.
+    """The values that describe this node for the lease, read from its directory. Raises:
+    OSError.
     """
     return Node(
         node_id,

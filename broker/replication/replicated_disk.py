@@ -153,7 +153,8 @@ class ReplicatedDisk:
             self.tell(Operation(Kind.REPLACE, name, data=bytes(data)))
 
     def _name(self, path: str) -> str | None:
-        """The path relative to the data directory; None for a path outside of it, or a local file.
+        """The path relative to the data directory; None for a path outside of it, or a local
+        file.
         """
         if not path.startswith(self._inside):
             return None

@@ -40,7 +40,8 @@ class Ending(Protocol):
         """Close connections and logs. Everything written until then is sent to the standby."""
 
     def abandon(self) -> None:
-        """Close all connections without responses. The directory is left as a kill would leave it.
+        """Close all connections without responses. The directory is left as a kill would leave
+        it.
         """
 
 

@@ -37,9 +37,7 @@ LONG_NAME = 256  # a long name counts as one more partition for each 256 charact
 TopicKey = str | uuid.UUID
 Targets = dict[
     tuple[str | bytes, int], "FetchTarget"
-# the topic is identified by its name, or by the 16 bytes of its id, since hashing a UUID object
-# takes ten times as long
-]
+]  # the name, or the 16 bytes of the id, since hashing a UUID object takes ten times as long
 
 
 class FetchTarget:
@@ -72,7 +70,8 @@ class FetchTarget:
     def has_news(
         self, error_code: int, high_watermark: int, log_start_offset: int, size: int
     ) -> bool:
-        """Whether the response must contain the partition. After: the response's values are stored.
+        """Whether the response must contain the partition. After: the response's values are
+        stored.
         """
         news = size > 0 or error_code != 0
         if high_watermark != self.high_watermark:
@@ -278,7 +277,8 @@ def _weight_of(name: str | bytes) -> int:
 
 
 def _topic_key(key: TopicKey | None) -> TopicKey:
-    """The topic's id or name as a key. None means a zero id, since the decoder returns None for it.
+    """The topic's id or name as a key. None means a zero id, since the decoder returns None for
+    it.
     """
     return uuid.UUID(int=0) if key is None else key
 

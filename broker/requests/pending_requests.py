@@ -290,7 +290,8 @@ class Requests:
         return ticket
 
     def reply_to_part(self, context: RequestContext, response: Message) -> None:
-        """Pass on the response to a part of a request. The client gets one response to all parts.
+        """Pass on the response to a part of a request. The client gets one response to all
+        parts.
         """
         take = self._takers[context.ticket]
         amendment = self._amendments.pop(context.ticket, None)

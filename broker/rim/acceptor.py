@@ -222,7 +222,7 @@ class Acceptor:
                 self._pause_listener(listener, "it has reached its max.connections")
                 return
             if limits is not None and limits.is_full:
-                # only for the first: otherwise the loop would report the waiting connections again
+                # without a pause the loop would report the waiting connections again and again
                 if number == 0:
                     self._pause_accepting("max.connections is reached")
                 return

@@ -24,7 +24,8 @@ _TYPE = ("type",)
 
 
 def _now(value_of: Callable[[Shares], float]) -> Callable[[Source], float]:
-    """A function that reads a number from the share groups' state; 0 before a share group is used.
+    """A function that reads a number from the share groups' state; 0 before a share group is
+    used.
     """
 
     def read(source: Source) -> float:

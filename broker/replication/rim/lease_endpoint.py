@@ -82,7 +82,8 @@ class LeasedLeader(Leader):
         self.endpoint.send_soon()
 
     def adopt(self, listener_name: str, sock: socket.socket) -> None:
-        """Accept a client that connected while this node did not lead. May be called in any thread.
+        """Accept a client that connected while this node did not lead. May be called in any
+        thread.
         """
         with contextlib.suppress(RuntimeError):  # the loop may be closed already
             self._loop.call_soon_threadsafe(self._adopt, listener_name, sock)

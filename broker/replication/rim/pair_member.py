@@ -196,7 +196,8 @@ class PairMember(Standby):
         return True
 
     def _client_address(self, listener: str) -> tuple[str, int] | None:
-        """The address that the leader has for clients of a listener; None if the leader is unknown.
+        """The address that the leader has for clients of a listener; None if the leader is
+        unknown.
         """
         record = self.keeper.record
         if record is None or record.leader is None:

@@ -97,5 +97,4 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
         with open(os.devnull, "wb") as nothing:
             os.dup2(
                 nothing.fileno(), 1
-            # without this, the interpreter would write the buffered text at its end, and fail again
-            )
+            )  # the interpreter writes the buffered text at its end, which would fail again
