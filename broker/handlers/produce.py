@@ -362,7 +362,6 @@ class ProduceHandler:
         has the data (one replica). With acks=-1 it also waits for the disk in a session of
         two-phase commit, or if the log has as many unflushed messages as the topic's
         `flush.messages`.
-
         `log_start_offset` of an error is -1 if the batch did not reach the log. Errors:
         INVALID_REQUIRED_ACKS; TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches in a
         request without transactional id; with several brokers NOT_LEADER_OR_FOLLOWER, and
@@ -479,9 +478,7 @@ class ProduceHandler:
         name: str,
         denied: Sequence[TopicProduceData],
     ) -> Answer:
-        """Park a request of transaction version 2 until the last transaction of its transactional
-        id is complete.
-        """
+        """Park a request of transaction version 2 until the id's last transaction is complete."""
         for topic in request.topic_data:
             for partition in topic.partition_data:
                 if partition.records is not None:  # the view's buffer is reused by the next frame
@@ -773,9 +770,7 @@ class ProduceHandler:
     def _on_transactional(
         self, produce: _Produce, log: Log, info: AppendInfo, records: Any
     ) -> None:
-        """Record that a batch of a request with a transactional id was appended. In a session of
-        two-phase commit the response has to wait for the disk.
-        """
+        """Let the response wait for the disk if the batch is of a session of two-phase commit."""
         transactional_id = produce.request.transactional_id
         assert transactional_id is not None
         if logger.isEnabledFor(logging.DEBUG):
