@@ -784,9 +784,7 @@ class ProduceHandler:
             self._progress.flush_later(log, produce.context.now_ms + log.flush_ms)
 
     def _waits_for_files(self, produce: _Produce, log: Log) -> bool:
-        """Whether another thread makes the files for the log's first batch; False if the log has
-        files, or if its files are made by this thread.
-        """
+        """Whether another thread makes the files for the log's first batch."""
         files = self._files_ahead.get().for_write(
             log,
             self._topics.partitions_of(log.topic),
