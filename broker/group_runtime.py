@@ -4,17 +4,17 @@ The records of a Result are appended and replayed; then its answers are sent, an
 share partitions' states that it contains are carried out (share/state_changes.py). Results of the
 transaction coordinator are carried out in transactions/transaction_end.py.
 
-Records that find no space on the disk:
+If there is no space on the disk for the records, the Result is dropped or kept:
 
-| Result of | then |
+| Result of | what happens to it |
 |---|---|
 | a commit, an administrator, a heartbeat of a member that stays | dropped: nothing depends on it |
 | a request of a member, a timer, states of share partitions | kept until it is written |
 
-A Result of the second kind has changed soft state: the members of a classic group, the requests
-that are answered. Its requests are refused. Until its records are written, its partition accepts no
-other Result with records, and the deadlines of groups are suspended, since members could not renew
-their sessions.
+A Result that is kept has already changed soft state: the members of a classic group, or the
+requests that it answers. These requests are refused. Until its records are written, its partition
+accepts no other Result with records. The deadlines of groups are suspended, since members could not
+renew their sessions.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Heartbeat(Protocol):
 
 
 def _refusal(response: Message) -> Message:
-    """A message that refuses a request, of the same class as its answer."""
+    """A response of the same class, with the error COORDINATOR_NOT_AVAILABLE."""
     refused: Any = type(response)()
     refused.error_code = int(Code.COORDINATOR_NOT_AVAILABLE)
     return cast("Message", refused)
@@ -103,10 +103,10 @@ class GroupRuntime:
         self._kept: dict[int, deque[Result]] = {}  # Results that wait for space, by partition
 
     def run(self, result: Result, now_ms: int) -> None:
-        """Carry out a Result: append its records and replay them, then send its answers.
+        """Carry out a Result: append its records and replay them, then send its responses.
 
-        Raises: NotWrittenError if there is no space for its records, in which case its further
-                Results are dropped as well; OSError.
+        Raises: NotWrittenError if there is no space for the records. The Results in `result.more`
+                are then dropped as well. OSError.
         """
         while True:
             if result.records:
@@ -232,8 +232,8 @@ class GroupRuntime:
         """Decide about a heartbeat that has a member epoch, and carry out the Result.
 
         Takes:  then, a callback that gets the Result before it is carried out.
-        Raises: NotWrittenError if there is no space; for a member that stays, the session is
-                renewed, and the member sends its change again with its next heartbeat.
+        Raises: NotWrittenError if there is no space. The session of a member that stays is renewed
+                all the same, and the member sends its change again with its next heartbeat.
         """
         group = self._groups.group(request.group_id)
         stays = request.member_epoch > 0 and group is not None and group.has_member_epochs
@@ -288,7 +288,7 @@ class GroupRuntime:
                 return
             kept.popleft()
         del self._kept[partition]
-        if not self._kept:  # before deadlines run again, members need time to send a heartbeat
+        if not self._kept:  # members need time to send a heartbeat before deadlines run again
             self._groups.timers.put_off(now_ms, PUT_OFF_AT_ONCE)
 
     def _reply(self, replies: Sequence[Reply]) -> None:

@@ -1,4 +1,4 @@
-"""The topics of the broker, for the coordinator of groups."""
+"""The broker's topics as the group coordinator sees them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class GroupTopics:
-    """Topics with all their logs, by name and by id.
+    """The topics that have all their logs, by name and by id.
 
     Takes: access_of, a function from a request to the permissions of its client; None without an
            authorizer.
@@ -28,7 +28,7 @@ class GroupTopics:
 
     @property
     def version(self) -> int:
-        """A number that rises when a topic is made, grows or is deleted."""
+        """A number that increases when a topic is created, gets more partitions or is deleted."""
         return self._topics.version
 
     def topic(self, name: str) -> tuple[uuid.UUID, int] | None:
@@ -38,7 +38,7 @@ class GroupTopics:
         return None if topic is None else (topic.topic_id, partition_count)
 
     def name(self, topic_id: uuid.UUID) -> str | None:
-        """The name of the topic with that id; None if there is none."""
+        """The name of the topic with the given id; None if no topic has this id."""
         topic = self._topics.metadata.topic_by_id(topic_id)
         return None if topic is None or topic.name not in self._topics else topic.name
 
@@ -61,5 +61,5 @@ class GroupTopics:
 
 
 def short_text(one: uuid.UUID) -> str:
-    """An id in 22 letters, as Apache Kafka writes them."""
+    """An id in 22 characters of Base64, as Apache Kafka writes ids."""
     return base64.urlsafe_b64encode(one.bytes).decode().rstrip("=")

@@ -23,7 +23,7 @@ BLANKS = "".join(map(chr, range(0x21)))
 _NOT_A_LINE_END = r"[^\n\r\x85\u2028\u2029]"
 _END = r"(?=(?:\r\n|[\r\x85\u2028\u2029]|(?<!\r)\n)?\Z)"
 _PART = re.compile(r"\\.|.", re.DOTALL)
-_IN_JAVA_TOO = re.compile(r"\(\?(?:[:=!>]|<[=!]|i\)|i:)")  # the accepted groups that begin with (?
+_IN_JAVA_TOO = re.compile(r"\(\?(?:[:=!>]|<[=!]|i\)|i:)")  # the allowed groups that begin with (?
 _QUANTIFIER = re.compile(r"\{[0-9]+(?:,[0-9]*)?\}")
 _HERE = {
     ".": _NOT_A_LINE_END,

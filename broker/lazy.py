@@ -1,4 +1,6 @@
-"""Parts that are rarely needed: each is made, and its modules are loaded, at its first use."""
+"""Parts of the broker that are rarely needed. Each is made, and its modules are loaded, at its
+first use.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ Part = TypeVar("Part")
 
 
 class Lazy(Generic[Part]):
-    """A part that is made when it is first needed. made: the part, or None until then."""
+    """A part of the broker that is made at its first use. made: the part, or None before that."""
 
     __slots__ = ("_make", "made")
 

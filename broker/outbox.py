@@ -1,4 +1,4 @@
-"""The outputs of the core: the Outbox that the rim carries out, and the answers of handlers."""
+"""The outputs of the core: the Outbox that the rim carries out, and the results of handlers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from barnabas.storage.disk import Syncable
     from barnabas.storage.log.durability import FlushToken
 
-CloseReason = ProtocolViolation | str  # why the broker ends a connection, for its log
+# the reason why the broker ends a connection, for the broker's log
+CloseReason = ProtocolViolation | str
 
 
 class Ids(Protocol):
-    """The source of unique ids: a seeded one in simulations."""
+    """The source of unique ids. Simulations use a seeded source."""
 
     def uuid(self) -> uuid.UUID:
         """A random version-4 UUID."""
@@ -32,52 +33,50 @@ class Ids(Protocol):
 
 
 class FlushJob(NamedTuple):
-    """Files to be brought to the disk by the rim, which then calls `Broker.on_flushed` with the
-    same job.
-    """
+    """Files that the rim has to flush. It then calls `Broker.on_flushed` with the same job."""
 
     job_id: int
-    # (Log, token): the log is durable up to the token afterwards
+    # pairs (Log, token): after the flush the log is durable up to the token
     tokens: tuple[tuple[Any, FlushToken], ...]
     files: tuple[Syncable, ...]
     # called at the end of a job that does not come from the flush queue
     then: Callable[[int], None] | None = None
 
 
-NO_CONNECTION = 0  # ticket of work that no request waits for
+NO_CONNECTION = 0  # the ticket of work for which no request waits
 
 
 class Work(NamedTuple):
     """A long computation: the rim calls `run` in the worker's thread, then passes its result to
     `Broker.on_worked`.
 
-    run: reads and writes no state of the core but its own arguments. done: called by the core with
-    the result. held_bytes: the bytes of the request that stay in memory until then; they count
-    towards the memory of all connections.
+    run: a function that reads and writes no state of the core except its own arguments. done: the
+    function that the core calls with the result. held_bytes: the bytes of the request that stay in
+    memory until then. They count towards the memory of all connections.
     """
 
-    connection_id: int  # the ticket of the request that the work is for
+    connection_id: int  # the ticket of the request for which the work is done
     run: Callable[[], Any]
     done: Callable[[Any, int], None]
     held_bytes: int = 0
 
 
 class Outbox:
-    """The outputs that the rim carries out after each call of the broker, in order: sends, then
-    closes; flushes and cleanings in the background.
+    """The outputs of the core, which the rim carries out after each call of the broker: first
+    `sends`, then `closes`, and flushes and cleanings in the background.
 
-    sends: (connection_id, pieces of one whole response frame). Without pieces the request has no
-    answer (acks=0), and the connection's next frame may be processed. admitted: connections whose
-    clients are authenticated: the size limit for unauthenticated clients no longer applies to them.
-    closes: (connection_id, reason). cleanings: jobs for `storage.cleaner.clean`; the rim then calls
-    `Broker.on_cleaned`. work: long computations, which would delay other requests; the rim then
-    calls `Broker.on_worked`. mutes: (connection_id, milliseconds): for that long from now on the
-    rim reads nothing from the connection, since its client is above a quota. audit: records for the
-    audit log. deferred: calls of the core that may run after `sends` are sent. `Broker.on_sent`
-    runs them once the answers are sent, and the core runs them itself before it processes any other
-    input: no client can observe whether they were deferred. held_bytes: the change, since the rim
-    last took it, of the bytes of requests that the core keeps until they are answered; they count
-    towards the memory of all connections.
+    sends: pairs (connection_id, pieces of one whole response frame). A request without a response
+    (acks=0) has no pieces; the connection's next frame may then be processed. admitted: connections
+    whose clients are authenticated, so that the size limit for unauthenticated clients no longer
+    applies to them. closes: pairs (connection_id, reason). cleanings: jobs for
+    `storage.cleaner.clean`, after which the rim calls `Broker.on_cleaned`. work: long computations,
+    which would delay other requests; after each the rim calls `Broker.on_worked`. mutes: pairs
+    (connection_id, milliseconds); the rim does not read from the connection for this time, since
+    its client is above a quota. audit: records for the audit log. deferred: calls of the core that
+    may run after `sends` are sent. `Broker.on_sent` runs them then, and the core runs them itself
+    before it processes any other input, so no client can observe whether they were deferred.
+    held_bytes: the change in the bytes of requests that the core keeps until they are answered,
+    since the rim last took this number. These bytes count towards the memory of all connections.
     """
 
     __slots__ = (
@@ -107,19 +106,21 @@ class Outbox:
 
 
 class Parked:
-    """The type of PARKED: the answer comes later, through `Requests.reply`."""
+    """The type of PARKED, which means that the response is sent later, through `Requests.reply`."""
 
     __slots__ = ()
 
 
 class NoResponse:
-    """The type of NO_RESPONSE: the request gets no answer (Produce with acks=0)."""
+    """The type of NO_RESPONSE, which means that the request gets no response (Produce with
+    acks=0).
+    """
 
     __slots__ = ()
 
 
 class Encoded(NamedTuple):
-    """An answer that its handler has encoded, frame size and header included."""
+    """A response that its handler has encoded, including the frame size and the header."""
 
     pieces: Sequence[Piece]
 

@@ -2,7 +2,7 @@
 
 A data directory has Kafka's form except for the metadata: topics, settings, users, ACLs and quotas
 are in a journal of ours. Kafka (KRaft) begins an empty metadata log with the records of
-`bootstrap.checkpoint`, so this one file hands a directory over; no other file is changed.
+`bootstrap.checkpoint`, so this one file hands a directory over. No other file is changed.
 
     kafka_versions       the differences between the supported versions of Kafka
     survey               the content of a stopped directory; nothing is written
@@ -12,8 +12,8 @@ are in a journal of ours. Kafka (KRaft) begins an empty metadata log with the re
     bootstrap            writes and reads `bootstrap.checkpoint`
     steps                the order in which a directory is handed over, in place or as a copy
     copies               the files of a copy: clones, links, or copies
-    bring_back           changes made under Kafka go into the journal; the directory is ours again
+    bring_back           merges the changes made under Kafka into the journal
 
-`storage/directory/graduated.py` says which file names make a directory ours or Kafka's; after a
-kill at any point it is one of the two.
+`storage/directory/graduated.py` defines which file names mark a directory as ours or Kafka's. After
+a kill at any point the directory belongs to exactly one of the two.
 """

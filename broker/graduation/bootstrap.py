@@ -1,6 +1,7 @@
 """`bootstrap.checkpoint`: the first records of Kafka's metadata log.
 
-Batches as in a log (v2, leader epoch 0, offsets from 0 on), keys null:
+The file consists of batches as in a log (v2, leader epoch 0, offsets from 0 on). The records of
+metadata have null keys.
 
     batch    content
     first    a control batch with one control record, SnapshotHeader: key `version=0, type=3` (int16
@@ -60,10 +61,10 @@ _HEADER_VALUE, _FOOTER_VALUE = struct.Struct(">hqx"), struct.Struct(">hx")
 
 
 class KafkaPartition(NamedTuple):
-    """A partition in Kafka's metadata: node ids, and the leader's epoch.
+    """A partition in Kafka's metadata. Replicas and leaders are node ids.
 
-    eligible: replicas that are not in sync and have all committed records; last_known: the last
-    leader, while no replica is in sync or eligible (KIP-966).
+    eligible: the replicas that are not in sync but have all committed records. last_known: the last
+    leader, if no replica is in sync or eligible (KIP-966).
     """
 
     replicas: tuple[int, ...]
@@ -74,11 +75,11 @@ class KafkaPartition(NamedTuple):
     last_known: tuple[int, ...] = ()
 
     def is_whole_on(self, node_id: int) -> bool:
-        """Whether that node's copy has all committed records.
+        """Whether the node's replica has all committed records.
 
-        With the feature of eligible leader replicas a clean stop of the last in-sync replica leaves
-        no replica in sync. Then the copy with all records is the only replica, or an eligible one,
-        or, if none is eligible, the last leader.
+        If eligible leader replicas are enabled, no replica is in sync after a clean stop of the
+        last in-sync replica. The replica with all records is then the only one, an eligible one,
+        or, if no replica is eligible, that of the last leader.
         """
         if self.isr:
             return node_id in self.isr
@@ -88,9 +89,10 @@ class KafkaPartition(NamedTuple):
 class ClusterImage(KafkaMetadata):
     """The metadata of a directory that comes back from Kafka.
 
-    partitions: by topic id and number. configs: by the kind and the name of their resource.
-    removed: ids of topics with a record of their deletion. is_of_checkpoint: whether the metadata
-    were read from a checkpoint, which has no records of earlier deletions.
+    partitions: the partitions, by topic id and partition number. removed: the ids of topics whose
+    deletion is recorded. is_of_checkpoint: whether the metadata were read from a checkpoint, which
+    does not record earlier deletions. The settings are indexed by the kind and name of the
+    resource.
     """
 
     API_KEYS = KafkaMetadata.API_KEYS | {PARTITION, PARTITION_CHANGE, FEATURE_LEVEL}
@@ -112,7 +114,7 @@ class ClusterImage(KafkaMetadata):
         return METADATA_VERSION in self.features
 
     def configs_of(self, kind: int) -> dict[str, dict[str, str]]:
-        """The settings of all resources of a kind, by their names."""
+        """The settings of all resources of one kind, indexed by the name of the resource."""
         return {
             name: dict(configs)
             for (own, name), configs in self._configs.items()
@@ -173,7 +175,9 @@ def read_bootstrap(disk: Disk, path: str) -> ClusterImage:
 
 
 def encode_bootstrap(plan: HandOver, wall_ms: int) -> bytes:
-    """The content of the file for a hand-over. wall_ms: the timestamp of its records."""
+    """The content of `bootstrap.checkpoint` for a hand-over. wall_ms: the timestamp of its
+    records.
+    """
     offset = 0
     out = bytearray()
 

@@ -9,13 +9,13 @@
     producer ids                           are not assigned again
     leader epochs                          the next start begins a higher one
 
-Kafka's metadata are in its metadata log once it has begun that; until then, after a first start
-that was interrupted, they are in `bootstrap.checkpoint`. Missing, empty or torn files delete
-nothing: a topic counts as deleted if a record says so, or if a complete checkpoint lacks a topic
-that Kafka was given. Lost settings would delete data, too, by an older retention: if Kafka has
-opened the logs, its metadata are required.
+Kafka's metadata are in its metadata log, or, if its first start was interrupted before it began
+that log, in `bootstrap.checkpoint`. No topic is deleted because files are missing, empty or torn: a
+topic counts as deleted only if a record says so, or if a complete checkpoint lacks a topic that was
+handed over. Lost settings could delete data as well, if an older retention applied again. So, if
+Kafka has opened the logs, its metadata are required.
 
-The order, so that a kill leaves the directory Kafka's or ours:
+The steps are in an order in which a kill leaves the directory either Kafka's or ours:
 
     step                                                  after a kill before the next one
     the journal is rewritten and renamed                  Kafka's; all steps are repeated
@@ -90,10 +90,11 @@ _SHOWN = 10
 
 @dataclass
 class BringBackReport:
-    """What was changed when a directory came back: names of topics, and counts. refused: settings
-    that Barnabas does not know. was_clean: whether Kafka was stopped cleanly; if not, the next
-    start recovers. has_started: whether Kafka has begun its metadata log; if not, the directory is
-    unchanged.
+    """The changes made when a directory came back from Kafka: names of topics, and counts.
+
+    refused: the settings that Barnabas does not know. was_clean: whether Kafka was stopped cleanly;
+    if it was not, the next start recovers the logs. has_started: whether Kafka has begun its
+    metadata log; if it has not, the directory is unchanged.
     """
 
     made: list[str] = field(default_factory=list)
@@ -111,8 +112,8 @@ class BringBackReport:
 def bring_back(
     disk: Disk, data_dir: str, sync: Callable[[str], None], *, is_dry_run: bool = False
 ) -> BringBackReport:
-    """Bring a directory back from Kafka; when the call returns it is ours. The caller holds its
-    lock.
+    """Bring a directory back from Kafka. When the call returns, the directory is ours. The caller
+    holds the directory's lock.
 
     Takes:  sync, a function that makes all files of a directory and their names durable.
     Raises: GraduationError if the directory is not Kafka's, or a partition is incomplete in it;
@@ -193,10 +194,11 @@ def _image_of_log(disk: Disk, data_dir: str) -> ClusterImage:
 
 
 def _check_log(disk: Disk, data_dir: str, *, is_begun: bool) -> None:
-    """Refuse a metadata log that has lost a part, which the mark of a clean stop shows.
+    """Raise GraduationError if a part of the metadata log is lost, as the clean-shutdown file
+    shows.
 
-    Kafka removes our mark when it opens its logs, after its metadata are begun. At a clean stop it
-    leaves a mark of its own; after that no file is torn.
+    Kafka begins its metadata log, and then opens the other logs and removes our clean-shutdown
+    file. At a clean stop Kafka writes a clean-shutdown file of its own. After that no file is torn.
     """
     directory = f"{data_dir}/{KAFKA_METADATA_NAME}"
     try:
@@ -241,8 +243,8 @@ def _image_of_bootstrap(data_dir: str, given: ClusterImage | None) -> ClusterIma
 
 
 def _given(disk: Disk, data_dir: str) -> ClusterImage | None:
-    """The metadata that the hand-over gave to Kafka; None if the file is missing, torn, or not that
-    of the hand-over.
+    """The metadata that the hand-over gave to Kafka; None if the file is missing, torn, or not the
+    file that the hand-over wrote.
     """
     for name in (GIVEN_NAME, BOOTSTRAP_NAME):
         path = f"{data_dir}/{name}"
@@ -255,7 +257,7 @@ def _given(disk: Disk, data_dir: str) -> ClusterImage | None:
 
 
 def _check_partitions(disk: Disk, data_dir: str, image: ClusterImage, node_id: int) -> None:
-    """Check that this directory has each partition, in sync. If it has not, records of the
+    """Check that this directory has each partition, in sync. Otherwise some records of the
     partition are only on other brokers.
     """
     problems = []
@@ -284,9 +286,9 @@ def _why_not_whole(name: str, partition: KafkaPartition, node_id: int) -> str:
 
 
 def _topic_id(disk: Disk, directory: str) -> uuid.UUID | None:
-    """The topic's id in a partition's directory; None if the file is missing or torn.
+    """The topic id stored in a partition's directory; None if the file is missing or torn.
 
-    In that case the next start writes the file.
+    The next start writes a file that is missing or torn.
     """
     try:
         return decode_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA_NAME}"))
@@ -301,8 +303,8 @@ class _Merge:
     """Merges the changes made under Kafka into the journal.
 
     draft: the journal. now: Kafka's metadata. given: the metadata that the hand-over gave to Kafka,
-    so that changes made only for Kafka (a value limited to Kafka's bounds, users of a file) are not
-    merged; None if these are unknown: then all of Kafka's metadata are merged.
+    or None if they are unknown. With `given`, changes made only for Kafka are not merged (a value
+    limited to Kafka's bounds, users of a file). Without it, all of Kafka's metadata are merged.
     """
 
     def __init__(
@@ -352,11 +354,11 @@ class _Merge:
                 draft.set_topic_replicas(name, ())
 
     def _check_deleted(self, topics: list[Topic]) -> None:
-        """Refuse to delete topics that are missing, but were not deleted under Kafka: records were
-        lost.
+        """Raise GraduationError if topics are missing without having been deleted under Kafka,
+        since metadata records were lost.
 
-        A checkpoint has no records of earlier deletions. But it is complete: a topic that the
-        hand-over gave to Kafka and that is not in the checkpoint was deleted.
+        A checkpoint does not record earlier deletions, but it is complete. So a topic that was
+        handed over and is not in the checkpoint was deleted.
         """
         now = self.now
         given = set() if self.given is None else set(self.given.topic_ids.values())
@@ -387,7 +389,7 @@ class _Merge:
     def _usable(
         self, configs: Mapping[str, str], settings: Mapping[str, Setting[Any]]
     ) -> dict[str, str]:
-        """Those of the settings that Barnabas knows; errors of the others are added to the
+        """The settings that Barnabas knows. Errors about the other settings are added to the
         report.
         """
         usable, wrong = usable_configs(configs, settings)

@@ -12,9 +12,10 @@ the file system can clone files (Btrfs, XFS), all are cloned.
     directories that are being deleted,
     Kafka's earlier metadata
 
-`barnabas-unfinished` is in the copy until it is complete: a copy without it is never removed.
+The copy contains `barnabas-unfinished` until it is complete. A copy without this file is never
+removed.
 
-This is a rim: it uses the file system without `Disk`.
+This module uses the file system directly, not through `Disk`.
 """
 
 from __future__ import annotations

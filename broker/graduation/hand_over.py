@@ -8,9 +8,9 @@
     dynamic settings                             the same: this broker, or all
     all other settings                           the properties file for Kafka
 
-With the feature of eligible leader replicas (KIP-966) min.insync.replicas is the same for all
-brokers, and always set. A setting or value that this version of Kafka does not know is left out or
-changed, with a note.
+If eligible leader replicas (KIP-966) are enabled, min.insync.replicas is always set, and has one
+value for all brokers. A setting or value that this version of Kafka does not know is left out or
+changed, and a note for the operator says so.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ _TOPIC_SETTING_OF = {
 
 @dataclass
 class HandOver:
-    """What Kafka gets in a hand-over. topic_configs: the settings of each topic. broker_configs:
-    the settings of this broker; broker_default_configs: those of all brokers. notes: texts for the
-    operator, about differences.
+    """The settings, users and features that Kafka gets in a hand-over.
+
+    topic_configs: the settings of each topic. broker_configs: the settings of this broker.
+    broker_default_configs: the settings of all brokers. notes: messages for the operator about what
+    is different under Kafka.
     """
 
     survey: Survey
@@ -69,11 +71,11 @@ class HandOver:
 def plan_hand_over(
     survey: Survey, kafka: KafkaVersion, config: BrokerConfig, topic_settings: Mapping[str, str]
 ) -> HandOver:
-    """The settings, users and features of a hand-over; the properties file is not made yet.
+    """The settings, users and features of a hand-over, without the properties file.
 
     Takes:  config, with the settings that the broker was started with; topic_settings, valid
             settings for each topic that has no value of its own.
-    Raises: GraduationError if that version of Kafka cannot take over the share groups.
+    Raises: GraduationError if the version of Kafka cannot take over the share groups.
     """
     refused = refused_share_groups(survey.typed_groups, kafka)
     if refused is not None:
@@ -105,8 +107,8 @@ def plan_hand_over(
 
 
 def _note_of_minima(plan: HandOver) -> None:
-    """Add a note if topics need more in-sync replicas than a single broker has; Barnabas ignores
-    that setting.
+    """Add a note if topics need more in-sync replicas than a single broker has. Barnabas ignores
+    min.insync.replicas, but Kafka does not.
     """
     of_brokers = {**plan.broker_default_configs, **plan.broker_configs}
     names = [
@@ -126,8 +128,8 @@ def _note_of_minima(plan: HandOver) -> None:
 
 
 def _for_kafka(plan: HandOver, configs: Mapping[str, str], whose: str) -> dict[str, str]:
-    """A topic's settings for that version of Kafka; a note is added for each that the version does
-    not know.
+    """A topic's settings for the version of Kafka in the plan. A note is added for each setting
+    that this version does not know.
     """
     kept = dict(configs)
     if DIFFERENCE in kept and DIFFERENCE in plan.kafka.gone:
@@ -147,10 +149,10 @@ def _for_kafka(plan: HandOver, configs: Mapping[str, str], whose: str) -> dict[s
 
 
 def _defaults(plan: HandOver, config: BrokerConfig) -> dict[str, str]:
-    """The broker's defaults of topics' settings that differ from the defaults of that version of
-    Kafka.
+    """The broker's defaults of topic settings, if they differ from the defaults of the version of
+    Kafka in the plan.
 
-    They have the names that can be changed while Kafka runs (those in ms).
+    The result uses the names of the settings that can be changed while Kafka runs (those in ms).
     """
     different: dict[str, str] = {}
     for setting in TOPIC_SETTINGS.values():
@@ -166,7 +168,7 @@ def _defaults(plan: HandOver, config: BrokerConfig) -> dict[str, str]:
 
 
 def _dynamic(plan: HandOver, configs: Mapping[str, str]) -> dict[str, str]:
-    """The dynamic settings of brokers that Kafka knows."""
+    """The dynamic broker settings that Kafka also has."""
     is_kafkas: Callable[[str], bool] = lambda name: (  # noqa: E731
         name in ALL_BROKER_SETTINGS
         and not name.startswith(OWN_PREFIX)

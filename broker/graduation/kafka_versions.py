@@ -1,7 +1,7 @@
-"""The differences between the versions of Apache Kafka to which a directory can go.
+"""The differences between the versions of Apache Kafka to which a directory can be handed over.
 
-Source: the versions' own feature levels and configuration references; KIP-724 (the message formats
-before v2 are gone), KIP-1030 (changed defaults and bounds).
+Source: the versions' own feature levels and configuration references; KIP-724 (message formats
+before v2 were removed), KIP-1030 (changed defaults and bounds).
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ _GONE_IN_4 = frozenset({
 
 
 class KafkaVersion(NamedTuple):
-    """One version of Kafka. features: the levels of a new cluster. topic_defaults: the defaults of
-    topics' settings that differ from ours, typed. gone: topics' settings that the version does not
-    know. lowest_segment_bytes: the least segment.bytes. own_topics: settings for internal topics
-    that only Kafka has, which make do with one broker; by default these topics need three.
+    """One version of Kafka.
+
+    features: the feature levels of a new cluster. topic_defaults: the defaults of topic settings
+    that differ from ours, as typed values. gone: the topic settings that this version does not
+    know. lowest_segment_bytes: the lowest valid segment.bytes. own_topics: settings for internal
+    topics that only Kafka has. By default these topics need three brokers; with these settings one
+    suffices.
     """
 
     name: str
@@ -62,8 +65,8 @@ class KafkaVersion(NamedTuple):
 
 
 _KAFKA_4_DEFAULTS = {"message.timestamp.after.max.ms": _HOUR_MS}
-# Tiered storage (KIP-405) and share groups (KIP-932). The minimum of __remote_log_metadata came
-# with 4.3.
+# Settings for the internal topics of tiered storage (KIP-405) and share groups (KIP-932). The
+# minimum of in-sync replicas of __remote_log_metadata came with 4.3.
 _TIERED = {"rlmm.config.remote.log.metadata.topic.replication.factor": "1"}
 _TIERED_AND_SHARED = {
     **_TIERED,

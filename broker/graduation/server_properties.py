@@ -1,11 +1,11 @@
 """`server.properties` for Kafka: one node that is broker and controller, over the same directory.
 
-It has the settings with which the broker was started, without our own, those that Kafka no longer
-needs, and defaults of topics' settings, which are in the metadata. Listeners keep their names and
-addresses. If clients have to authenticate, so has Kafka itself, whose transaction coordinator
-connects to the broker: it gets a SCRAM user of its own, INTER_BROKER_USER. With an authorizer the
-controller's listener authenticates as well, by PLAIN, since SCRAM users are in the metadata that it
-serves.
+The file contains the settings with which the broker was started. It omits Barnabas's own
+settings, settings that Kafka no longer needs, and the defaults of topic settings, which are in
+the metadata. Listeners keep their names and addresses. If clients have to authenticate, Kafka has
+to do so as well, since its transaction coordinator connects to its own broker. For this there is
+a SCRAM user, INTER_BROKER_USER. With an authorizer the controller's listener authenticates too. It
+uses PLAIN, since SCRAM users are stored in the metadata that the controller itself serves.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ _ASSIGNORS = {
 
 
 class StartSettings(NamedTuple):
-    """The settings with which the broker was started, by name. texts: as written; values: after
-    references to files and the environment (config.providers) are resolved.
+    """The settings with which the broker was started, by name. texts: the values as written.
+    values: the values after references to files and the environment (config.providers) are
+    resolved.
     """
 
     texts: Mapping[str, str]
@@ -82,11 +83,11 @@ def write_properties(
     password: str,
     new_salt: Callable[[], bytes],
 ) -> None:
-    """Add the file's text, and the users that it needs, to the plan.
+    """Add the text of `server.properties`, and the users that Kafka needs, to the plan.
 
     Takes:  data_dir, the path of the directory for Kafka; controller, HOST:PORT of the
             controller's listener; password, a random string for INTER_BROKER_USER; new_salt,
-            which gives random bytes for a user's credential.
+            a function that returns random bytes for a user's credential.
     Raises: GraduationError if no listener is left.
     """
     listeners = _listeners(plan, config)
@@ -120,7 +121,9 @@ _HEAD = """\
 
 
 def _escaped(text: str) -> str:
-    """A value escaped for java.util.Properties, which reads Latin-1: in ASCII, on one line."""
+    """A value escaped for java.util.Properties. It is one line of ASCII, since that class reads
+    Latin-1.
+    """
     text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     if text.startswith((" ", "\t", "\f")):
         text = "\\" + text
@@ -133,7 +136,7 @@ def _as_utf_16(letter: str) -> str:
 
 
 def _listeners(plan: HandOver, config: BrokerConfig) -> list[ListenerConfig]:
-    """The clients' listeners in their order, except for sockets in the file system."""
+    """The listeners for clients, in their order, without Unix domain sockets."""
     listeners = [listener for listener in config.listeners if listener.path is None]
     if len(listeners) < len(config.listeners):
         plan.note("Kafka has no sockets in the file system: those listeners are left out")
@@ -147,8 +150,8 @@ def _of_listeners(
 ) -> dict[str, str]:
     """The addresses at which Kafka listens, and the listener by which it connects to itself.
 
-    With an authorizer the latter preferably authenticates with SASL, otherwise it is preferably
-    PLAINTEXT.
+    With an authorizer Kafka preferably connects to itself by a listener that authenticates with
+    SASL, and without an authorizer by a PLAINTEXT listener.
     """
     names = [listener.name for listener in listeners]
     has_authorizer = _has_authorizer(given.values)
@@ -180,8 +183,8 @@ def _of_listeners(
 
 
 def _of_topics(plan: HandOver, config: BrokerConfig) -> dict[str, str]:
-    """Settings for one broker, about the internal topics; existing topics keep their partition
-    counts.
+    """Settings that let the internal topics work with one broker. Existing topics keep their
+    partition counts.
     """
     counts = {
         name: str(config[setting] if topic is None else topic.partition_count)
@@ -206,8 +209,8 @@ def _of_topics(plan: HandOver, config: BrokerConfig) -> dict[str, str]:
 
 
 def _carried(plan: HandOver, given: StartSettings) -> dict[str, str]:
-    """The settings with which the broker was started and that Kafka also has, as written:
-    references to values in files are kept.
+    """The settings with which the broker was started and which Kafka also has. They are copied as
+    written, so references to values in files are kept.
     """
     lines = {}
     for name, text in sorted(given.texts.items()):
@@ -297,7 +300,9 @@ def _logins(
     given: Mapping[str, str],
     password: str,
 ) -> dict[str, str]:
-    """The JAAS texts of a listener, for each mechanism that has no JAAS text yet."""
+    """The `sasl.jaas.config` settings of a listener, for each mechanism that has no such setting
+    yet.
+    """
     lines = {}
     prefix = f"{LISTENER_PREFIX}{listener.name.lower()}"
     own = given.get(f"{prefix}.sasl.enabled.mechanisms")

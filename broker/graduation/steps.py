@@ -5,12 +5,12 @@
       directory, and all files are flushed
     Kafka's earlier metadata are removed              ours: they are obsolete
     server.properties is written                      ours
-    the mark is written, with the checksum of the     ours: the mark has no file yet
+    the mark is written, with the checksum of the     ours: bootstrap.checkpoint is missing
       next file
     bootstrap.checkpoint gets its name                Kafka's
 
-So the rename to `bootstrap.checkpoint` hands the directory over, as the rename of
-`__cluster_metadata-0` brings it back (bring_back.py).
+So the rename to `bootstrap.checkpoint` is what hands the directory over. In the same way the rename
+of `__cluster_metadata-0` brings it back (bring_back.py).
 
 A copy is made and handed over under another name beside its final path, and renamed at the end.
 """
@@ -41,7 +41,7 @@ UNFINISHED_SUFFIX = ".unfinished"
 def hand_over(
     disk: Disk, data_dir: str, plan: HandOver, bootstrap: bytes, sync: Callable[[str], None]
 ) -> None:
-    """Hand the directory over; when the call returns it is Kafka's.
+    """Hand the directory over to Kafka. When the call returns, the directory is Kafka's.
 
     Takes:  sync, a function that makes all files of a directory and their names durable.
     Raises: OSError.
@@ -70,7 +70,7 @@ def _make_directory(disk: Disk, directory: str, topic_id: uuid.UUID) -> None:
 
 
 def discard_kafka_metadata(disk: Disk, data_dir: str) -> None:
-    """Rename the directory of Kafka's metadata to the name of one that is being deleted: the next
+    """Rename the directory of Kafka's metadata to a name that marks it as being deleted. The next
     start removes it.
     """
     path = f"{data_dir}/{KAFKA_METADATA_NAME}"

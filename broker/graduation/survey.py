@@ -53,16 +53,16 @@ class GraduationError(Exception):
 
 
 class UncleanError(GraduationError):
-    """The broker on this directory was not stopped, or not cleanly: a start and a stop
-    repair that.
+    """The broker on this directory was not stopped, or was not stopped cleanly. A start and a stop
+    repair the directory.
     """
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that Kafka will find open, or decided and incomplete.
+    """A transaction that is open, or decided but incomplete, at the hand-over to Kafka.
 
-    waits_for_decision: whether another system, or a later producer, decides if it commits
-    (KIP-939).
+    waits_for_decision: whether another system, or a later producer, decides whether the transaction
+    commits (KIP-939).
     """
 
     transactional_id: str
@@ -77,12 +77,14 @@ class OpenTransaction(NamedTuple):
 
 @dataclass
 class Survey:
-    """The result of a survey. metadata: the journal, closed: only its values are used.
-    leader_epochs: by topic, for each partition, the highest epoch that a client may have seen.
-    next_producer_id: above every producer id in logs and transactional ids. torn: files of empty
-    logs that a power loss damaged: Barnabas does not need them, and Kafka does not start with them.
-    without_files: for each partition that has no directory yet, the future directory's name and the
-    topic's id. typed_groups: the types of share groups and streams groups, by the group's name.
+    """The result of a survey.
+
+    metadata: the journal, which is closed, so only its values are used. leader_epochs: for each
+    partition of a topic, the highest leader epoch that a client may have seen. next_producer_id: an
+    id above every producer id in logs and transactional ids. torn: files of empty logs that a power
+    loss damaged. Barnabas does not need them, and Kafka does not start with them. without_files:
+    for each partition that has no directory yet, the name of the future directory and the topic id.
+    typed_groups: the types of share groups and streams groups, by the name of the group.
     """
 
     data_dir: str
@@ -167,9 +169,11 @@ def _as_open(transaction: TransactionMetadata) -> OpenTransaction:
 
 
 def check_decided(survey: Survey) -> None:
-    """Refuse to hand over transactions of two-phase commit that are open.
+    """Raise GraduationError if transactions of two-phase commit are open.
 
-    No producer can resume them in Kafka, so a decision about them could not be carried out.
+    No producer can resume such a transaction in Kafka, so a decision about it could not be
+    carried out.
+
     Raises: GraduationError.
     """
     names = [one.transactional_id for one in survey.open_transactions if one.waits_for_decision]
@@ -225,7 +229,9 @@ def _ids(disk: Disk, data_dir: str) -> tuple[int, str, str]:
 
 
 def _check_directories(disk: Disk, survey: Survey) -> None:
-    """Check that partitions with records have directories, and that Kafka can start with each."""
+    """Check that partitions with records have directories, and that Kafka can start with each
+    directory.
+    """
     data_dir = survey.data_dir
     had_files = OffsetCheckpoints(disk, data_dir).read(RECOVERY_POINT_NAME) or {}
     directories = {name for name in disk.list(data_dir) if disk.is_dir(f"{data_dir}/{name}")}
@@ -255,8 +261,8 @@ def _check_directories(disk: Disk, survey: Survey) -> None:
 
 
 def _problem_of(disk: Disk, data_dir: str, name: str, topic: Topic) -> str:
-    """Why a partition's directory cannot be handed over, judged by its topic id; empty if it
-    can.
+    """Why a partition's directory cannot be handed over, according to the topic id in it. Empty if
+    it can be handed over.
     """
     try:
         data = disk.read(f"{data_dir}/{name}/{PARTITION_METADATA_NAME}")

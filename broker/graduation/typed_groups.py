@@ -1,8 +1,8 @@
 """Share groups and streams groups of a stopped directory, and which releases of Kafka know them.
 
-Apache Kafka 3.9 and 4.0 have a preview of share groups whose records have the same keys, but other
-values, so a directory with share groups cannot be handed over to them. They do not know the records
-of streams groups, which are left out.
+Apache Kafka 3.9 and 4.0 have a preview of share groups. Its records have the same keys but other
+values, so a directory with share groups cannot be handed over to these releases. They do not know
+the records of streams groups either: these records are left out.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _SHOWN = 10
 
 
 def replay_group(types: dict[str, str], record: Record) -> None:
-    """Add a group to the types, or remove it, by its record in the internal topic. Takes: types,
-    the type of each group by its name.
+    """Add a group to `types`, or remove it, according to a record of the internal topic. Takes:
+    types, the type of each group by its name.
     """
     key = b"" if record.key is None else bytes(record.key)
     kind = type_of_version(int.from_bytes(key[:2], "big"))

@@ -53,12 +53,13 @@ def on_create_acls(
     request: CreateAclsRequest,
     context: RequestContext,
 ) -> CreateAclsResponse:
-    """Store ACLs; an ACL that exists already is no error. They are in force before the answer.
+    """Store ACLs. An ACL that exists already is not an error. The ACLs are in force before the
+    response is sent.
 
-    Errors: SECURITY_DISABLED for all without an authorizer; UNKNOWN_SERVER_ERROR for all if an ACL
-    has ANY or MATCH, which are for filters, as in Apache Kafka; INVALID_REQUEST for an ACL with an
-    unknown number, without a name, or about another cluster than `kafka-cluster`.
-
+    Errors: SECURITY_DISABLED for all ACLs without an authorizer. UNKNOWN_SERVER_ERROR for all ACLs,
+    as in Apache Kafka, if one of them has ANY or MATCH, which are only for filters. INVALID_REQUEST
+    for an ACL with an unknown number, without a name, or about a cluster other than
+    `kafka-cluster`.
     Raises: ProtocolViolation if a number is 0.
     """
     authorizer = access.authorizer
@@ -160,7 +161,7 @@ def on_describe_acls(
     request: DescribeAclsRequest,
     context: RequestContext,
 ) -> DescribeAclsResponse:
-    """The ACLs that match a filter, by resource; none for an unknown number.
+    """The ACLs that match a filter, by resource. A filter with an unknown number matches no ACL.
 
     Errors: SECURITY_DISABLED without an authorizer. Raises: ProtocolViolation if a number is 0.
     """

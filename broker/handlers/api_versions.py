@@ -73,8 +73,8 @@ def _add_features(
 
 
 def unsupported_version_response() -> ApiVersionsResponse:
-    """The answer to an unsupported version: error 35 and the versions of ApiVersions itself, to be
-    sent in the form of version 0.
+    """The response to an unsupported version: error 35 and the versions of ApiVersions itself, to
+    be sent in the form of version 0.
     """
     return _response(Code.UNSUPPORTED_VERSION, (BY_KEY[API_VERSIONS],))
 

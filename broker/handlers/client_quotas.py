@@ -34,8 +34,8 @@ SLOTS_OF_CHANGES = 16
 def on_describe_client_quotas(
     metadata: ClusterMetadata, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    """The quotas of the entities that match all components; strict: only of entities without
-    further components.
+    """The quotas of the entities that match all components. If the request is strict, an entity
+    with further components does not match.
 
     Errors: UNSUPPORTED_VERSION for an unknown type, INVALID_REQUEST for other invalid components.
     """
@@ -108,9 +108,9 @@ def on_alter_client_quotas(
 ) -> AlterClientQuotasResponse:
     """Set and remove quotas, or only check whether they could be set.
 
-    Errors, by entity: INVALID_REQUEST for an invalid entity, key or value (then the entity is
-    unchanged), for a key that is named twice, and for an entity that is named twice, of which the
-    first entry is applied.
+    Errors, by entity: INVALID_REQUEST for an invalid entity, key or value, and for a key that is
+    named twice; the entity is then unchanged. INVALID_REQUEST also for an entity that is named
+    twice, although its first entry is applied.
     """
     present = metadata.client_quotas
     answers: dict[QuotaEntity, KafkaError | None] = {}

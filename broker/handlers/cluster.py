@@ -60,7 +60,7 @@ CLUSTER_OPERATIONS_BITS = sum(
 OPERATIONS_NOT_ASKED = -(2**31)
 TOPIC_OPERATIONS_BITS = sum(
     1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11)
-)  # those on a topic: READ (3) to DESCRIBE (8), and those on configs
+)  # the AclOperations on a topic: READ (3) to DESCRIBE (8), DESCRIBE_CONFIGS, ALTER_CONFIGS
 
 
 class ClusterHandler:
@@ -136,7 +136,7 @@ class ClusterHandler:
         topics = []
         for topic_partitions in (
             request.topic_partitions or ()
-        ):  # None (all partitions): the answer lists only those that needed an election: none
+        ):  # None means all: the response lists those that needed an election, here none
             rows = []
             for index in topic_partitions.partitions:
                 if not known_kind:
@@ -181,7 +181,8 @@ class ClusterHandler:
                 code, message = self._failover.get().elect(
                     partition, is_unclean=kind == UNCLEAN, now_ms=context.now_ms
                 )
-                # a request for all partitions (none named) lists only those that needed an election
+                # if the request names no partitions, the response lists only those that needed an
+                # election
                 if named is not None or code is not Code.ELECTION_NOT_NEEDED:
                     rows.append(PartitionResult(index, code, message))
             if rows:
@@ -272,9 +273,9 @@ class ClusterHandler:
         """Topics in the order of their names, up to a number of partitions, and a cursor to the
         next partition (KIP-966).
 
-        Without names: all topics. Errors, by topic: UNKNOWN_TOPIC_OR_PARTITION,
-        INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for all if the cursor is at none of the requested
-        topics, or below partition 0.
+        A request without names asks for all topics. Errors, by topic: UNKNOWN_TOPIC_OR_PARTITION,
+        INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for all if the cursor's topic is not one of the
+        requested topics, or its partition is below 0.
         """
         cursor = request.cursor
         requested_names = {topic.name for topic in request.topics}

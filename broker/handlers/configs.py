@@ -88,8 +88,8 @@ class ConfigHandler:
     def on_describe_configs(
         self, request: DescribeConfigsRequest, context: RequestContext
     ) -> DescribeConfigsResponse:
-        """The named settings, or all for an empty list or null, with their values and the sources
-        of these.
+        """The named settings with their values and the sources of the values. An empty list or null
+        asks for all settings.
 
         Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for another
         broker or another kind of resource.
@@ -199,7 +199,9 @@ class ConfigHandler:
     def on_alter_configs(
         self, request: plain.AlterConfigsRequest, context: RequestContext
     ) -> plain.AlterConfigsResponse:
-        """Replace all settings of a resource: those that are not named get their defaults.
+        """Replace all settings of a resource. Settings that the request does not name return to
+        their defaults.
+
         Errors: as IncrementalAlterConfigs.
         """
         outcomes = self._alter(request.validate_only, request.resources, self._replace)
@@ -210,8 +212,8 @@ class ConfigHandler:
     def on_incremental_alter_configs(
         self, request: incremental.IncrementalAlterConfigsRequest, context: RequestContext
     ) -> incremental.IncrementalAlterConfigsResponse:
-        """Set, delete, append to or subtract from settings of a resource: all changes of a
-        resource, or none.
+        """Set, delete, append to or subtract from settings of resources. Either all changes of a
+        resource are made or none.
 
         Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG; INVALID_REQUEST
         for a resource or a key given twice, a null value, another broker or kind of resource, a
@@ -355,7 +357,7 @@ def _described(
         value=entry.value,
         read_only=resource_type == BROKER and is_read_only(setting),
         config_source=entry.source,
-        # since the versions that return sources, Apache Kafka answers false for every setting
+        # Apache Kafka returns false for every setting, since the versions that return sources
         is_default=False,
         is_sensitive=entry.is_sensitive,
         synonyms=[
@@ -395,8 +397,9 @@ def _check_group_name(name: str) -> None:
 class _Target(NamedTuple):
     """The resource whose settings are changed.
 
-    settings, effective: the settings to which members may be appended, and their effective values.
-    configs: the values set on the resource so far; refusal: the error code for an invalid setting.
+    settings: the settings to which members may be appended. effective: a function that returns the
+    effective value of such a setting. configs: the values set on the resource so far. refusal: the
+    error code for an invalid setting.
     """
 
     settings: Mapping[str, Setting[Any]]
@@ -412,7 +415,7 @@ AlterableConfig = plain.AlterableConfig | incremental.AlterableConfig
 
 
 class _Outcome(NamedTuple):
-    """The result for one resource, a row of the answer."""
+    """The result for one resource, an entry of the response."""
 
     error_code: Code
     error_message: str | None

@@ -118,7 +118,7 @@ def share_key(key: str) -> str | None:
 
 
 def _has_files(topics: TopicRegistry, cluster: Cluster, topic: str | None, key: str | None) -> bool:
-    """Whether a coordinator's log has its files, or could create them now."""
+    """Whether a coordinator's log has its files, after an attempt to create missing files."""
     assert topic is not None and key is not None, "a coordinator has a topic"
     log = topics.partition(*cluster.coordinator_partition(topic, key))
     try:

@@ -1,7 +1,7 @@
-"""Delegation tokens (KIP-48): refused, as an Apache Kafka without `delegation.token.secret.key`
-does.
+"""Delegation tokens (KIP-48): all requests are refused, as by Apache Kafka without
+`delegation.token.secret.key`.
 
-| client | answer |
+| client | error |
 |---|---|
 | not authenticated | DELEGATION_TOKEN_REQUEST_NOT_ALLOWED |
 | authenticated | DELEGATION_TOKEN_AUTH_DISABLED |

@@ -60,7 +60,8 @@ def on_delete_records(
                 DeleteRecordsPartitionResult(partition.partition_index, low_watermark, code)
             )
         topics.append(DeleteRecordsTopicResult(topic.name, rows))
-    # stored before any other request: deleted records must not be visible again after a crash
+    # The new starts are stored before any other request is handled: deleted records must not be
+    # visible again after a crash.
     try:
         logs.raise_starts(raised)
     except NotWrittenError:

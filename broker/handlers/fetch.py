@@ -1,4 +1,4 @@
-"""Fetch: answers readers with slices of segment files, at once or when there are enough data."""
+"""Fetch: answers readers with slices of segment files, at once or when there is enough data."""
 
 from __future__ import annotations
 
@@ -53,11 +53,12 @@ if TYPE_CHECKING:
 READ, CLUSTER_ACTION, TOPIC = 3, 9, 2  # numbers of ACLs
 DIVERGING_SINCE = 12
 TARGETS_AT_ONCE, LOGS_READ_AT_ONCE = 2000, 500
-# sizes in an answer of version 11: of the answer without topics, of a topic without its name, and
+# sizes in a response of version 11: of a response without topics, of a topic without its name, and
 # of a partition without records
 EMPTY_RESPONSE_BYTES, TOPIC_BYTES, PARTITION_BYTES = 18, 6, 42
 
-# a Log in place of a row means that nothing can be read: the row is made only if it is needed
+# A Log in place of a FetchedPartition means that nothing can be read from it. The FetchedPartition
+# is then made only if the response needs it.
 Fetched = tuple[FetchTarget, "FetchedPartition | Log"]
 
 
@@ -72,11 +73,11 @@ def _may_read_as_replica(request: FetchRequest, access: Access) -> bool | None:
 
 
 class _Fetch:
-    """One request under way: it is read again until it has min_bytes, and answered once.
+    """One fetch request in progress: it is read again until it has min_bytes, and answered once.
 
-    Of a reader's thousand partitions most have nothing to read, which a few comparisons show.
-    `_sizes`: while the request waits, the bytes that could be read from each log by itself; their
-    sum is an upper bound of the bytes that the whole request would read.
+    Among the thousands of partitions of a reader, most have nothing to read, which a few
+    comparisons show. `_sizes`: while the request waits, the bytes that could be read from each log
+    by itself. Their sum is an upper bound of the bytes that the whole request would read.
     """
 
     __slots__ = (
@@ -198,7 +199,9 @@ class _Fetch:
     def _read_when_built(
         self, some: Sequence[tuple[FetchTarget, Log]], left: int, min_one_batch: bool
     ) -> Generator[None, int, tuple[list[Fetched], int, bool]]:
-        """Call `_read`; an index that it needs is built in slices, and then it is called again."""
+        """Call `_read`. If it needs an index that is missing, build the index in slices and call
+        `_read` again.
+        """
         logs = self._handler.logs
         while True:
             try:
@@ -264,9 +267,9 @@ class _Fetch:
         return WaitingFetch(list(self._targets), self.try_complete, self._is_worth_a_try)
 
     def _is_worth_a_try(self, log: Log) -> bool:
-        """Whether the whole request may have min_bytes now that this log has progressed."""
+        """Whether the whole request may have reached min_bytes now that this log has progressed."""
         if self._generation != self._handler.cluster.generation:
-            return True  # the log's leader may have changed, which the answer has to report
+            return True  # the log's leader may have changed, which the response has to report
         target = self._targets[log]
         if _is_idle(target, log, self._isolation is Isolation.READ_COMMITTED):
             return False
@@ -306,7 +309,7 @@ class _Fetch:
         )
 
     def try_complete(self, now_ms: int, out_of_time: bool) -> bool:
-        """Answer if there is enough to read, or the time is up."""
+        """Send the response if there is enough to read, or the time is up."""
         fetched, total, urgent = self.read()
         if not (out_of_time or urgent or total >= self._min_bytes):
             return False
@@ -317,7 +320,7 @@ class _Fetch:
         return urgent or total >= self._min_bytes
 
     def encode(self, fetched: list[Fetched]) -> list[Piece]:
-        """The answer's frame: in a session it has only changed partitions. For a client above its
+        """The encoded response. In a session it has only changed partitions. For a client above its
         byte quota it has no data, and the session is unchanged.
         """
         throttle_ms, gets_nothing = self._quota(fetched)
@@ -340,7 +343,7 @@ class _Fetch:
         return self._encoded(topics, throttle_ms)
 
     def _quota(self, fetched: list[Fetched]) -> tuple[int, bool]:
-        """The throttle time in ms, and whether the answer has no data."""
+        """The throttle time in ms, and whether the response has to be without data."""
         quotas = self._handler.quotas.clients
         if quotas is None or not quotas.are_for(self._context):
             return 0, False
@@ -349,7 +352,7 @@ class _Fetch:
     def _add_rows(
         self, topics: list[tuple[Any, list[FetchedPartition]]], fetched: list[Fetched]
     ) -> None:
-        """Add the rows of some targets to the answer's topics."""
+        """Add the partitions of some targets to the topics of the response."""
         session = self._plan.session
         topic, rows = topics[-1] if topics else (None, [])
         for target, answer in fetched:
@@ -383,13 +386,13 @@ class _Fetch:
     def _older(
         self, topics: list[tuple[Any, list[FetchedPartition]]], throttle_ms: int
     ) -> list[Piece]:
-        """The answer in the form before version 4."""
+        """The response in the format of versions before 4."""
         from barnabas.broker.requests.older_fetch import encode_older
 
         return [encode_older(self._context, topics, self.logs, throttle_ms)]
 
     def _response_bytes(self, fetched: list[Fetched]) -> int:
-        """The size of the answer without rows that a session would leave out."""
+        """The size of the response, without partitions that a session would leave out."""
         size = EMPTY_RESPONSE_BYTES
         topic: Any = None
         for target, answer in fetched:
@@ -405,9 +408,9 @@ class _Fetch:
         return size
 
     def _throttled(self, throttle_ms: int) -> list[Piece]:
-        """The answer to a client above its byte quota. A session that this request began is
-        dropped, since the empty answer does not contain its id (KIP-219); the next request begins
-        another.
+        """The response to a client above its byte quota. If this request created a session, the
+        session is dropped, since the empty response does not contain its id (KIP-219). The next
+        request creates another session.
         """
         plan = self._plan
         if plan.session is not None and not plan.incremental:
@@ -423,7 +426,7 @@ class _Fetch:
         )
 
     def _endpoints(self, topics: list[tuple[Any, list[FetchedPartition]]]) -> list[Endpoint]:
-        """The addresses of the new leaders that the answer names."""
+        """The addresses of the new leaders that the response names."""
         leaders = [
             row.diverging
             for _, rows in topics
@@ -433,7 +436,7 @@ class _Fetch:
         return self._handler.addresses.endpoints_of(leaders, self._context)
 
     def _idle(self, target: FetchTarget, log: Log) -> FetchedPartition:
-        """The row of a log that has nothing to read: its offsets, and no records."""
+        """The response's entry for a log that has nothing to read: its offsets, and no records."""
         aborted: list[AbortedTxn] | None = (
             [] if self._isolation is Isolation.READ_COMMITTED else None
         )
@@ -449,8 +452,8 @@ class _Fetch:
     def _has_news(
         self, session: FetchSession, target: FetchTarget, answer: FetchedPartition
     ) -> bool:
-        """Whether the session's answer has to contain the row. The row's values are stored in the
-        session, and a partition with records moves to the end of the session's order.
+        """Whether the session's response has to contain this partition. The partition's values are
+        stored in the session, and a partition with records moves to the end of the session's order.
         """
         size = 0 if answer.records is None else answer.records.size
         news = (
@@ -532,7 +535,7 @@ class FetchHandler:
 
     def on_fetch(self, request: FetchRequest, context: RequestContext) -> Answer:
         """Read each partition from its offset, up to max_bytes in all (but at least one batch),
-        waiting max_wait_ms for min_bytes.
+        waiting up to max_wait_ms for min_bytes.
 
         Errors: for the whole request those of fetch sessions (KIP-227); for a partition
         OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, FENCED_LEADER_EPOCH,
@@ -567,7 +570,8 @@ class FetchHandler:
         if len(plan.targets) > TARGETS_AT_ONCE:
             return self.wide.get().begin(context, self._in_slices(request, context, fetch))
         cache = self.logs.cache
-        cache.puts_off = True  # no context manager: each further call costs measurable time here
+        # without a context manager, since each further call costs measurable time here
+        cache.puts_off = True
         try:
             fetched, total, urgent = fetch.read()
         except BuildPutOff as put_off:

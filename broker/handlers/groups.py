@@ -1,6 +1,6 @@
 """ListGroups and DeleteGroups: in slices, since there may be a hundred thousand groups.
 
-Also the refusals of the consumer protocol if it is off, and of offsets in ZooKeeper.
+This module also refuses the consumer protocol if it is off, and offsets in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def without_consumer_groups(request: Message) -> Message:
-    """The answer if the consumer protocol is off: UNSUPPORTED_VERSION, as in Kafka."""
+    """The response if the consumer protocol is off: UNSUPPORTED_VERSION, as in Kafka."""
     from barnabas.protocol.messages import consumer_group_describe, consumer_group_heartbeat
 
     if isinstance(request, consumer_group_describe.ConsumerGroupDescribeRequest):
@@ -63,12 +63,12 @@ def on_delete_groups(
     request: DeleteGroupsRequest,
     context: RequestContext,
 ) -> Answer:
-    """Delete groups without members, each independently; the states of share groups' partitions are
+    """Delete groups without members, each independently. The states of share groups' partitions are
     deleted first. Errors: see `GroupCoordinator`.
 
-    After a kill between two slices some groups are deleted and the request is unanswered: when it
-    is sent again, these groups have GROUP_ID_NOT_FOUND, as after a kill between a coordinator's
-    batches.
+    After a kill between two slices some groups are deleted and the request has no response. When
+    the client sends it again, these groups get GROUP_ID_NOT_FOUND, as after a kill between two
+    batches of Kafka's coordinator.
     """
     return requests.answer_in_slices(
         request, context, _delete_groups(groups, group_runtime, shares, request, context)

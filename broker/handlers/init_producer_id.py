@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 class InitProducerIdHandler:
     """Answers InitProducerId: the coordinator decides.
 
-    When the answer says that a transaction is kept for two-phase commit (KIP-939), the transaction
-    is durable: an external database may decide on it at once, so a power loss must not remove it.
-    The producer that wrote it may have had an ordinary session, whose answers do not wait for the
-    disk. So its logs are flushed before it is kept. (Requests of that producer that are still in
-    flight are not part of the prepared transaction.)
+    If the response says that a transaction is kept for two-phase commit (KIP-939), the transaction
+    has to be durable. An external database may decide on it at once, so a power loss must not
+    remove it. The producer that wrote it may have had an ordinary session, in which responses do
+    not wait for the disk. So the transaction's logs are flushed before it is kept. (Requests of
+    that producer that are still in flight are not part of the prepared transaction.)
     """
 
     __slots__ = (
@@ -57,7 +57,7 @@ class InitProducerIdHandler:
     def on_init_producer_id(
         self, request: InitProducerIdRequest, context: RequestContext
     ) -> Parked:
-        """The session of a producer; see `ProducerSessions.on_init_producer_id`."""
+        """Begin the session of a producer; see `ProducerSessions.on_init_producer_id`."""
         self._requests.park(context)
 
         def run(now_ms: int) -> None:

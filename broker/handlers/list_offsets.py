@@ -1,4 +1,4 @@
-"""ListOffsets: the ends of a log, and the offset at a time."""
+"""ListOffsets: the first and last offsets of a log, and the offset for a timestamp."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ MOST_BYTES_IN_MEMORY = (
 
 
 class PutOff(NamedTuple):
-    """The deferred work that an answer waits for. builds: builds of indexes, in order."""
+    """The deferred work that a response waits for: searches of batches, and builds of indexes. The
+    builds are done one after the other, in this order.
+    """
 
     searches: list[tuple[Log, SearchTakesLong]]
     builds: list[BuildPutOff]
@@ -81,17 +83,18 @@ class ListOffsetsHandler:
     ) -> ListOffsetsResponse | Parked:
         """One offset for each requested partition.
 
-        Timestamps: -1 latest (the last stable offset for isolation level 1), -2 earliest, -3 that
-        of the highest timestamp (7+), -4 earliest local (8+), -5 latest tiered (9+), -6 earliest to
-        be tiered (11+), else the first record at or after the time, in ms. Errors:
-        UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_VERSION
-        for kinds that the version does not know, INVALID_REQUEST for a partition named twice,
-        UNKNOWN_SERVER_ERROR, as in Apache Kafka, for an unknown isolation level. Version 0, which
-        is older than the timestamps of records, uses the starts of segments.
+        Timestamps: -1 latest (the last stable offset for isolation level 1), -2 earliest, -3 the
+        offset of the highest timestamp (7+), -4 earliest local (8+), -5 latest tiered (9+), -6
+        earliest to be tiered (11+), any other value the first record at or after that time, in ms.
+        Errors: UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
+        UNSUPPORTED_VERSION for kinds that the version does not know, INVALID_REQUEST for a
+        partition named twice, UNKNOWN_SERVER_ERROR, as in Apache Kafka, for an unknown isolation
+        level. Version 0, which is older than the timestamps of records, uses the starts of
+        segments.
 
         If a batch takes long to search, the request is parked while a thread searches it. Then all
-        rows are looked up again, with the results, so that all rows are valid at the time of the
-        answer.
+        offsets are looked up again, with the results of the searches, so that all are valid at the
+        time of the response.
         """
         searched: dict[Log, Searched] = {}
         answer, put_off = self._answer(request, context, searched)
@@ -161,8 +164,8 @@ class ListOffsetsHandler:
         context: RequestContext,
         searched: dict[Log, Searched],
     ) -> tuple[ListOffsetsResponse, PutOff]:
-        """The answer for the present state of the logs; invalid if searches or builds were
-        deferred.
+        """The response for the present state of the logs. It is not valid if searches or builds
+        were deferred.
         """
         if context.api_version < TIMES_SINCE:
             try:
@@ -178,7 +181,7 @@ class ListOffsetsHandler:
         context: RequestContext,
         searched: dict[Log, Searched],
     ) -> tuple[ListOffsetsResponse, PutOff]:
-        """The answer for version 1 and later, by timestamps."""
+        """The response for version 1 and later, which looks up offsets by timestamp."""
         topics_here = self._cluster.topics_here(context)
         put_off = PutOff([], [])
         left_bytes = MOST_BYTES_IN_MEMORY
@@ -224,8 +227,8 @@ class ListOffsetsHandler:
         return ListOffsetsResponse(topics=topics), put_off
 
     def _partitions(self, topic: ListOffsetsTopic) -> Iterable[ListOffsetsPartition]:
-        """The partitions in the answer: one that is repeated gets an error, in one row or, in some
-        releases, in a row for each repetition.
+        """The partitions in the response. A partition that the request repeats gets an error: once,
+        or, in some releases, for each repetition.
         """
         if self._config.release.names_doubled_offsets:
             return topic.partitions
@@ -234,7 +237,7 @@ class ListOffsetsHandler:
     def _by_segments(
         self, request: ListOffsetsRequest, context: RequestContext
     ) -> ListOffsetsResponse:
-        """The answer for version 0, by the starts of segments. Errors:
+        """The response for version 0, which looks up offsets by the starts of segments. Errors:
         UNKNOWN_TOPIC_OR_PARTITION.
         """
         topics_here = self._cluster.topics_here(context)
@@ -265,8 +268,9 @@ def _check_kind(timestamp: int, version: int) -> None:
 def _segments_before(log: Log, timestamp: int, most: int) -> list[int]:
     """The start offsets of the last `most` segments, the latest first.
 
-    Takes: timestamp, a time: only segments that existed at that time, by the timestamps of their
-           records; -1: all segments and the end of the log; -2: only the first segment.
+    Takes: timestamp, a time, which selects the segments that existed then, by the timestamps of
+           their records; or -1 for all segments and the end of the log; or -2 for only the
+           first segment.
     """
     for segment in log.segments:
         segment.indexes.load_times()
@@ -284,7 +288,7 @@ def _segments_before(log: Log, timestamp: int, most: int) -> list[int]:
 
 
 def _is_committed(request: ListOffsetsRequest, version: int) -> bool:
-    """Whether the last stable offset bounds the answer."""
+    """Whether only offsets below the last stable offset are returned."""
     level = request.isolation_level if version >= ISOLATION_SINCE else Isolation.READ_UNCOMMITTED
     if level not in tuple(Isolation):
         raise KafkaError(Code.UNKNOWN_SERVER_ERROR, f"unknown isolation level {level}: use 0 or 1")
@@ -294,7 +298,9 @@ def _is_committed(request: ListOffsetsRequest, version: int) -> bool:
 def _look_up(
     log: Log, timestamp: int, searched: Searched, *, committed: bool
 ) -> tuple[int, int, int]:
-    """Look up an offset by a time, or by its kind. Gives: (timestamp, offset, leader epoch)."""
+    """Look up an offset by a time, or by the kind of offset. Gives: (timestamp, offset, leader
+    epoch).
+    """
     upper_bound = log.last_stable_offset if committed else log.high_watermark
     if timestamp == LATEST:
         return -1, upper_bound, log.leader_epoch

@@ -38,7 +38,8 @@ def on_describe_log_dirs(
     request: DescribeLogDirsRequest,
     context: RequestContext,
 ) -> Answer:
-    """The one log directory, with the requested partitions that it contains, or with all for null.
+    """The one log directory, with the requested partitions that it contains, or with all partitions
+    if the request's list is null.
 
     With several brokers, a broker lists the partitions of which it has a replica.
     """

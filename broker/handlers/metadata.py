@@ -47,21 +47,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.metadata")
 
 NO_ID = uuid.UUID(int=0)
-PARTITIONS_AS_A_ROW = 100  # the number of partitions that take as long as one topic's row
+PARTITIONS_AS_A_ROW = 100  # this many partitions take as long as the entry of one topic
 NONE_MEANS_NONE_SINCE, LEAVE_ASKED_SINCE, ASKED_BY_ID_SINCE = 1, 4, 12
 TOPIC_OPERATIONS = sum(
     1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11)
-)  # the AclOperations on a topic: READ (3) to DESCRIBE (8), and those on configs
+)  # the AclOperations on a topic: READ (3) to DESCRIBE (8), DESCRIBE_CONFIGS, ALTER_CONFIGS
 NAMED_AT_ONCE = 500
 CLUSTER_OPERATIONS = sum(
     1 << operation for operation in (5, 7, 8, 9, 10, 11, 12)
-)  # those on a cluster: CREATE (5) to IDEMPOTENT_WRITE (12), without DELETE (6)
+)  # the AclOperations on a cluster: CREATE (5) to IDEMPOTENT_WRITE (12), without DELETE (6)
 
 
 class MetadataHandler:
     """Answers Metadata, and creates missing topics.
 
-    Its parameters are the parts that answer, or create a topic.
+    Its parameters are the parts of the broker that it needs for this.
     """
 
     __slots__ = (
@@ -105,10 +105,11 @@ class MetadataHandler:
         """The brokers, and the topics requested by name or (version 12) by id; all topics if the
         list is null, or in version 0 empty.
 
-        A missing topic is created if auto.create.topics.enable and the request allow it; as in
-        Apache Kafka this answer still reports it as unknown, and clients ask again. Errors, by
-        topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID,
-        TOPIC_AUTHORIZATION_FAILED; INVALID_REQUEST for all if a version without ids has ids.
+        A missing topic is created if auto.create.topics.enable and the request allow it. As in
+        Apache Kafka, this response still reports it as unknown, and clients send the request again.
+        Errors, by topic: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_ID,
+        TOPIC_AUTHORIZATION_FAILED. INVALID_REQUEST for all topics if a request has ids in a version
+        without ids.
         """
         access = None if self._access.authorizer is None else _TopicAccess(self._access.of(context))
         if _is_wide(request):
@@ -151,8 +152,8 @@ class MetadataHandler:
         codes: dict[str, Code],
         access: _TopicAccess | None,
     ) -> Slices:
-        """Create the missing topics, then answer. codes: the errors of topics that may not be
-        created.
+        """Create the missing topics, then send the response. codes: the errors of topics that may
+        not be created.
         """
         now_ms = yield
         if (wait := self._imports.wait(FOR_NEW_LOGS)) is not None:
@@ -184,12 +185,15 @@ class MetadataHandler:
         if wanted:
             yield from self._topics.create_topics(wanted, now_ms)
         described = self._described(request, context, codes, access)
-        # The generator's first step only waits for its turn, which has come.
+        # The generator's first step only waits for its turn in the event loop. This code already
+        # has its turn.
         next(described)
         return Encoded((yield from described)())
 
     def _is_too_much(self, context: RequestContext, topic_count: int, partition_count: int) -> bool:
-        """Whether a request asks for more new partitions than the limit; this is logged."""
+        """Whether a request asks for more new partitions than the limit. If it does, this is
+        logged.
+        """
         is_too_much = partition_count > MOST_PARTITIONS_AT_ONCE
         if is_too_much:
             logger.warning(
@@ -208,7 +212,7 @@ class MetadataHandler:
         codes: Mapping[str, Code],
         access: _TopicAccess | None,
     ) -> Slices:
-        """The answer, as a function that encodes it.
+        """The response, as a function that encodes it.
 
         Takes: codes, the errors of topics that were missing when the request arrived; access, None
                if the client may see everything.
@@ -231,7 +235,7 @@ class MetadataHandler:
         topics: list[MetadataTopic] | EncodedTopics,
         access: _TopicAccess | None,
     ) -> Pieces:
-        """A function that encodes the answer. Takes: topics, the rows with their authorized
+        """A function that encodes the response. Takes: topics, their entries with their authorized
         operations.
         """
         cluster_operations = CLUSTER_OPERATIONS
@@ -257,7 +261,7 @@ class MetadataHandler:
     def _answer_wide(
         self, request: MetadataRequest, context: RequestContext, access: _TopicAccess | None
     ) -> Slices:
-        """`on_metadata` for a wide request: the answer, or PARKED while missing topics are
+        """`on_metadata` for a wide request. Gives: the response, or PARKED while missing topics are
         created.
         """
         yield
@@ -417,7 +421,7 @@ class _TopicAccess:
         return ask(self._operation.DESCRIBE, self._topic, name)
 
     def creatable(self, names: list[str], codes: dict[str, Code]) -> list[str]:
-        """The missing topics that the client may create. Topics that it may see and not create get
+        """The missing topics that the client may create. Topics that it may see but not create get
         an error in `codes`.
         """
         names = [name for name in names if self.sees(name)]
@@ -453,7 +457,7 @@ def _topic_operations(request: MetadataRequest) -> int:
 
 
 def _is_wide(request: MetadataRequest) -> bool:
-    """Whether the request names so many topics that they are looked up in slices."""
+    """Whether the request names so many topics that they have to be looked up in slices."""
     return request.topics is not None and len(request.topics) > NAMED_AT_ONCE
 
 
@@ -477,7 +481,7 @@ def _names_ids_too_soon(request: MetadataRequest, context: RequestContext) -> bo
 
 
 def _refused_for_ids(request: MetadataRequest) -> list[MetadataTopic]:
-    """The refusal of a request that has topic ids in a version without ids."""
+    """The refusal of a request that has topic ids, in a version that does not support them."""
     return [
         MetadataTopic(Code.INVALID_REQUEST, wanted.name or "", wanted.topic_id or NO_ID)
         for wanted in request.topics or ()
@@ -485,7 +489,9 @@ def _refused_for_ids(request: MetadataRequest) -> list[MetadataTopic]:
 
 
 def _once(requested: Iterable[MetadataRequestTopic]) -> Iterable[tuple[str, uuid.UUID | None]]:
-    """Each name and each id once, in order. A row with both is identified by its id."""
+    """Each name and each id once, in order. A topic that is requested with both is identified by
+    its id.
+    """
     return dict.fromkeys(
         ("", wanted.topic_id) if wanted.topic_id else (wanted.name or "", None)
         for wanted in requested

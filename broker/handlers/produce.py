@@ -68,18 +68,20 @@ if TYPE_CHECKING:
 ZSTD_SINCE = 7
 # appending this many batches of one record, or this many bytes, takes 10 ms
 ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 8 << 20
-# the number of logs that begin their leader epoch in one call: after a start each writes a file
-# before its first batch
+# the number of logs that may begin their leader epoch in one call, since after a start each log
+# writes a file before its first batch
 EPOCHS_AT_ONCE = 20
-# the deferred batches that are checked and appended together: maximum number, and maximum bytes
+# limits for the deferred batches that are checked and appended together: their number and their
+# bytes
 ROWS_OF_A_TURN, BYTES_OF_A_TURN = 250, 1 << 20
-MOST_RECORD_ERRORS = 10_000  # maximum number in one answer
-# maximum bytes of older messages that are converted for one request: the conversion blocks the loop
+MOST_RECORD_ERRORS = 10_000  # maximum number in one response
+# maximum bytes of older messages that are converted for one request, since the conversion blocks
+# the loop
 MOST_OLDER_BYTES = 4 << 20
 DISK_FULL = "the broker's disk is full: free some space, or shorten retention"
 
 NO_ID = uuid.UUID(int=0)
-NO_NAME = ""  # the name of a topic whose id is unknown
+NO_NAME = ""  # used in place of a name if the topic id is unknown
 
 Unreadable = Mapping[tuple[str, int], Code]
 ALL_READABLE: Unreadable = {}
@@ -88,12 +90,13 @@ Answers = list[tuple[str | uuid.UUID, list[ProducedPartition]]]
 
 
 class _Pending(NamedTuple):
-    """A deferred batch, and the place of its answer.
+    """A deferred batch, and where its result belongs in the response.
 
-    records: a copy, since the frame's memory is reused by then; None if the request has no batch.
-    is_long: whether the check of this batch alone takes long. is_counted: whether its disk space is
-    already reserved. rules: the log's rules for the check, set once its turn has come. topic_id:
-    the topic's id, if the request has ids: by then another topic may have the name.
+    records: a copy, since the frame's memory is reused before the append; None if the request has
+    no batch. is_long: whether the check of this batch alone takes long. is_counted: whether its
+    disk space is already reserved. rules: the log's rules for the check, set when the batch is
+    about to be checked. topic_id: the topic id, if the request has ids, since another topic may
+    have the name before the append.
     """
 
     row: list[ProducedPartition]
@@ -107,17 +110,17 @@ class _Pending(NamedTuple):
     topic_id: uuid.UUID | None = None
 
 
-# the empty queue of requests that defer no batch, as most do; never changed
+# the empty queue of requests that defer no batch, which are most requests; it is never changed
 NOTHING_PENDING: deque[_Pending] = deque()
 
 
 class _Produce:
-    """One request while it is under way: its answers so far, and the logs that it appends to.
+    """A request in progress: its results so far, and the logs that it appends to.
 
-    producer: id and epoch in a transactional request's first batch. topics: the receiving broker's
-    view of topics. pending: the deferred batches, in order; held_bytes: their total size.
-    record_errors_left: how many more record errors the answer may contain. made_files: the number
-    of logs whose files the loop made for this request.
+    producer: the id and epoch in the first batch of a transactional request. topics: the view of
+    topics that the receiving broker has. pending: the deferred batches, in order. held_bytes: their
+    total size. record_errors_left: how many more record errors the response may contain.
+    made_files: the number of logs whose files the loop made for this request.
     """
 
     __slots__ = (
@@ -147,7 +150,7 @@ class _Produce:
         self.failed = False
         self.made_files = 0
         self.producer: tuple[int, int] | None = None
-        # the request was held back, and topics were created meanwhile
+        # topics were created while the request was held back
         if context.topics_version < topics.version:
             _refuse_later_topics(self, topics)
 
@@ -158,7 +161,7 @@ class _Produce:
 
     def put_off(self, batch: _Pending) -> ProducedPartition:
         """Defer the check and append of a batch to a later turn. Gives: a placeholder for its
-        answer.
+        result.
         """
         if self.pending is NOTHING_PENDING:
             self.pending = deque()
@@ -167,7 +170,7 @@ class _Produce:
         return ProducedPartition(batch.partition, 0)
 
     def refuse(self, topics: Sequence[TopicProduceData], code: Code) -> None:
-        """Answer all partitions of the given topics with an error."""
+        """Add an error to the response for all partitions of the given topics."""
         self.failed = True
         for topic in topics:
             row = [ProducedPartition(data.index, code) for data in topic.partition_data]
@@ -190,7 +193,7 @@ class TransactionalBatches:
         self._without_space = endings.without_space
 
     def check_connection(self, produce: _Produce) -> None:
-        """Refuse a delayed request, see `TransactionCoordinator.check_connection`."""
+        """Refuse a delayed request, as described in `TransactionCoordinator.check_connection`."""
         name = produce.request.transactional_id
         if name is None:
             return
@@ -206,11 +209,10 @@ class TransactionalBatches:
             )
 
     def add_partitions(self, produce: _Produce, name: str) -> None:
-        """Before any batch is appended, add the partitions to the transaction to which the
-        request's batches begin to write, with one record.
+        """Add the partitions that the request's batches begin to write to the transaction.
 
-        Only batches of the first batch's producer count: no other producer can have the
-        transactional id.
+        This happens before any batch is appended, with one record for all partitions. Only batches
+        of the first batch's producer count, since no other producer can have the transactional id.
         """
         pairs: list[TopicPartition] = []
         for topic in produce.request.topic_data:
@@ -247,8 +249,8 @@ class TransactionalBatches:
                 _refuse_partitions(produce, pairs, Code.KAFKA_STORAGE_ERROR)
 
     def check_attributes(self, produce: _Produce, log: Log, records: Any) -> Code:
-        """The error code for a batch that its transaction, or the request's version, does not
-        allow; NONE if the batch may be appended.
+        """The error code for a batch that is invalid in its transaction, or in the version of the
+        request; NONE if the batch may be appended.
         """
         if len(records) < HEADER_SIZE:
             return Code.NONE  # the log refuses such a batch
@@ -264,11 +266,11 @@ class TransactionalBatches:
         return Code.NONE
 
     def verify(self, transactional_id: str, log: Log, records: Any, api_version: int) -> Code:
-        """KIP-890: for the first batch of a transaction on a partition, check that the coordinator
-        has the partition in the transaction.
+        """Check that the coordinator has the partition in the transaction, for the transaction's
+        first batch on the partition (KIP-890).
 
-        The check and the append happen in one call of the single-threaded core: nothing can end the
-        transaction in between.
+        The check and the append happen in one call of the single-threaded core, so nothing can end
+        the transaction between them.
         """
         producer_id, producer_epoch, base_sequence = producer_of(records)
         producers = log.producer_state
@@ -287,7 +289,7 @@ class TransactionalBatches:
         )
         is_unknown = not producers.has_batch_of(producer_id)
         if code is Code.NONE and api_version >= PRODUCE_ADDS and is_unknown and base_sequence:
-            # the sequence of an epoch begins at 0 (KAFKA-18202)
+            # the sequence numbers of an epoch begin at 0 (KAFKA-18202)
             return Code.OUT_OF_ORDER_SEQUENCE_NUMBER
         return code
 
@@ -295,7 +297,7 @@ class TransactionalBatches:
 class ProduceHandler:
     """Answers Produce: appends the batches of clients to logs.
 
-    Its parameters are the parts that check, bound, append and answer batches.
+    Its parameters are the parts of the broker that it needs for this.
     """
 
     __slots__ = (
@@ -350,33 +352,33 @@ class ProduceHandler:
         denied: Sequence[TopicProduceData] = (),
         denied_code: Code = Code.TOPIC_AUTHORIZATION_FAILED,
     ) -> Answer:
-        """Append each partition's batch; one partition's error does not affect the others.
+        """Append each partition's batch. An error of one partition does not affect the others.
 
         Takes: denied, topics that were removed from the request because its client may not write to
                them; denied_code, the error code for these topics.
 
-        acks=0: there is no answer, and an error closes the connection, since the client would not
-        learn of it otherwise. acks=1 and acks=-1: the answer is sent when the operating system has
-        the data (one replica). With acks=-1 it waits for the disk if `flush.messages` of the topic
-        are not flushed yet, and always in a session of two-phase commit. `log_start_offset` of an
-        error is -1 if the batch did not reach the log. Errors: INVALID_REQUIRED_ACKS;
-        TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches in a request without
-        transactional id; with several brokers NOT_LEADER_OR_FOLLOWER, and NOT_ENOUGH_REPLICAS
-        (acks=-1, `min.insync.replicas`); the errors of `Log.append` and
+        acks=0: there is no response, and an error closes the connection, since the client would not
+        learn of it otherwise. acks=1 and acks=-1: the response is sent when the operating system
+        has the data (one replica). With acks=-1 it also waits for the disk in a session of
+        two-phase commit, or if the log has as many unflushed messages as the topic's
+        `flush.messages`.
+        `log_start_offset` of an error is -1 if the batch did not reach the log. Errors:
+        INVALID_REQUIRED_ACKS; TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches in a
+        request without transactional id; with several brokers NOT_LEADER_OR_FOLLOWER, and
+        NOT_ENOUGH_REPLICAS (acks=-1, `min.insync.replicas`); the errors of `Log.append` and
         `TransactionCoordinator.verify` (KIP-890).
 
         A batch whose check takes long is checked by the worker while the request is parked. It is
         then appended as if it had just arrived: everything that depends on the log, its producers
         and their transactions is checked in the call that appends (KAFKA-14884). All batches of a
         request with more than `ROWS_AT_ONCE`, and those after the first `BYTES_AT_ONCE` or
-        `EPOCHS_AT_ONCE`, are handled in the same way, in turns; other requests are served between
+        `EPOCHS_AT_ONCE`, are handled in the same way, in turns. Other requests are served between
         the turns.
 
         Requests before version 3 have older messages, which are converted to batches
-        (`message_sets.py`). From version 13 on topics have ids (KIP-516): UNKNOWN_TOPIC_ID for an
-        unknown one. From version 12 on a batch also adds its partition to the transaction, once the
-        previous transaction of the id is complete: the coordinator's record is appended before the
-        batches.
+        (`message_sets.py`). From version 12 on a batch also adds its partition to the transaction,
+        once the previous transaction of the id is complete. The coordinator's record comes first.
+        From version 13 on topics have ids (KIP-516): UNKNOWN_TOPIC_ID for an unknown id.
 
         Raises: DelayedRequest for a delayed request on an old connection of its transactional
                 producer: its batch belongs to the previous transaction, and would become part of
@@ -396,12 +398,14 @@ class ProduceHandler:
         self._append_rows(produce, refused)
         if denied:
             produce.refuse(denied, denied_code)
-        # after all appends: a fetch that waits for several logs gets all new data in one answer
+        # called after all appends, so that a fetch that waits for several logs gets all new data in
+        # one response
         self._progress.on_appended(produce.appended, context.now_ms)
         if produce.pending:
             self._requests.park(context)
             for topic in request.topic_data:
-                topic.partition_data = []  # otherwise the frame stays in memory beside the copies
+                # otherwise the frame would stay in memory beside the copies
+                topic.partition_data = []
             self._check_elsewhere(produce)
             return PARKED
         if produce.failed:
@@ -461,7 +465,7 @@ class ProduceHandler:
         return self._encoded(produce)
 
     def _name_topics(self, request: ProduceRequest) -> None:
-        """Set the topics' names by their ids; NO_NAME for an unknown id."""
+        """Set the topics' names according to their ids; NO_NAME for an unknown id."""
         for topic in request.topic_data:
             topic.topic_id = topic.topic_id or NO_ID
             known = self._topics.metadata.topic_by_id(topic.topic_id)
@@ -477,7 +481,7 @@ class ProduceHandler:
         """Park a request of transaction version 2 until the id's last transaction is complete."""
         for topic in request.topic_data:
             for partition in topic.partition_data:
-                if partition.records is not None:  # a view of a buffer that the next frame reuses
+                if partition.records is not None:  # the view's buffer is reused by the next frame
                     partition.records = bytearray(partition.records)
         self._requests.park(context)
 
@@ -537,11 +541,11 @@ class ProduceHandler:
         self._requests.run_elsewhere(produce.context, run, done, produce.held_bytes)
 
     def _next_turn(self, produce: _Produce) -> tuple[list[_Pending], list[_NewFiles]]:
-        """Take the batches that are checked together; a batch whose check takes long is checked
-        alone.
+        """Take the next batches that are checked together. A batch whose check takes long is
+        checked alone.
 
-        Gives: the batches, of which at most `EPOCHS_AT_ONCE` begin a leader epoch, and the files to
-               make first for logs without them, at most `MADE_AT_ONCE`.
+        Gives: the batches, of which at most `EPOCHS_AT_ONCE` begin a leader epoch; and the files to
+               be made first for logs without files, at most `MADE_AT_ONCE`.
         """
         pending = produce.pending
         turn: list[_Pending] = []
@@ -557,7 +561,8 @@ class ProduceHandler:
             turn.append(batch._replace(rules=None if log is None else log.rules))
             if log is not None and not log.files.are_made and batch.name not in INTERNAL_TOPICS:
                 files = log.files.new_files
-                if files is None and not batch.is_long:  # other requests wait for these files
+                # other requests wait for files that are already being made
+                if files is None and not batch.is_long:
                     files = self._topics.logs.begin_files(log)
                 if files is not None:
                     new_files.append((log, files))
@@ -583,7 +588,7 @@ class ProduceHandler:
         batch.row[batch.at] = answer
 
     def _answer_parked(self, produce: _Produce, now_ms: int) -> None:
-        """Answer a parked request whose deferred batches are all processed."""
+        """Send the response to a parked request whose deferred batches are all processed."""
         if produce.failed:
             self._count_errors(produce)
         if produce.request.acks == 0:
@@ -672,12 +677,12 @@ class ProduceHandler:
         pending: _Pending | None = None,
         result: Checked | AppendRefused | None = None,
     ) -> ProducedPartition:
-        """Append one batch. Gives: its answer; a placeholder if the batch is deferred.
+        """Append one batch. Gives: its result, or a placeholder if the batch is deferred.
 
-        Takes: result, the result of the worker's check, if the batch was checked there.
+        Takes: result, the result of the worker's check, if the worker has checked the batch.
 
-        One long function, except for rare cases: most requests have one batch, and each further
-        call would add one percent to the cost of such a request.
+        Except for rare cases this is one long function: most requests have one batch, and each
+        further call would add one percent to the cost of such a request.
         """
         context = produce.context
         log = produce.topics.partition(name, index)
@@ -723,7 +728,7 @@ class ProduceHandler:
     def _not_appended(
         self, produce: _Produce, log: Log | None, name: str, index: int, records: Any
     ) -> ProducedPartition:
-        """The answer for a partition without a log, or without a batch in the request."""
+        """The result for a partition without a log, or without a batch in the request."""
         if name in INTERNAL_TOPICS:
             return ProducedPartition(index, Code.INVALID_TOPIC_EXCEPTION)
         if log is not None:
@@ -746,8 +751,8 @@ class ProduceHandler:
         pending: _Pending,
         result: Checked | AppendRefused | None,
     ) -> AppendInfo:
-        """Append a deferred batch. result: the result of the worker's check; it is valid if the
-        log's rules are unchanged.
+        """Append a deferred batch. result: the result of the worker's check, which is valid if the
+        log's rules have not changed since.
 
         Raises: what `Log.append` raises; OSError if there is no space.
         """
@@ -765,9 +770,7 @@ class ProduceHandler:
     def _on_transactional(
         self, produce: _Produce, log: Log, info: AppendInfo, records: Any
     ) -> None:
-        """Called after the append of a batch from a request with a transactional id: in a session
-        of two-phase commit the answer has to wait for the disk.
-        """
+        """Let the response wait for the disk if the batch is of a session of two-phase commit."""
         transactional_id = produce.request.transactional_id
         assert transactional_id is not None
         if logger.isEnabledFor(logging.DEBUG):
@@ -781,9 +784,7 @@ class ProduceHandler:
             self._progress.flush_later(log, produce.context.now_ms + log.flush_ms)
 
     def _waits_for_files(self, produce: _Produce, log: Log) -> bool:
-        """Whether another thread makes the files for the log's first batch; False if the log has
-        files or makes them itself.
-        """
+        """Whether another thread makes the files for the log's first batch."""
         files = self._files_ahead.get().for_write(
             log,
             self._topics.partitions_of(log.topic),
@@ -797,8 +798,8 @@ class ProduceHandler:
 def _upgrade(request: ProduceRequest) -> Unreadable:
     """Convert the older messages of requests before version 3 to batches.
 
-    Gives: the partitions that could not be read, with their codes; partitions beyond
-           `MOST_OLDER_BYTES` get REQUEST_TIMED_OUT, after which clients retry.
+    Gives: the partitions whose messages could not be read, with their error codes. Partitions
+           beyond `MOST_OLDER_BYTES` get REQUEST_TIMED_OUT, after which clients retry.
     """
     from barnabas.protocol.message_sets import is_message_set, upgraded
 
@@ -824,9 +825,11 @@ def _upgrade(request: ProduceRequest) -> Unreadable:
 def _refuse_partitions(
     produce: _Produce, pairs: list[TopicPartition], code: Code = Code.NOT_ENOUGH_REPLICAS
 ) -> None:
-    """Refuse the batches of these partitions. Takes: code; the default is for partitions that
-    cannot be added to the transaction because its record cannot be written: every client retries
-    after it, as with Apache Kafka.
+    """Refuse the batches of the given partitions.
+
+    Takes: code, the error code. The default is for partitions that cannot be added to the
+           transaction because the coordinator's record cannot be written. As with Apache Kafka,
+           every client retries after it.
     """
     refused = set(pairs)
     produce.unreadable = {**produce.unreadable, **dict.fromkeys(pairs, code)}
@@ -837,9 +840,10 @@ def _refuse_partitions(
 
 
 def _refuse_later_topics(produce: _Produce, topics: TopicRegistry) -> None:
-    """Refuse the batches for topics that were created after the request arrived: the request waited
-    for the worker or for the end of a transaction, and means earlier topics with these names. A
-    request with topic ids is exact.
+    """Refuse the batches for topics that were created after the request arrived.
+
+    The request waited for the worker or for the end of a transaction, so it means earlier topics
+    with the same names. A request with topic ids cannot mean another topic.
     """
     if produce.context.api_version >= PRODUCE_TOPIC_IDS:
         return
@@ -854,8 +858,8 @@ def _refuse_later_topics(produce: _Produce, topics: TopicRegistry) -> None:
 
 
 def _note_refused(produce: _Produce, pair: TopicPartition) -> None:
-    """Note that the producer's batch for a partition was refused, so that its next batches do not
-    overtake it.
+    """Record that the producer's batch for a partition was refused, so that the producer's next
+    batches do not overtake it.
     """
     log = produce.topics.partition(*pair)
     for topic in produce.request.topic_data:
@@ -893,7 +897,7 @@ def _kept(
     data: PartitionProduceData,
     context: RequestContext,
 ) -> _Pending:
-    """A batch that is deferred without any check."""
+    """The _Pending of a batch that is deferred without any check."""
     records: Any = data.records
     if records is not None and not context.keeps_frame:
         records = bytearray(records)
@@ -928,8 +932,8 @@ def _checked(batch: _Pending, now_ms: int, budget: CheckBudget | None) -> _Resul
 
 
 def _no_room(log: Log, index: int, records: Any, error: OSError | None = None) -> ProducedPartition:
-    """The answer for a batch that the disk has no space for. Raises: OSError for any other
-    error.
+    """The result for a batch for which the disk has no space. Raises: `error`, if it has another
+    cause.
     """
     if error is not None and not is_out_of_resources(error):
         raise error
@@ -939,7 +943,7 @@ def _no_room(log: Log, index: int, records: Any, error: OSError | None = None) -
 
 
 def _refusal(produce: _Produce, log: Log, index: int, error: KafkaError) -> ProducedPartition:
-    """The answer for a batch that the log refuses."""
+    """The result for a batch that the log refuses."""
     start = log.log_start_offset if getattr(error, "knows_log_start", True) else -1
     named = getattr(error, "record_errors", ())[: produce.record_errors_left]
     produce.record_errors_left -= len(named)
@@ -955,7 +959,7 @@ def _put_off(
     *,
     is_long: bool = False,
 ) -> ProducedPartition:
-    """Defer a batch whose log is known. Gives: a placeholder for its answer."""
+    """Defer a batch whose log is known. Gives: a placeholder for its result."""
     if not produce.context.keeps_frame:
         records = bytearray(records)
     has_id = produce.context.api_version >= PRODUCE_TOPIC_IDS

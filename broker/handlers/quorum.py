@@ -1,4 +1,4 @@
-"""DescribeQuorum: the metadata journal in the form of a quorum of one (KIP-595, KIP-853).
+"""DescribeQuorum: the metadata journal, presented as a quorum with one voter (KIP-595, KIP-853).
 
 There are no other controllers: the broker leads its own journal, is the only voter, and has no
 observers.
@@ -42,10 +42,10 @@ def on_describe_quorum(
     request: DescribeQuorumRequest,
     context: RequestContext,
 ) -> DescribeQuorumResponse:
-    """Leader, voters and high watermark of `__cluster_metadata`, partition 0.
+    """The leader, voters and high watermark of partition 0 of `__cluster_metadata`.
 
-    The high watermark is the number of changes in the journal. Errors, by partition:
-    UNKNOWN_TOPIC_OR_PARTITION for each if the request names anything but that one partition.
+    The high watermark is the number of changes in the journal. Errors: UNKNOWN_TOPIC_OR_PARTITION
+    for every partition of the request if it names any other than this one.
     """
     named = [(topic.topic_name, row.partition_index) for topic in request.topics
              for row in topic.partitions]  # fmt: skip

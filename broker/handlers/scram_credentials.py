@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554), and SASL's requests on
+"""DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554), and the SASL requests on
 listeners without SASL.
 """
 
@@ -45,7 +45,7 @@ Change = ScramCredentialDeletion | ScramCredentialUpsertion
 def on_describe_user_scram_credentials(
     metadata: ClusterMetadata, request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
-    """Mechanisms and iterations of users; of all users if none is named.
+    """The mechanisms and iterations of users; of all users if the request names none.
 
     Errors, by user: RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE for a user that is named twice.
     """

@@ -1,8 +1,8 @@
 """ShareFetch and ShareAcknowledge (KIP-932): records are locked for a member of a share group,
 which acknowledges them later.
 
-A ShareFetch may also contain acknowledgements. It is answered once records were acquired or its
-time is up, and its acknowledgements are durable.
+A ShareFetch may also contain acknowledgements. The response is sent when its acknowledgements are
+durable and either records were acquired or its time is up.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ShareHandler:
     # --- ShareFetch ------------------------------------------------------------------------------
 
     def on_share_fetch(self, request: ShareFetchRequest, context: RequestContext) -> Answer:
-        """Acquire records for a member, waiting max_wait_ms for min_bytes of them.
+        """Acquire records for a member, waiting up to max_wait_ms for min_bytes of records.
 
         Errors: for the whole request UNSUPPORTED_VERSION without share groups, INVALID_REQUEST,
         SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED; for a
@@ -136,7 +136,7 @@ class ShareHandler:
         return session
 
     def _answer_later(self, context: RequestContext, response: Any, wait_ms: int) -> Answer:
-        """Send this answer after max_wait_ms: otherwise the client would repeat the request at
+        """Send the response after `wait_ms`, since otherwise the client would repeat the request at
         once.
         """
         requests = self._parts.requests
@@ -155,7 +155,7 @@ class ShareHandler:
     def on_share_acknowledge(
         self, request: ShareAcknowledgeRequest, context: RequestContext
     ) -> Answer:
-        """Store acknowledgements of records, and answer once they are durable.
+        """Store acknowledgements of records, and send the response once they are durable.
 
         Errors: for the whole request those of ShareFetch; for a partition INVALID_RECORD_STATE
         if the member does not hold the records; INVALID_REQUEST if they were not acquired, or
@@ -211,7 +211,7 @@ class ShareHandler:
         context: RequestContext,
         acknowledging: Acknowledging,
     ) -> ShareAcknowledgeResponse:
-        """The answer to a ShareAcknowledge."""
+        """The response to a ShareAcknowledge."""
         parts = self._parts
         topics: dict[uuid.UUID | None, list[PartitionData]] = {}
         leaders = []
@@ -253,8 +253,9 @@ class ShareHandler:
 
 
 def _refusal_of_renewal(request: ShareFetchRequest) -> Code:
-    """The error code for a ShareFetch that renews locks and also fetches, since the locks could
-    expire before its answer; NONE if it only renews.
+    """The error code for a ShareFetch that renews locks and also fetches; NONE if it only renews.
+
+    A request that does both is refused because the locks could expire before its response.
     """
     fetches = (request.max_bytes, request.min_bytes, request.max_records, request.max_wait_ms)
     return Code.INVALID_REQUEST if any(fetches) else Code.NONE

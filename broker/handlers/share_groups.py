@@ -37,7 +37,7 @@ UNKNOWN_LAG = -1
 
 
 def without_share_groups(request: Message, context: RequestContext) -> Message:
-    """The answer if share groups are off: UNSUPPORTED_VERSION, as in Kafka."""
+    """The response if share groups are off: UNSUPPORTED_VERSION, as in Kafka."""
     return request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)
 
 
@@ -51,7 +51,7 @@ def on_share_group_heartbeat(
 ) -> Answer:
     """Join a share group, stay in it, or leave it.
 
-    Errors: UNSUPPORTED_VERSION if share groups are off; the others are the coordinator's.
+    Errors: UNSUPPORTED_VERSION if share groups are off; the errors of the coordinator.
     """
     if not features.speaks_share_groups:
         return without_share_groups(request, context)
@@ -70,8 +70,8 @@ def on_describe_share_group_offsets(
     request: DescribeShareGroupOffsetsRequest,
     context: RequestContext,
 ) -> Answer:
-    """The start offsets and lags of share partitions, in slices; for a group without named topics,
-    of all share partitions that have a state. Unknown values are -1.
+    """The start offsets and lags of share partitions, in slices. If the request names no topics of
+    a group, all of its share partitions that have a state are described. Unknown values are -1.
     """
     if not features.speaks_share_groups:
         return without_share_groups(request, context)
@@ -140,7 +140,9 @@ def _of_partition(
     topic_id: uuid.UUID | None,
     index: int,
 ) -> DescribeShareGroupOffsetsResponsePartition:
-    """The row of one partition; without a state or a log its start is unknown."""
+    """The response's entry for one partition. Its start is unknown if the partition has no state or
+    no log.
+    """
     row = DescribeShareGroupOffsetsResponsePartition(
         index, UNINITIALIZED_OFFSET, 0, UNKNOWN_LAG, Code.NONE, None
     )

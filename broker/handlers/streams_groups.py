@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 class StreamsGroupHandler:
-    """Answers heartbeats and descriptions of streams groups, and makes their internal topics."""
+    """Answers heartbeats and descriptions of streams groups, and creates the groups' internal
+    topics.
+    """
 
     __slots__ = (
         "_access", "_features", "_group_runtime", "_groups", "_requests", "_streams_topics",
@@ -49,10 +51,10 @@ class StreamsGroupHandler:
         self, request: StreamsGroupHeartbeatRequest, context: RequestContext
     ) -> Answer:
         """Join a streams group, stay in it, or leave it. Missing internal topics are created after
-        the answer, if the client may create them.
+        the response, if the client may create them.
 
         Errors: UNSUPPORTED_VERSION if `streams.version` is 0; STREAMS_INVALID_TOPOLOGY for names
-        that no topic may have; the others are the coordinator's.
+        that are invalid for topics; the errors of the coordinator.
         """
         if not self._features.speaks_streams_groups:
             return request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)
@@ -81,8 +83,8 @@ class StreamsGroupHandler:
         return PARKED
 
     def _may_create(self, result: Result, creation: CreateTopics, context: RequestContext) -> bool:
-        """Whether the client may create the topics that its group lacks. If not, or if their
-        creation failed recently, the answer says why they are missing.
+        """Whether the client may create the topics that its group lacks. If it may not, or if their
+        creation failed recently, the response says why the topics are missing.
         """
         denied = self._not_creatable(creation.topics, context)
         topics = self._streams_topics.get()
@@ -124,7 +126,7 @@ class StreamsGroupHandler:
 
 
 def _explain(result: Result, why: str) -> None:
-    """Add to the answer why internal topics are missing."""
+    """Add the reason why internal topics are missing to the response."""
     from barnabas.coordinator.groups.streams.topic_plan import Status
 
     (reply,) = result.replies

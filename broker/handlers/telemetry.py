@@ -30,9 +30,9 @@ def on_get_telemetry_subscriptions(
     request: GetTelemetrySubscriptionsRequest,
     context: RequestContext,
 ) -> GetTelemetrySubscriptionsResponse:
-    """The metrics that the client is to push, and how often; a client without an id gets one.
+    """The metrics that the client is to push, and how often. A client without an id gets one.
 
-    Errors: THROTTLING_QUOTA_EXCEEDED if the client asks again too early.
+    Errors: THROTTLING_QUOTA_EXCEEDED if the client repeats the request too early.
     """
     client_id = request.client_instance_id or ids.uuid()
     properties = _properties(connections, context, client_id)

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions: creation, deletion and growth of topics."""
+"""CreateTopics, DeleteTopics, CreatePartitions: create and delete topics, and add partitions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ DELETION_DISABLED_SINCE = 3
 class TopicHandler:
     """Answers CreateTopics, DeleteTopics and CreatePartitions.
 
-    Its parameters are the parts that create, bound, authorize and delete topics.
+    Its parameters are the parts of the broker that it needs for this.
     """
 
     __slots__ = (
@@ -103,9 +103,9 @@ class TopicHandler:
 
         Errors: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, INVALID_PARTITIONS,
         INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT; INVALID_REQUEST for a name given
-        twice, or for counts together with assignments; POLICY_VIOLATION for all topics of a request
-        for too many partitions; KAFKA_STORAGE_ERROR for topics without disk space, which are
-        removed again.
+        twice, or for counts together with assignments; POLICY_VIOLATION for all topics if the
+        request asks for too many partitions; KAFKA_STORAGE_ERROR for topics without disk space,
+        which are removed again.
         """
         return self._requests.answer_in_slices(
             request, context, self._create_topics(request, context)
@@ -168,7 +168,7 @@ class TopicHandler:
     def _settings_shown(
         self, context: RequestContext
     ) -> Callable[[CreatableTopicResult], CreatableTopicResult] | None:
-        """A function that removes a topic's settings from its row if the client may not describe
+        """A function that removes a topic's settings from its result if the client may not describe
         them. None if the client may see all settings.
         """
         access = self._access.of(context)
@@ -190,8 +190,8 @@ class TopicHandler:
     def _in_slices(
         self, answer: Answered, field: str, context: RequestContext
     ) -> Generator[None, int, Answered]:
-        """Encode the rows of a long answer in slices: the settings of thousands of topics take
-        seconds.
+        """Encode the results of a long response in slices, since the settings of thousands of
+        topics take seconds.
         """
         rows = getattr(answer, field)
         if len(rows) <= CHECKED_AT_ONCE:
@@ -226,7 +226,7 @@ class TopicHandler:
         Errors: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; TOPIC_DELETION_DISABLED if
         delete.topic.enable is false; INVALID_REQUEST for a topic given twice, with both name and
         id, or with neither; INVALID_TOPIC_EXCEPTION for internal topics; POLICY_VIOLATION for all
-        if there are too many.
+        if the request names too many topics.
         """
         return self._requests.answer_in_slices(
             request, context, self._delete_topics(request, context)
@@ -438,8 +438,8 @@ class TopicHandler:
                 self._new_topics.get().check_replicas(index, assignment.broker_ids)
 
     def _assign_growth(self, topic_request: CreatePartitionsTopic) -> None:
-        """With several brokers: store the requested replicas of a topic's new partitions, if the
-        request assigns them.
+        """Store the requested replicas of a topic's new partitions, if there are several brokers
+        and the request assigns replicas.
         """
         if self._cluster.is_one or topic_request.assignments is None:
             return
@@ -449,12 +449,14 @@ class TopicHandler:
         self._topics.metadata.set_topic_replicas(name, (*present, *added))
 
     def _mutations(self, context: RequestContext) -> Mutations | None:
-        """The recorder of the request's changes for its quota; None if there are no quotas."""
+        """The object that records the request's changes for the client's quota; None if there are
+        no quotas.
+        """
         return None if self._quotas.clients is None else self._quotas.clients.mutations(context)
 
 
 def _refuse_for_space(rows: Iterable[CreatableTopicResult], lacking: Container[str]) -> None:
-    """Replace the answers for topics that found no disk space by refusals."""
+    """Replace the results of topics for which there was no disk space by errors."""
     for row in rows:
         if row.name in lacking:
             row.topic_id, row.error_code, row.error_message = (
@@ -468,7 +470,7 @@ def _refuse_for_space(rows: Iterable[CreatableTopicResult], lacking: Container[s
 def _created(
     topic: Topic, topic_id: uuid.UUID, configs: list[CreatableTopicConfigs], node_count: int
 ) -> CreatableTopicResult:
-    """The answer for a new topic. Takes: node_count, the replication factor of topics without
+    """The result for a new topic. Takes: node_count, the replication factor of topics without
     replicas in the journal.
     """
     return CreatableTopicResult(

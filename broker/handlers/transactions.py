@@ -77,7 +77,7 @@ def client_host(
     transactions: TransactionCoordinator,
     transactional_id: str,
 ) -> str | None:
-    """The host from which the producer last added a partition to its transaction; None if that
+    """The host from which the producer last added a partition to its transaction; None if the
     connection is closed.
     """
     connection = connections.get(transactions.latest_connection(transactional_id))
@@ -89,7 +89,7 @@ def _add_client_hosts(
     transactions: TransactionCoordinator,
     answer: DescribeTransactionsResponse,
 ) -> None:
-    """Add the producer's host to each open transaction of the answer."""
+    """Add the producer's host to each open transaction in the response."""
     open_states = {state.value for state in (TransactionState.ONGOING, *PREPARED)}
     for index, row in enumerate(answer.transaction_states):
         host = client_host(connections, transactions, row.transactional_id)
@@ -105,8 +105,8 @@ def on_describe_transactions(
     request: DescribeTransactionsWithHostsRequest,
     context: RequestContext,
 ) -> Parked:
-    """The states of transactional ids; with their producers' hosts, if our own client asks for them
-    (`asks_for_hosts`).
+    """The states of transactional ids. If the client is `barnabas`'s own, which sets
+    `asks_for_hosts`, they include the hosts of the producers.
 
     Errors: see `TransactionCoordinator`.
     """
@@ -137,10 +137,10 @@ def on_list_transactions(
 ) -> Parked:
     """The transactions that pass all filters, of the ids that the client may describe.
 
-    The filters are states and producer ids; from version 1 on, how long a transaction is open
-    (KIP-994); from version 2 on, a pattern for the whole id, in RE2's syntax (KIP-1152). Errors:
-    INVALID_REGULAR_EXPRESSION, also if the pattern is longer than 32,767 bytes, or takes too long
-    to run.
+    The filters are states and producer ids; from version 1 on, the time for which a transaction has
+    been open (KIP-994); from version 2 on, a pattern in RE2's syntax that matches the whole id
+    (KIP-1152). Errors: INVALID_REGULAR_EXPRESSION, also if the pattern is longer than 32,767 bytes,
+    or takes too long to run.
     """
     pattern = request.transactional_id_pattern
     is_visible = _visible_to(access.of(context))
@@ -154,7 +154,7 @@ def on_list_transactions(
         requests.reply(context.ticket, response)
 
     def match_in_worker(found: transaction_listing.Rows) -> None:
-        # with several brokers: remove ids that other brokers coordinate
+        # with several brokers, ids that other brokers coordinate have to be removed first
         is_encoded = cluster.is_one
 
         def run() -> transaction_listing.Rows | EncodedRows | None:
@@ -185,7 +185,7 @@ def on_list_transactions(
 
 
 class TxnOffsetCommitHandler:
-    """Answers TxnOffsetCommit: offsets that a group commits with a transaction."""
+    """Answers TxnOffsetCommit: offsets that a group commits as part of a transaction."""
 
     __slots__ = (
         "_endings",
@@ -221,8 +221,8 @@ class TxnOffsetCommitHandler:
         """Store offsets that become visible with the transaction's commit (KIP-98), fenced by the
         group's generation (KIP-447).
 
-        Errors: INVALID_GROUP_ID for an empty group id, which is checked first; those of
-        `TransactionCoordinator.verify_offsets`, and of the group.
+        Errors: INVALID_GROUP_ID for an empty group id, which is checked first; the errors of
+        `TransactionCoordinator.verify_offsets` and of the group.
 
         From version 5 on the request also adds the group's partition to the transaction, once the
         previous transaction of the id is complete.
@@ -259,7 +259,7 @@ class TxnOffsetCommitHandler:
     ) -> TxnOffsetCommitResponse | Parked:
         """Commit the offsets now: the previous transaction of the id is complete."""
         if any(self._topics.is_later(topic.name, context) for topic in request.topics):
-            # the request was held back, and means earlier topics with these names
+            # the request was held back, so it means earlier topics with the same names
             return _offset_commit_refused(request, Code.UNKNOWN_TOPIC_OR_PARTITION)
         if request.transactional_id in self._endings.without_space:
             return _offset_commit_refused(request, Code.CONCURRENT_TRANSACTIONS)

@@ -1,4 +1,4 @@
-"""UpdateFeatures: the levels of features at run time (KIP-584, KIP-778)."""
+"""UpdateFeatures: changes the levels of features at run time (KIP-584, KIP-778)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from barnabas.protocol.request_context import RequestContext
 if TYPE_CHECKING:
     from barnabas.broker.settings.current_features import CurrentFeatures
 
-UPGRADE_TYPES_SINCE, ALL_OR_NONE_SINCE = 1, 2  # request versions with these fields
+UPGRADE_TYPES_SINCE, ALL_OR_NONE_SINCE = 1, 2  # the request versions that introduced these fields
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3  # an unsafe downgrade may lose metadata
 
 
 def on_update_features(
     features: CurrentFeatures, request: UpdateFeaturesRequest, context: RequestContext
 ) -> UpdateFeaturesResponse:
-    """Change the levels of features. The new levels apply at once, and after a restart unless the
-    setting `barnabas.features` sets others.
+    """Change the levels of features. The new levels apply at once. They also apply after a restart,
+    unless the setting `barnabas.features` sets other levels.
 
-    Below version 2 of the request each feature is changed independently; from 2 on all are changed,
-    or none. Errors: INVALID_UPDATE_VERSION for an unknown feature, an unsupported level, and a
-    lower level without a request for a downgrade.
+    In versions 0 and 1 of the request each feature is changed independently. From version 2 on
+    either all features are changed or none. Errors: INVALID_UPDATE_VERSION for an unknown feature,
+    an unsupported level, or a lower level if the request does not allow a downgrade.
     """
     updated: dict[str, int] = {}
     results, refused = [], None

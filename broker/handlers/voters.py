@@ -1,7 +1,7 @@
 """Requests that change a cluster's brokers and controllers, which are refused here:
 UnregisterBroker (KIP-631), AddRaftVoter and RemoveRaftVoter (KIP-853).
 
-The answers are those of an Apache Kafka whose only node is broker and controller, with
+The responses are those of an Apache Kafka whose only node is broker and controller, with
 `controller.quorum.voters` (`kraft.version` 0).
 """
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def on_unregister_broker(
     cluster: Cluster, request: UnregisterBrokerRequest, context: RequestContext
 ) -> UnregisterBrokerResponse:
-    """Refuse UnregisterBroker: with INVALID_REQUEST for an existing broker, since it is running;
-    otherwise with BROKER_ID_NOT_REGISTERED.
+    """Refuse UnregisterBroker: with INVALID_REQUEST for an existing broker, since it is running,
+    and otherwise with BROKER_ID_NOT_REGISTERED.
     """
     node_id = request.broker_id
     if node_id in cluster.nodes:

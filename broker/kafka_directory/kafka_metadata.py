@@ -2,15 +2,15 @@
 client quotas.
 
 In KRaft mode Kafka stores topics and settings in the directory `__cluster_metadata-0` beside the
-logs: segments of v2 batches, as in any log, and now and then `<20 digits of the end offset>-<10
-digits of the epoch>.checkpoint`, in the same form, which has the state before that
-offset. `kafka_records` has the form of a record's value. The records between a BeginTransaction and
-an AbortTransaction are ignored; an EndTransaction commits them. A checkpoint begins with a control
-record of the type 3 (header) and ends with one of the type 4 (footer): without both it is
-incomplete. A clean stop leaves `<20 digits of the end
-offset>.snapshot`.
+logs. The directory has segments of v2 batches, as any log. It also has checkpoints in the same
+form, `<20 digits of the end offset>-<10 digits of the epoch>.checkpoint`, which contain the state
+before that offset, and, after a clean stop, `<20 digits of the end offset>.snapshot`.
+`kafka_records` defines the form of a record's value. The records between a BeginTransaction and an
+AbortTransaction are ignored; an EndTransaction commits them. A checkpoint begins with a control
+record of type 3 (header) and ends with one of type 4 (footer). Without both it is incomplete.
 
-It is never written to. Source: KIP-631 (records), KIP-868 (transactions of metadata).
+This module never writes to the metadata log. Source: KIP-631 (records), KIP-868 (transactions of
+metadata).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 _CHECKPOINT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
 _OF_TRANSACTIONS = frozenset({BEGIN, END, ABORT})
 HEADER_TYPE, FOOTER_TYPE = 3, 4
-CONTROL_KEY = struct.Struct(">hh")  # key of a control record: version, type
+CONTROL_KEY = struct.Struct(">hh")  # the key of a control record: version, type
 
 logger = logging.getLogger("barnabas.metadata")
 
@@ -61,9 +61,10 @@ logger = logging.getLogger("barnabas.metadata")
 class KafkaMetadata:
     """Topics, settings, users, ACLs and quotas as of the end of a metadata log.
 
-    next_producer_id: the first id that no Kafka broker can have assigned. scram_credentials: by
-    (user, mechanism's number). acls: by id. client_quotas: by entity, in the form of the metadata
-    journal. API_KEYS: the records that are read.
+    next_producer_id: the first id that no Kafka broker can have assigned. scram_credentials: the
+    credentials, by user and the number of the mechanism. acls: the ACLs, by id. client_quotas: the
+    quotas, by entity, in the form of the metadata journal. API_KEYS: the keys of the records that
+    are read.
     """
 
     API_KEYS = frozenset({
@@ -80,7 +81,9 @@ class KafkaMetadata:
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
 
     def topic_configs(self, name: str, topic_id: uuid.UUID) -> dict[str, str] | None:
-        """The settings of the topic with that name and id; None if Kafka did not know it."""
+        """The settings of the topic with the given name and id; None if Kafka did not know the
+        topic.
+        """
         return (
             dict(self._configs.get((OF_TOPIC, name), {}))
             if self.topic_ids.get(name) == topic_id
@@ -99,7 +102,7 @@ class KafkaMetadata:
         return dict(self._configs.get((OF_BROKER, str(node_id)), {}))
 
     def broker_default_configs(self) -> dict[str, str]:
-        """The dynamic settings of every broker."""
+        """The dynamic settings that apply to all brokers."""
         return dict(self._configs.get((OF_BROKER, ""), {}))
 
     def take(self, values: Iterable[bytes]) -> None:
@@ -177,7 +180,7 @@ class KafkaMetadata:
 def usable_configs(
     configs: Mapping[str, str], settings: Mapping[str, Setting[Any]]
 ) -> tuple[dict[str, str], list[str]]:
-    """The settings that Barnabas knows, and the errors of the others."""
+    """The settings that Barnabas knows, and errors for the other settings."""
     usable, refused = {}, []
     for name, text in sorted(configs.items()):
         try:
@@ -193,7 +196,8 @@ def usable_configs(
 def read_kafka_metadata(disk: Disk, data_dir: str) -> KafkaMetadata | None:
     """The metadata in Kafka's metadata log of the data directory.
 
-    Gives:  None if there is no such log, or if it cannot be read, which is logged.
+    Gives:  the metadata, or None if there is no such log or if it cannot be read. A log that cannot
+            be read is reported in the broker's log.
     """
     directory = f"{data_dir}/{DIRECTORY}"
     if not disk.is_dir(directory):
@@ -210,8 +214,8 @@ def read_kafka_metadata(disk: Disk, data_dir: str) -> KafkaMetadata | None:
 
 
 def values_of_log(disk: Disk, directory: str) -> Iterator[bytes]:
-    """The values of all data records of a metadata log: those of the latest checkpoint, then those
-    of the log after the checkpoint's end.
+    """The values of all data records of a metadata log: first the latest checkpoint's, then those
+    of the log from the end of the checkpoint on.
 
     Raises: UnreadableMetadata, KafkaError, OSError.
     """
@@ -246,7 +250,8 @@ def latest_checkpoint(names: Iterable[str]) -> str:
 def values_of_checkpoint(disk: Disk, path: str) -> list[bytes]:
     """The values of the data records of a checkpoint. Raises: UnreadableMetadata, OSError.
 
-    A checkpoint that is empty or cut off is refused: the missing records would count as deletions.
+    A checkpoint that is empty or cut off is refused, since the missing records would count as
+    deletions.
     """
     values, control_types = [], []
     for is_control, record in _records_of_file(disk, path):

@@ -1,10 +1,11 @@
-"""Records of Apache Kafka's metadata log, read and written: the table of their fields.
+"""Records of Apache Kafka's metadata log, read and written according to a table of their fields.
 
-A record's value is `unsigned varint frame version (1; 0 is read, too), api key, version`, then the
-fields in the flexible form: a length is an unsigned varint, plus one (0: null); tagged fields are
-at the end of a record and of each structure in it. SCHEMAS has the known records; others are
-skipped. Source: the message schemas that Apache Kafka 3.9 and 4.3 publish; KIP-631
-(records), KIP-966 (eligible leader replicas).
+A record's value begins with three unsigned varints: the frame version (1, but 0 is accepted, too),
+the api key and the version. The fields follow, in the flexible form: a length is written as an
+unsigned varint plus one (0 means null), and tagged fields are at the end of a record and of each
+structure in it. SCHEMAS contains the known records. Other records are skipped. Source: the message
+schemas that Apache Kafka 3.9 and 4.3 publish; KIP-631 (records), KIP-966 (eligible leader
+replicas).
 """
 
 from __future__ import annotations
@@ -27,14 +28,18 @@ class UnreadableMetadata(Exception):
 
 
 class KafkaRecord(NamedTuple):
-    """One record. fields: by name; a tagged field that is absent has its default."""
+    """One record. fields: the values by the names of the fields. A tagged field that is absent has
+    its default.
+    """
 
     api_key: int
     fields: Mapping[str, Any]
 
 
 class Field(NamedTuple):
-    """A field: the name of its type, its first version, and its tag if it is tagged."""
+    """A field of a record: its name, its type, the first version with the field, its tag if it is
+    tagged (otherwise -1), and its default.
+    """
 
     name: str
     type: str
@@ -44,8 +49,8 @@ class Field(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """The fields of a record. written: the version that is written; latest: the last version that
-    can be read.
+    """The fields of a record. written: the version in which Barnabas writes the record. latest: the
+    last version that it can read.
     """
 
     name: str
@@ -153,9 +158,9 @@ _NUMBERS = {
 
 
 def decode_record(value: bytes, api_keys: Collection[int]) -> KafkaRecord | None:
-    """The record of a value; None if its API key is not in `api_keys`.
+    """Decode the value of a record; None if its API key is not in `api_keys`.
 
-    Raises: UnreadableMetadata for a record of these keys in an unknown form.
+    Raises: UnreadableMetadata for a record that has one of these keys but an unknown form.
     """
     reader = _Reader(value)
     frame_version, api_key, version = reader.varint(), reader.varint(), reader.varint()
@@ -180,7 +185,7 @@ def decode_record(value: bytes, api_keys: Collection[int]) -> KafkaRecord | None
 
 
 class _Reader:
-    """A reader of a value, from its beginning. Raises UnreadableMetadata."""
+    """Reads a record's value from its beginning. Raises UnreadableMetadata."""
 
     def __init__(self, value: bytes) -> None:
         self._value, self._at = value, 0
@@ -230,7 +235,9 @@ class _Reader:
         return [read() for _ in range(length - 1)] if length else None
 
     def entity(self) -> tuple[str | None, str | None]:
-        """A component of a quota's entity: its type and name (None: the default)."""
+        """A component of a quota's entity: its type and name. The name None means the default
+        entity.
+        """
         part = self.string(), self.string()
         self.tagged()
         return part
@@ -253,7 +260,7 @@ _READ: dict[str, Callable[[_Reader], Any]] = {
 
 
 def encode_record(record: KafkaRecord) -> bytes:
-    """The value of a record, in the version of its schema that is written."""
+    """Encode the value of a record, in the version `written` of its schema."""
     schema = SCHEMAS[record.api_key]
     out = bytearray()
     for number in (FRAME_VERSION, record.api_key, schema.written):

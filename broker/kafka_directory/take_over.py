@@ -1,8 +1,8 @@
 """The take-over of an Apache Kafka data directory.
 
-Topics that exist only as directories are added to the journal, with their settings if there is a
-metadata log of Kafka's; producer ids that it reserved are not assigned again. Users' SCRAM
-credentials, ACLs and client quotas are taken over with the first topics.
+Topics that exist only as directories are added to the journal. If there is a metadata log of
+Kafka's, their settings are added as well, and producer ids that it reserved are not assigned again.
+Users' SCRAM credentials, ACLs and client quotas are taken over together with the first topics.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ logger = logging.getLogger("barnabas.broker")
 def take_over_topics(
     topics: TopicRegistry, producer_ids: ProducerIdAllocator, ids: Ids, node_id: int
 ) -> None:
-    """Add to the journal every topic that has directories written by another broker and is not in
-    it yet.
+    """Add to the journal every topic that is not in it yet but has directories, which another
+    broker has written.
     """
     logs, metadata = topics.logs, topics.metadata
     counts: dict[str, int] = {}
@@ -70,7 +70,8 @@ def take_over_topics(
 def _take_over_security(kafka: KafkaMetadata, metadata: ClusterMetadata) -> None:
     """Add Kafka's users, ACLs and quotas to the journal, unless the journal has topics.
 
-    A journal with topics has its own users and ACLs, and removed ones must not return.
+    A journal with topics already has its own users and ACLs, and those that were removed must not
+    return.
     """
     if metadata.topics:
         return
@@ -99,8 +100,8 @@ def _take_over_security(kafka: KafkaMetadata, metadata: ClusterMetadata) -> None
 
 
 def _topic_ids_of_logs(logs: LogManager) -> dict[str, uuid.UUID]:
-    """The id that most directories of a topic have, by topic name; topics without an id are left
-    out.
+    """The topic id that most directories of a topic have, by topic name. Topics without an id are
+    left out.
     """
     ids: dict[str, list[uuid.UUID]] = {}
     for (topic, _), log in sorted(logs.logs.items()):
@@ -112,8 +113,8 @@ def _topic_ids_of_logs(logs: LogManager) -> dict[str, uuid.UUID]:
 def _take_over_broker_configs(
     kafka: KafkaMetadata, topics: TopicRegistry, node_id: int
 ) -> list[str]:
-    """Take over dynamic settings that are defaults of topics, for each level (one broker, all
-    brokers) that has none yet.
+    """Take over the dynamic broker settings that are defaults of topic settings. They are taken
+    over for this broker, or for all brokers, only if the journal has no such settings there yet.
 
     Gives: the errors of the settings that are not taken over.
     """
@@ -133,8 +134,8 @@ def _take_over_broker_configs(
 
 
 def _defaults_of_topics(configs: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Those of a broker's settings that are defaults of topics and usable, and the errors of the
-    others.
+    """The usable settings of a broker that are defaults of topic settings, and the errors of the
+    other settings.
     """
     defaults = {
         synonym

@@ -3,12 +3,12 @@ cleans them (`Outbox.cleanings`).
 
 The order of effects: the log is flushed up to the end of the part that is cleaned -> the job is
 sent -> `on_cleaned` -> the recovery point is written -> the new segments are swapped in, a few at
-each tick -> the cleaner's checkpoint is written. A failure is logged and tried again later; the log
-is unchanged.
+each tick -> the cleaner's checkpoint is written. A cleaning that fails is logged and tried again
+later; the log is unchanged.
 
-A start replays the logs of internal topics from their first record to their last. A segment may
-have 100 MB, in which each record but the last of its key is outdated. So when these logs are dirty
-by more than barnabas.internal.topics.dirty.bytes together, their active segments are closed before
+A start replays the logs of internal topics from their first record to their last. An active segment
+may have 100 MB, and only the last record of each key in it matters. So when these logs are dirty by
+more than barnabas.internal.topics.dirty.bytes together, their active segments are closed before
 they are full.
 """
 
@@ -45,16 +45,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.compaction")
 
 FIRST_RETRY_MS, LAST_RETRY_MS = 15_000, 3_600_000
-# segments that are swapped in one slice: each swap renames a dozen files, and no client is served
-# meanwhile
+# the number of segments that are swapped in one slice: each swap renames a dozen files, during
+# which no client is served
 SWAPPED_AT_ONCE = 16
 ROLLED_AT_ONCE = 4
-# fraction of barnabas.internal.topics.dirty.bytes below which an active segment stays open
+# an active segment stays open if it has less than this fraction of
+# barnabas.internal.topics.dirty.bytes
 LEAST_SHARE = 1 / 16
 
 
 class Compaction:
-    """The cleaning of a broker's logs. There is at most one job."""
+    """Decides when the broker's logs are cleaned. There is at most one cleaning job at a time."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class Compaction:
         self._is_enabled = config.log_cleaner_enable
         self._failures: dict[TopicPartition, tuple[int, int]] = {}
         self._warned_of: set[TopicPartition] = set()
-        # compacted logs with files whose rename waits for disk space
+        # compacted logs with files that could not be renamed yet for lack of disk space
         self._with_swap_names: dict[TopicPartition, Log] = {}
 
     def next_deadline_ms(self) -> int | None:
@@ -87,7 +88,9 @@ class Compaction:
         return self._next_ms if self._is_enabled else None
 
     def on_tick(self, now_ms: int) -> None:
-        """Begin to clean the dirtiest log, if one is dirty enough."""
+        """Begin to clean the dirtiest log, if one is dirty enough, or continue the swap of a
+        cleaned log.
+        """
         deadline = self.next_deadline_ms()
         if deadline is None or now_ms < deadline:
             return
@@ -98,7 +101,9 @@ class Compaction:
         self._rename_rest()
         logs = self._compactable(now_ms)
         if not logs:
-            return  # so the plan's module is imported only with the first compacted logs
+            # returning here, so that the plan's module is imported only once there are compacted
+            # logs
+            return
         self._roll_internal(logs, now_ms)
         dirtiest = self._dirtiest(logs, now_ms)
         if dirtiest is None:
@@ -113,8 +118,8 @@ class Compaction:
     def on_cleaned(
         self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int
     ) -> None:
-        """A job has ended. Takes: result, None if the job failed; error, the reason of the
-        failure.
+        """Handle the end of a cleaning job. Takes: result, None if the job failed; error, the
+        reason of the failure.
         """
         log = self._under_way
         assert log is not None and job is self._job, "a cleaning ended that was not under way"
@@ -136,7 +141,7 @@ class Compaction:
         self._swap(now_ms)
 
     def _swap(self, now_ms: int) -> None:
-        """Swap in a few of the new segments; with the last one the cleaning is finished."""
+        """Swap in a few of the new segments. After the last one the cleaning is finished."""
         # imported here, since a start does not need it; the cleaner's thread has already loaded it
         from barnabas.storage.cleaning.segment_swap import discard_result, has_swap_names, swap_in
 
@@ -147,7 +152,7 @@ class Compaction:
             self._end(now_ms)
             return
         if self._store_error:
-            discard_result(log, self._rest)  # the new segments use up space that is missing
+            discard_result(log, self._rest)  # the new segments occupy disk space that is needed
             self._note_failure(TopicPartition(log.topic, log.partition), self._store_error, now_ms)
             self._end(now_ms)
             return
@@ -179,7 +184,9 @@ class Compaction:
         self._end(now_ms)
 
     def _rename_rest(self) -> None:
-        """Rename the files of compacted segments for which there was no space."""
+        """Rename the files of compacted segments that could not be renamed before for lack of
+        space.
+        """
         for key, log in list(self._with_swap_names.items()):
             from barnabas.storage.cleaning.segment_swap import try_rename_rest
 
@@ -187,7 +194,9 @@ class Compaction:
                 del self._with_swap_names[key]
 
     def _storing(self) -> SyncSteps:
-        """Store that the cleaned part is durable: gaps in it then do not count as damage."""
+        """Store that the cleaned part of the log is durable, so that gaps in it do not count as
+        damage.
+        """
         try:
             yield from self._logs.checkpoint_steps()
         except OSError as error:
@@ -207,7 +216,7 @@ class Compaction:
         self._under_way = self._job = self._result = None
         self._store_error = ""
         self._rest = ()
-        self._next_ms = now_ms  # now, since another log may be due
+        self._next_ms = now_ms  # check again at once, since another log may be due
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:
         """Forget deleted logs."""
@@ -218,7 +227,8 @@ class Compaction:
             self._with_swap_names.pop(key, None)
             was_cleaned |= self._cleaned_to.pop(key, None) is not None
         if was_cleaned:
-            self._try_write()  # if this fails, an offset that belongs to another log is ignored
+            # if the write fails, the checkpoint keeps an offset of a deleted log, which is ignored
+            self._try_write()
 
     # --- choosing --------------------------------------------------------------------------------
 
@@ -262,7 +272,7 @@ class Compaction:
 
     def _compactable(self, now_ms: int) -> list[Log]:
         """The compacted logs, except those whose cleaning failed and is not due again yet, and
-        those whose files wait to be renamed.
+        those with files that wait to be renamed.
         """
         waiting = {key for key, (_, again_ms) in self._failures.items() if again_ms > now_ms}
         return [
@@ -292,7 +302,9 @@ class Compaction:
             return None
 
     def _begin(self, now_ms: int) -> None:
-        """Send the job of a log that has been flushed, if the log still has to be cleaned."""
+        """Send the cleaning job of a log that has been flushed, if the log still has to be
+        cleaned.
+        """
         from barnabas.storage.cleaning.clean_plan import plan
 
         log = self._under_way
@@ -300,7 +312,7 @@ class Compaction:
         key = TopicPartition(log.topic, log.partition)
         dirt = self._assess(log, now_ms) if self._logs.logs.get(key) is log else None
         if dirt is not None and log.durability.recovery_point < dirt.end_offset:
-            dirt = None  # the log has got a new segment: try again later
+            dirt = None  # the log has got a new segment since the flush, so it is cleaned later
         try:
             if dirt is not None:
                 with self._logs.cache.putting_off():
@@ -345,7 +357,9 @@ class Compaction:
     # --- the checkpoint --------------------------------------------------------------------------
 
     def _try_write(self) -> None:
-        """Write the checkpoint; if the disk is full, the next start cleans some segments again."""
+        """Write the cleaner's checkpoint. If the disk is full, the checkpoint stays old, and the
+        next start cleans some segments again.
+        """
         try:
             self._write()
         except OSError as error:
@@ -362,7 +376,8 @@ class Compaction:
         """
         try:
             data = self._logs.disk.read(self._path())
-            return decode_offsets(data) if data else {}  # empty if Apache Kafka has created it
+            # the file is empty if Apache Kafka has created it
+            return decode_offsets(data) if data else {}
         except FileNotFoundError:
             return {}
         except CorruptCheckpoint as error:
@@ -374,8 +389,8 @@ class Compaction:
             return {}
 
     def _write(self) -> None:
-        """Write the checkpoint without a sync: if a power loss restores an old one, or none, only
-        more is cleaned.
+        """Write the cleaner's checkpoint without a sync. If a power loss restores an old one, or
+        none, some segments are cleaned again.
         """
         self._logs.disk.write_atomic(self._path(), encode_offsets(self._cleaned_to), sync=False)
 

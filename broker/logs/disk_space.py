@@ -1,4 +1,4 @@
-"""The number of bytes that clients may still write: writes are refused before a full disk stops the
+"""The number of bytes that clients may still write. Writes are refused before a full disk stops the
 broker.
 """
 
@@ -14,8 +14,7 @@ class DiskSpace:
 
     The last `reserve_bytes` of the disk are kept for markers, offsets and checkpoints, so that
     transactions can still be ended and readers can continue. The free space is measured again after
-    every 16 MB, and each time it seems too small. is_full: whether the last reservation was
-    refused.
+    every 16 MB, and whenever it seems too small. is_full: whether the last reservation was refused.
     """
 
     def __init__(self, free_bytes: Callable[[], int], reserve_bytes: int) -> None:

@@ -1,4 +1,5 @@
-"""Records the durable size of a journal, with which a start compares the journal.
+"""Records the durable size of a journal, so that a start can compare it with the journal's actual
+size.
 
 A journal that was cut between two of its frames looks like one that never had the later frames. The
 file beside it, `<journal>.size`, says the size of the journal after each of its flushes. The file
@@ -9,10 +10,10 @@ consists of records, each appended after the flush that it describes:
      4   8    size of the journal in bytes
     12   4    CRC-32C of the above
 
-The highest record counts; incomplete and damaged records do not. The file is not flushed with each
-change, which would need one more fsync: it is a lower bound. After a kill, and after a change of
-the journal by another program, it is exact. A power loss may remove the records of the last half
-minute, for which the kernel keeps written data in memory.
+The highest record counts; incomplete and damaged records are ignored. The file is not flushed with
+each change, which would need one more fsync, so the recorded size is a lower bound. After a kill,
+and after a change of the journal by another program, it is exact. A power loss may remove the
+records of the last half minute, for which the kernel keeps written data in memory.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def highest_record(data: bytes) -> tuple[int, int] | None:
 
 
 class DurableSize:
-    """The record of one journal's size. noted: the (epoch, size) of the last record, or None."""
+    """The file that records the durable size of one journal. noted: the (epoch, size) of its last
+    record, or None.
+    """
 
     def __init__(self, disk: Disk, journal_path: str) -> None:
         self.path = journal_path + SIZE_SUFFIX
@@ -62,7 +65,7 @@ class DurableSize:
     def note(self, epoch: int, size: int) -> None:
         """Record the size of the journal, all of which is durable.
 
-        If there is no disk space, the previous record stays, which is also a lower bound.
+        If there is no disk space, the previous record remains. It is also a lower bound.
         """
         if self.noted == (epoch, size):
             return
@@ -86,7 +89,9 @@ class DurableSize:
         self._disk.write_atomic(self.path, record, sync=False)
 
     def forget(self, *, removes: bool = True) -> None:
-        """Close the file. removes: whether it is also removed, as its journal was."""
+        """Close the file. removes: whether the file is also removed, because its journal was
+        removed.
+        """
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -4,19 +4,19 @@ At most one flush runs at a time. All requests that arrive while it runs are ser
 next one, so a hundred transactions that end at the same time cost the disk as much as one. A flush
 has at most a thousand logs, since the loop reads their bytes for the journal; further logs are in
 the next flushes. The record of a transaction is added to the frame that contains the last of the
-transaction's data. Order of effects: the part of a log that is not durable is computed when a flush
-begins, not earlier.
+transaction's data. The part of a log that is not durable is computed when a flush begins, not
+earlier.
 
-Where several logs have few bytes that are not durable, a flush writes these to the flush journal
+If several logs have few bytes that are not durable, a flush writes these bytes to the flush journal
 and flushes that one file. A full or old journal is rolled: the next journal is begun, and the logs
-of the full one are checkpointed: their own files are flushed, a few with each flush that requests
-wait for, more when no request waits. Then the journal is deleted.
+of the full one are checkpointed. This means that their own files are flushed, a few with each flush
+that requests wait for, more when no request waits. Then the journal is deleted.
 
-Requests that wait for a frame of the journal may add records to it (`wait_for_frame`): a record
-becomes durable together with the last data that it describes, with one flush for both. The effects
-of such a record can be restored from the journal, and no request waits for them: they are flushed
-with the next flush, or a little later (`flush_later`). The queue does not interpret files, logs and
-records.
+Requests that wait for a frame of the journal may add records to it (`wait_for_frame`). Such a
+record becomes durable together with the last data that it describes, with one flush for both. The
+effects of the record can be restored from the journal, so no request waits for them: they are
+flushed with the next flush, or a little later (`flush_later`). The queue does not interpret files,
+logs and records.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ Continuation = Callable[[int], None]
 
 logger = logging.getLogger("barnabas.broker")
 
-# above this size data are flushed in the log's own file instead of being written twice, unless they
-# are within the log's share of a flush: then no request that waits for the frame needs another
-# flush
+# A log with more bytes than this is flushed in its own file, so that the bytes are not written
+# twice. But if the bytes are within the log's share of a flush, they are written to the journal, so
+# that no request that waits for the frame needs another flush.
 MOST_BYTES_OF_A_LOG = 32 << 10
 MOST_BYTES_OF_A_FLUSH = 1 << 20
 LOGS_OF_A_FLUSH = 1024  # a log costs 5 us, or 20 us if its files were closed
 BYTES_OF_A_FRAME = 4 << 20
 FULL_JOURNAL_BYTES = 64 << 20
-# logs checkpointed in one flush, with other logs or alone
+# the number of logs that are checkpointed in one flush, together with other logs or alone
 CHECKPOINTED_BESIDE, CHECKPOINTED_ALONE = 8, 64
 LONGEST_LATER_MS = 100
 
 
 class Frame:
-    """A frame of the flush journal under construction: the records that are added to it."""
+    """A frame of the flush journal before it is written, with the records that are added to it."""
 
     __slots__ = ("followers", "logs", "records", "undoing")
 
@@ -70,8 +70,8 @@ class Frame:
         """Add a record that is not appended to `log` yet.
 
         Takes:  then(now_ms), called when the frame is on the disk. It appends the record, and
-                passes the logs of its effects to `FlushQueue.flush_later`. undo(now_ms), called
-                instead if there is no space for the frame; it may wait for another frame.
+                passes the logs of the record's effects to `FlushQueue.flush_later`. undo(now_ms),
+                called instead if there is no space for the frame. It may wait for another frame.
         """
         self.records.append(record)
         self.logs.append(log)
@@ -101,13 +101,13 @@ class FlushQueue:
         disk_space: DiskSpace | None = None,
         on_advanced: Callable[[Log, int], None] = lambda _log, _now_ms: None,
     ) -> None:
-        """An empty queue. Eight parameters: each is a setting or a hook of its own.
+        """Create an empty queue. Each of the eight parameters is a setting or a hook of its own.
 
         Takes: journal, None if there is no flush journal; fewest_logs, the number of logs in a
                flush from which on the journal is used, 0 for never; journal_roll_ms, the maximum
                age of a journal; logs_to_checkpoint, the logs of journals that an earlier run left;
                keeps_earlier_journals, whether the journals of an earlier run must not be deleted;
-               disk_space, the space for journals: without space no journal is written; None if
+               disk_space, the space for journals, without which no journal is written; None if
                there is always space; on_advanced, called with each log whose high watermark a flush
                has moved, and the time.
         """
@@ -143,8 +143,8 @@ class FlushQueue:
     def wait(
         self, logs: Iterable[Log], then: Continuation, now_ms: int, *, in_place: bool = False
     ) -> None:
-        """Call `then` once everything appended so far to `logs` is durable; immediately if it is
-        already.
+        """Call `then` once everything appended so far to `logs` is durable, or immediately if it
+        is durable already.
 
         Takes:  in_place, whether it has to be durable in the logs' own files.
         """
@@ -158,7 +158,8 @@ class FlushQueue:
         self._begin(now_ms)
 
     def wait_for_frame(self, logs: Iterable[Log], then: FrameContinuation, now_ms: int) -> None:
-        """Call `then` when the data of `logs` are durable, or will be with the next frame.
+        """Call `then` when the data of `logs` are durable, or will become durable with the next
+        frame.
 
         Takes:  then(frame, now_ms), called once; it may add records to the frame. Without a journal
                 the frame is None, and the data are durable.
@@ -172,11 +173,11 @@ class FlushQueue:
         self._begin(now_ms)
 
     def flush_later(self, logs: Iterable[Log], now_ms: int) -> None:
-        """Soon flush the effects of a record in the journal, which were appended to `logs`.
+        """Flush the effects of a journaled record soon. The effects were appended to `logs`.
 
         No request waits for them. They become durable before any record of a later frame, since
-        that record may depend on them. The journal is kept until they are in the logs'
-        own files.
+        that record may depend on them. The journal is kept until the effects are in the logs' own
+        files.
         """
         journal = self._journal
         assert journal is not None
@@ -191,13 +192,13 @@ class FlushQueue:
                 self._to_checkpoint[log] = None
 
     def hold_journals(self) -> None:
-        """Delete no journal before `release_journals`, since effects of a record are not appended
+        """Keep all journals until `release_journals`, since effects of a record are not appended
         yet.
         """
         self._holder_count += 1
 
     def release_journals(self) -> None:
-        """All effects of a record have been passed to `flush_later`."""
+        """Undo one `hold_journals`: all effects of its record have been passed to `flush_later`."""
         self._holder_count -= 1
 
     def forget(self, log: Log, now_ms: int) -> None:
@@ -216,7 +217,7 @@ class FlushQueue:
             self._begin(now_ms)
 
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
-        """The rim has flushed the job's files."""
+        """Handle the end of a flush: the flusher has flushed the job's files."""
         assert self._under_way is job, "a flush ended that was not under way"
         advanced: list[Log] = []
         for log, token in job.tokens:
@@ -231,14 +232,14 @@ class FlushQueue:
         for then in followers:
             then(now_ms)
         if self._waiting:
-            self._release(now_ms)  # the next flush then serves all that the callbacks wait for
+            self._release(now_ms)  # so the next flush serves all that the callbacks wait for
         for log in advanced:
             self._on_advanced(log, now_ms)
         self._under_way = None
         self._begin(now_ms)
 
     def _release(self, now_ms: int) -> bool:
-        """Call the callbacks whose logs are durable. Gives: whether there were any."""
+        """Call the callbacks whose logs are durable. Gives: whether any was called."""
         ready, waiting = [], []
         for missing, in_place, then in self._waiting:
             missing[:] = _missing(missing, in_place)
@@ -256,7 +257,7 @@ class FlushQueue:
     def _begin(self, now_ms: int) -> None:
         """Begin a flush, unless one runs or is being begun.
 
-        In the second case a callback that gets a frame has asked for another flush.
+        A flush is being begun if a callback that was given a frame asks for another flush.
         """
         if self._is_beginning:
             return
@@ -277,13 +278,14 @@ class FlushQueue:
                 self._release_without_frame(now_ms)
             if self._under_way is None:
                 self._begin_one(may_journal, now_ms)
-        # an error in one request closes its connection, and must not prevent the flushes of others
+        # an error in one request closes that request's connection, and must not prevent flushes for
+        # other requests
         finally:
             self._is_beginning = False
 
     def _release_without_frame(self, now_ms: int) -> None:
         while self._waiting_for_frame and self._try_release_without_frame(now_ms):
-            pass  # a callback may wait again, for data that are already durable
+            pass  # repeated, since a callback may wait again for data that are already durable
 
     def _begin_one(self, may_journal: bool, now_ms: int) -> None:
         """Put the next flush job into the outbox, if any log has to be flushed; otherwise delete
@@ -298,15 +300,15 @@ class FlushQueue:
                 self._release_without_frame(now_ms)
             if tokens or files:
                 break
-            # callbacks for a log that was flushed meanwhile without the queue are called
+            # a waiting log may have been flushed without the queue: call its callbacks
             is_released = self._release(now_ms)
             if not was_called and not is_released:
-                break  # otherwise continue: a callback may have asked for a flush, or wait again
+                break  # otherwise repeat: a callback may have asked for a flush, or may wait again
         if self._to_checkpoint:
             most = CHECKPOINTED_BESIDE if tokens or files else CHECKPOINTED_ALONE
             self._take_to_checkpoint(most, tokens, files)
         if tokens or files:
-            # without duplicates: new logs share the data directory
+            # without duplicates, since new logs share the data directory, which is flushed, too
             each = tuple(dict.fromkeys(files))
             self._under_way = FlushJob(self._next_job_id, tuple(tokens), each)
             self._next_job_id += 1
@@ -324,7 +326,7 @@ class FlushQueue:
         """Choose the logs of the next flush, and whether each is flushed by the journal or in its
         own files.
 
-        After:  logs that exceed one flush are left for the next one.
+        After:  logs for which one flush has no room are left for the next one.
         Gives:  whether a callback that waits for a frame was called.
         """
         journal = self._journal
@@ -370,7 +372,9 @@ class FlushQueue:
     def _in_turn(
         self, later: dict[Log, LogEnd], next_logs: dict[Log, bool]
     ) -> dict[Log, LogEnd | None]:
-        """The waiting logs, ordered so that logs of both kinds get into the next flush."""
+        """The waiting logs, ordered so that the next flush has logs that requests wait for as well
+        as logs from `flush_later`.
+        """
         logs = [*islice(later, max(1, self.most_logs // 2)), *next_logs, *later]
         return {log: None if log in next_logs else later[log] for log in logs}
 
@@ -384,8 +388,8 @@ class FlushQueue:
     ) -> bool:
         """Write a frame of the entries, and of the records that waiting callbacks add.
 
-        While logs of `later` are flushed in their own files a frame takes no records: a power loss
-        may keep the frame and lose the files.
+        While logs of `later` are flushed in their own files, no records are added to a frame: a
+        power loss may keep the frame and lose the files.
 
         Gives:  whether a callback was called.
         """
@@ -407,7 +411,9 @@ class FlushQueue:
         return was_called
 
     def _offer(self, frame: Frame, entries: dict[Log, JournalEntry], now_ms: int) -> bool:
-        """Call the callbacks whose data are durable, or become so with the frame."""
+        """Call the callbacks whose data are durable, or become durable with the frame. Gives:
+        whether any was called.
+        """
         waiting, self._waiting_for_frame = self._waiting_for_frame, []
         was_called = False
         for missing, then in waiting:
@@ -441,10 +447,10 @@ class FlushQueue:
             self._followers += frame.followers
 
     def _try_release_without_frame(self, now_ms: int) -> bool:
-        """Call the callbacks whose data are durable in the logs' own files: there is no journal, or
-        no space for it.
+        """Call the callbacks whose data are durable in the logs' own files, because there is no
+        journal, or no space for it.
 
-        Gives: whether there were any.
+        Gives: whether any was called.
         """
         waiting, self._waiting_for_frame = self._waiting_for_frame, []
         ready = []
@@ -487,7 +493,7 @@ class FlushQueue:
         return roll_ms
 
     def on_tick(self, now_ms: int) -> None:
-        """Begin the flushes that no request waits for; roll an old journal."""
+        """Begin flushes that no request waits for, and roll an old journal."""
         deadline = self.next_deadline_ms()
         if deadline is not None and deadline <= now_ms:
             if (
@@ -509,7 +515,7 @@ class FlushQueue:
     def _take_to_checkpoint(
         self, most: int, tokens: list[tuple[Log, FlushToken]], files: list[Syncable]
     ) -> None:
-        """Add the files of a few logs that are to be checkpointed."""
+        """Add the files of at most `most` logs that are to be checkpointed."""
         before = len(tokens)
         while self._to_checkpoint and len(tokens) - before < most:
             self._take_files(next(iter(self._to_checkpoint)), tokens, files)

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from barnabas.storage.disk import Disk, File, SyncSteps
 
 VERSION = 1
-ENCODED_AT_ONCE = 1000  # frames encoded in one slice, which takes 5 ms
+ENCODED_AT_ONCE = 1000  # the number of frames encoded in one slice, which takes 5 ms
 FRAME = struct.Struct(">II")
 
 
 class JournalError(LogDirectoryError):
-    """The journal is damaged; the text names the place and a remedy."""
+    """The journal is damaged; the text names the place of the damage and a remedy."""
 
 
 def encode_frame(body: dict[str, Any]) -> bytes:
@@ -43,7 +43,7 @@ HEADER = encode_frame({"kind": "header", "version": VERSION})
 
 
 def header(epoch: int, size: int) -> bytes:
-    """The first frame of a rewritten journal; it has the same length for every size."""
+    """The first frame of a rewritten journal. It has the same length whatever the size."""
     first = {"kind": "header", "version": VERSION, "epoch": epoch, "size": size.to_bytes(8)}
     return encode_frame(first)
 
@@ -67,8 +67,8 @@ def decode_frame(data: bytes, position: int) -> dict[str, Any] | None:
 
 
 def is_torn_header(data: bytes) -> bool:
-    """Whether a kill or a power loss can leave these bytes of a new file: its beginning, or zeros
-    for bytes that did not reach the disk.
+    """Whether a kill or a power loss can have left these bytes of a new file: the beginning of the
+    header, with zeros for bytes that did not reach the disk.
     """
     return len(data) <= len(HEADER) and all(
         actual in (0, meant) for actual, meant in zip(data, HEADER, strict=False)
@@ -76,9 +76,13 @@ def is_torn_header(data: bytes) -> bool:
 
 
 def check_torn(path: str, data: bytes, position: int) -> None:
-    """Check that an unreadable frame is the torn last one: it is damage if a valid frame follows,
-    or if it is the first frame and more bytes follow. Takes: path, for the error. Raises:
-    JournalError.
+    """Check that an unreadable frame is the last one, torn by a kill.
+
+    The file is damaged if a valid frame follows, or if the unreadable frame is the first one and
+    more bytes follow.
+
+    Takes:  path, for the text of the error.
+    Raises: JournalError if the file is damaged.
     """
     if position == 0 and not is_torn_header(data):
         raise JournalError(
@@ -98,10 +102,10 @@ def check_torn(path: str, data: bytes, position: int) -> None:
 
 
 class JournalFile:
-    """The file of a journal, which is made if it does not exist.
+    """The file of a journal, which is created if it does not exist.
 
-    _is_name_durable: whether a power loss leaves this file under the name, and not the file that it
-    replaced.
+    _is_name_durable: whether the rename of this file is durable. Before that, a power loss may
+    bring back the file that it replaced.
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -115,7 +119,7 @@ class JournalFile:
         return self._file.pread(self._file.size, 0)
 
     def truncate(self, size: int) -> None:
-        """Cut the file to a size, durably."""
+        """Cut the file to the given size, and make this durable."""
         self._file.truncate(size)
         self._file.fsync()
 
@@ -140,8 +144,8 @@ class JournalFile:
             self._is_name_durable = True
 
     def replace_by(self, path: str) -> SyncSteps:
-        """In steps, replace the file by another one, whose content is durable. From the first step
-        on, appends are written to the other file.
+        """Replace the file by another one, in steps. The content of the other file is durable. From
+        the first step on, appends are written to it.
         """
         self._disk.rename(path, self._path)
         self._is_name_durable = False
@@ -157,9 +161,11 @@ class JournalFile:
 
 
 class Rewriting:
-    """A journal that is being rewritten. epoch: the epoch of the new journal. frame_count: the
-    number of its frames so far. is_encoded: whether all frames of the state are encoded. file: the
-    new file, to which changes are written and flushed; None while changes are added to the content.
+    """A journal that is being rewritten.
+
+    epoch: the epoch of the new journal. frame_count: the number of its frames so far. is_encoded:
+    whether all frames of the state are encoded. file: the new file, to which changes are written
+    and flushed; None as long as changes are added to the content in memory.
     """
 
     def __init__(self, living: Iterator[dict[str, Any]], epoch: int) -> None:
@@ -171,7 +177,7 @@ class Rewriting:
         self.file: File | None = None
 
     def encode_some(self) -> bool:
-        """Encode some more frames of the state. Gives: whether they were the last ones."""
+        """Encode some more frames of the state. Gives: whether all frames are now encoded."""
         for count, body in enumerate(islice(self._living, ENCODED_AT_ONCE), 1):
             self._encoded += encode_frame(body)
             self.frame_count += 1
@@ -198,14 +204,16 @@ class Rewriting:
         return True
 
     def write(self, disk: Disk, path: str) -> SyncSteps:
-        """Write the new file, in steps. At the end all changes are in it, and durable."""
+        """Write the new file, in steps. At the end it contains all changes, and they are
+        durable.
+        """
         content = self._take_content()
         size = len(header(self.epoch, 0)) + len(content)
         disk.write_atomic(path, header(self.epoch, size) + content, sync=False)
         file = disk.open(path)
         yield [file]
         changes = self._take_content()
-        if changes:  # from now on changes are in both files, and durable in both
+        if changes:  # from now on each change is written to both files, and is durable in both
             file.append(changes)
             self.file = file
             yield [file]

@@ -1,4 +1,4 @@
-"""The effects of an append: waiting fetches are answered, and due logs are flushed."""
+"""The effects of an append: waiting fetches are answered, and logs that are due are flushed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class LogProgress:
-    """Notifies waiting fetches of the progress of logs, and flushes by time (`flush.ms`).
+    """Notifies waiting fetches of the progress of logs, and flushes logs in time (`flush.ms`).
 
-    next_due_ms: the time at which the next of these flushes is due, or None.
+    next_due_ms: the time at which the next flush for `flush.ms` is due, or None.
     """
 
     def __init__(self, purgatory: Purgatory, flushes: FlushQueue) -> None:
@@ -41,20 +41,20 @@ class LogProgress:
             self.try_fetches(logs, now_ms)
 
     def try_fetches(self, logs: Sequence[Log], now_ms: int) -> None:
-        """Try the fetches that wait for the logs."""
+        """Try to answer the fetches that wait for the logs."""
         if self._purgatory.waiting_count or self._purgatory.watchers:
             for log in logs:
                 self._purgatory.on_progress(log, now_ms)
 
     def flush_later(self, log: Log, due_ms: int) -> None:
-        """Note the time by which appended records have to be durable (`flush.ms`)."""
+        """Record the time by which appended records have to be durable (`flush.ms`)."""
         if log not in self._due_ms:
             self._due_ms[log] = due_ms
             if self.next_due_ms is None or due_ms < self.next_due_ms:
                 self.next_due_ms = due_ms
 
     def on_deleted(self, log: Log, now_ms: int) -> None:
-        """Answer the fetches that wait for a deleted log, and drop its flush."""
+        """Answer the fetches that wait for a deleted log, and cancel the log's flush."""
         self._purgatory.on_progress(log, now_ms)
         self._due_ms.pop(log, None)
         self._flushes.forget(log, now_ms)

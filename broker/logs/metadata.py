@@ -7,7 +7,7 @@ frame is a map with a `kind` and the fields of that kind:
     header           version (1), epoch, size: the first frame; epoch: how often the journal was
                      rewritten; size: its size when it took its name (8 bytes)
     topic            name, id (16 bytes), partitions, configs, replicas (with several brokers): a
-                     topic was created, has grown or was configured; its last frame counts
+                     topic was created, has grown or was configured; the last one counts
     topic_deleted    name, id: from now on the topic's directories are removed
     topic_gone       id: the directories are removed, and so are the offsets that groups committed
     broker_configs   configs: the dynamic settings of this broker, all of them
@@ -26,16 +26,16 @@ frame is a map with a `kind` and the fields of that kind:
     changes          changes: several of these, which take effect together or not at all
 
 A kill at any byte leaves a torn last frame, which is cut off and logged. An invalid frame with
-valid frames after it is damage, and so is a file that does not begin with the header, which was
-flushed before any other frame: the broker reports it and changes nothing. When most frames are
-outdated the journal is rewritten to another file, `<journal>.new`, which is then renamed. For a
-large journal some of the current frames are encoded at each tick; changes that are made meanwhile
-are appended to the old file and to the new content. The result is correct, since each change
-contains the whole new value. The fsyncs of the new file are steps (`SyncSteps`); the old file is
-the journal until the rename.
+valid frames after it is damage. A file that does not begin with the header is damaged as well,
+since the header was flushed before any other frame: the broker reports the damage and changes
+nothing. When most frames are outdated the journal is rewritten to another file, `<journal>.new`,
+which is then renamed. For a large journal some of the current frames are encoded at each tick;
+changes that are made meanwhile are appended to the old file and to the new content. The new content
+may then contain a change twice. This is correct, since each change contains the whole new value.
+The fsyncs of the new file are steps (`SyncSteps`). The old file is the journal until the rename.
 
-The durable size of the journal is recorded in a file beside it (durable_size.py): a start refuses a
-shorter journal, which was cut or replaced by an earlier copy.
+The durable size of the journal is recorded in a file beside it (durable_size.py). A start refuses a
+shorter journal, since it was cut, or replaced by an earlier copy.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ logger = logging.getLogger("barnabas.metadata")
 
 RENAMED_CONFIGS = {
     "remote.copy.disable": "remote.log.copy.disable"
-}  # names of topic settings in earlier journals, and their present names
+}  # the names of topic settings in earlier journals, and the present names
 SMALLEST_REWRITE, REWRITE_FACTOR = 1000, 10
 
 
@@ -83,7 +83,7 @@ default of the type.
 
 
 class ScramCredential(NamedTuple):
-    """The stored credential of a user (RFC 5802): it verifies the password without containing
+    """The stored credential of a user (RFC 5802). It can verify the password without containing
     it.
     """
 
@@ -94,8 +94,8 @@ class ScramCredential(NamedTuple):
 
 
 class Acl(NamedTuple):
-    """An operation that a principal may or may not do: Kafka's AccessControlEntryRecord, with the
-    numbers of the protocol (KIP-140, KIP-290).
+    """An operation that is allowed or denied to a principal: Kafka's AccessControlEntryRecord, with
+    the numbers of the protocol (KIP-140, KIP-290).
     """
 
     resource_type: int
@@ -109,8 +109,10 @@ class Acl(NamedTuple):
 
 @dataclass(slots=True)
 class Topic:
-    """A topic. configs: the settings of the topic itself, as text; others have the broker's
-    defaults. replicas: the node ids of each partition's replicas; partitions without an entry are
+    """A topic.
+
+    configs: the settings of the topic itself, as text; all other settings have the broker's
+    defaults. replicas: the node ids of each partition's replicas. Partitions without an entry are
     placed by a rule (brokers/cluster.py).
     """
 
@@ -128,10 +130,12 @@ class Topic:
 class ClusterMetadata:
     """All topics in the order of creation, the dynamic settings, and the next producer id.
 
-    deletions: the names, by id, of the topics whose deletion has begun and is not finished. coming:
-    by id, the topics whose creation has begun; they are not visible yet, and a start after a kill
-    finishes the creation. change_count: the changes of the journal so far; it only rises.
-    Takes:  disk, and the journal's path; it is created if it does not exist.
+    deletions: the names of the topics whose deletion has begun and is not finished, by topic id.
+    coming: the topics whose creation has begun, by topic id; they are not visible yet, and a start
+    after a kill finishes the creation. change_count: the number of changes in the journal so far;
+    it only increases.
+
+    Takes:  disk; path, the journal's path. The journal is created if it does not exist.
     Raises: JournalError.
     """
 
@@ -157,7 +161,8 @@ class ClusterMetadata:
         self.generation = 0
         self.rewriting: Rewriting | None = None
         self.run_steps: Callable[[SyncSteps], None] = run_at_once
-        self._torn_at = -1  # the position of an unfinished change at the end, until it is cut off
+        # the position of an incomplete change at the end of the file, until the change is cut off
+        self._torn_at = -1
         self._epoch = 0  # how often the journal was rewritten
         self._first_size = 0  # size in bytes after the last rewriting
         self._file = self._open()
@@ -183,7 +188,7 @@ class ClusterMetadata:
         return topic
 
     def begin_topics(self, topics: Sequence[Topic]) -> None:
-        """Store new topics, with one flush. Their names and ids have to be unused. Each is in
+        """Store new topics, with one flush. Their names and ids have to be unused. A topic is in
         `topics` only from `end_creation` on.
         """
         for topic in topics:
@@ -209,9 +214,8 @@ class ClusterMetadata:
     ) -> Topic:
         """Store a topic that was found only in the data directory.
 
-        Takes: configs, the topic's settings with the broker that wrote it; None if they are
-               unknown, in which case retention deletes none of its data until its settings are
-               changed.
+        Takes: configs, the settings that the topic had with the broker that wrote it; None if they
+               are unknown. Then retention deletes none of its data until its settings are changed.
         """
         if name in INTERNAL_TOPICS:
             logger.info(
@@ -255,10 +259,10 @@ class ClusterMetadata:
         return [topic.topic_id for topic in topics]
 
     def end_deletion(self, topic_id: uuid.UUID) -> None:
-        """Note that the deletion of a topic is complete; may be called twice.
+        """Record that the deletion of a topic is complete. This function may be called twice.
 
-        The note is written with the next change: without it the deletion is repeated, which does no
-        harm. As a separate unflushed frame it could be lost in a power loss that keeps the next
+        The record is written with the next change. Without it the deletion is repeated, which does
+        no harm. As a separate unflushed frame it could be lost in a power loss that keeps the next
         frame, and the journal would look damaged.
         """
         if self.deletions.pop(topic_id, None) is not None:
@@ -301,7 +305,7 @@ class ClusterMetadata:
         self._maybe_rewrite()
 
     def set_client_metrics(self, name: str, configs: dict[str, str]) -> None:
-        """Store a subscription; without configs it is deleted."""
+        """Store a subscription. Without configs the subscription is deleted."""
         self._append(_client_metrics_frame(name, configs))
         _store(self.client_metrics, name, dict(configs))
         self._maybe_rewrite()
@@ -309,8 +313,8 @@ class ClusterMetadata:
     def set_scram_credentials(
         self, changes: Mapping[tuple[str, int], ScramCredential | None]
     ) -> None:
-        """Store credentials by (user, number of the mechanism), with one flush; None deletes a
-        credential.
+        """Store credentials by (user, number of the mechanism), with one flush. The value None
+        deletes a credential.
         """
         self._append(*(_scram_frame(key, credential) for key, credential in changes.items()))
         for key, credential in changes.items():
@@ -331,14 +335,16 @@ class ClusterMetadata:
         self._maybe_rewrite()
 
     def set_client_quotas(self, changes: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """Store all quotas of entities, with one flush; an empty mapping deletes them."""
+        """Store all quotas of entities, with one flush. An empty mapping deletes an entity's
+        quotas.
+        """
         self._append(*(_client_quota_frame(entity, quotas) for entity, quotas in changes.items()))
         for entity, quotas in changes.items():
             _store(self.client_quotas, entity, dict(quotas))
         self._maybe_rewrite()
 
     def set_group_configs(self, name: str, configs: dict[str, str]) -> None:
-        """Store all settings of a group; an empty mapping deletes them."""
+        """Store all settings of a group. An empty mapping deletes them."""
         self._append(_group_configs_frame(name, configs))
         _store(self.group_configs, name, dict(configs))
         self._maybe_rewrite()
@@ -354,7 +360,7 @@ class ClusterMetadata:
         self._maybe_rewrite()
 
     def set_next_producer_id(self, next_producer_id: int) -> None:
-        """Store the next producer id. When the call returns it is durable, and lower ids may be
+        """Store the next producer id. When the call returns, it is durable, so all lower ids may be
         assigned.
         """
         self._append({"kind": "producer_ids", "next": next_producer_id})
@@ -404,9 +410,9 @@ class ClusterMetadata:
             del self._by_id[topic.topic_id]
 
     def _append(self, *changes: dict[str, Any]) -> None:
-        """Write the changes, with the deletions that were finished since the previous ones, as one
-        frame: a power loss keeps or loses all of it. Raises: NotWrittenError if there is no space
-        for the frame.
+        """Write the changes as one frame, together with the deletions that were completed since the
+        previous frame. A power loss keeps or loses the whole frame. Raises: NotWrittenError if
+        there is no space for the frame.
         """
         bodies = [
             *({"kind": "topic_gone", "id": topic_id.bytes} for topic_id in self._gone),
@@ -420,7 +426,8 @@ class ClusterMetadata:
         )
         self._file.append(frame)
         if self.rewriting is not None and not self.rewriting.try_add(frame, len(bodies)):
-            # without space for the new file the rewriting is dropped; the old file has the change
+            # there is no space for the new file: the rewriting is dropped, and the old file has the
+            # change
             self.rewriting = None
         self._note_size()
         self._gone.clear()
@@ -479,14 +486,14 @@ class ClusterMetadata:
                 file.truncate(good)
         if good == 0:
             self._frames = 1
-        # a kill may have come between a write and its flush, or between the file's creation and its
-        # name's flush
+        # a kill may have come between a write and its flush, or between the creation of the file
+        # and the flush of its name
         file.append(b"" if good else HEADER)
         self._durable_size.note(self._epoch, good or file.size)
         return file
 
     def _read(self, data: bytes) -> int:
-        """Read every frame. Gives: the end of the valid ones."""
+        """Read every frame. Gives: the position after the last valid frame."""
         position = 0
         while position < len(data):
             body = decode_frame(data, position)
@@ -504,8 +511,9 @@ class ClusterMetadata:
         return position
 
     def _replay(self, body: dict[str, Any], position: int) -> None:
-        """Apply one change of the journal. The function is a table with a row for each kind; the
-        most frequent kinds, those of topics, are first."""
+        """Apply one change of the journal. The function is a list of cases, one for each kind. The
+        most frequent kinds, those of topics, are first.
+        """
         try:
             kind = body["kind"]
             if kind == "topic":
@@ -558,8 +566,8 @@ class ClusterMetadata:
         self._take(topic)
 
     def _maybe_rewrite(self) -> None:
-        """Rewrite the journal when at most a tenth of its frames are still current: at once, or in
-        slices if these are many.
+        """Rewrite the journal if at most a tenth of its frames are still current: at once, or in
+        slices if there are many current frames.
         """
         living = (
             len(self.topics)
@@ -610,11 +618,11 @@ class ClusterMetadata:
         self.rewriting, self._frames = None, rewriting.frame_count
         self._epoch = rewriting.epoch
         yield from self._file.replace_by(path)
-        self._note_size()  # the rename is durable now: before, a power loss could undo it
+        self._note_size()  # only now, since a power loss could undo the rename until it was durable
 
 
 def _store(table: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
-    """Store a value, or, if it is None or empty, remove the key."""
+    """Store a value, or remove the key if the value is None or empty."""
     if value:
         table[key] = value
     else:
@@ -622,7 +630,7 @@ def _store(table: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
 
 
 def _replay_setting(metadata: ClusterMetadata, kind: str, body: dict[str, Any]) -> bool:
-    """Apply a change of anything but topics. Gives: False for an unknown kind."""
+    """Apply a change that is not about topics. Gives: False for an unknown kind."""
     if kind == "broker_configs":
         metadata.broker_configs = dict(body["configs"])
     elif kind == "broker_default_configs":
@@ -655,15 +663,15 @@ def _replay_setting(metadata: ClusterMetadata, kind: str, body: dict[str, Any]) 
 
 
 def _living_frames(metadata: ClusterMetadata) -> Iterator[dict[str, Any]]:
-    """Yields the frames of the whole state. A frame that is made later may already contain a later
-    change.
+    """Yields the frames of the whole state. A frame is made when it is yielded, so it may already
+    contain a change that was made after the call.
     """
     return chain(
-        # deletions are first: a topic with the name of a deleted one may exist again
+        # deletions are first, since there may already be a new topic with the name of a deleted one
         starmap(_deletion_frame, list(metadata.deletions.items())),
         map(_topic_frame, [*metadata.topics.values(), *metadata.coming.values()]),
         [{"kind": "broker_configs", "configs": metadata.broker_configs}],
-        # only if it is not empty, since earlier versions do not know this kind
+        # this frame is left out if it is empty, since earlier versions do not know its kind
         [{"kind": "broker_default_configs", "configs": metadata.broker_default_configs}]
         if metadata.broker_default_configs
         else (),

@@ -1,8 +1,8 @@
 """The files of new partitions: a thread makes them before the first write.
 
 A partition gets its directory and files with its first write, which takes the loop up to 2.3 ms
-while a flush runs, and more if other programs use the disk. So the loop makes the files of one
-partition for each request, for its first batch; a thread makes the others:
+while a flush runs, and more if other programs use the disk. So for each request the loop makes only
+the files of one partition, for its first batch. A thread makes the other files:
 
     when                                                files that the thread makes
     topics are created or grow by 9 to 1,000 partitions those of all new partitions, also in
@@ -45,8 +45,8 @@ MADE_BY_A_REQUEST = 1
 class FilesAhead:
     """The logs whose files will be made, and those whose files the thread is making.
 
-    fewest: with fewer logs the thread is not used. most_by_request: the maximum number of logs that
-    make their own files for one Produce.
+    fewest: the number of logs below which the thread is not used. most_by_request: the maximum
+    number of logs that make their own files for one Produce.
     """
 
     def __init__(self, outbox: Outbox, logs: LogManager) -> None:
@@ -56,8 +56,8 @@ class FilesAhead:
         self.fewest, self.most_by_request = FEWEST_AHEAD, MADE_BY_A_REQUEST
 
     def begin(self, logs: Sequence[Log]) -> None:
-        """Let the thread make the missing files of these logs, if they are at least `fewest` and at
-        most MOST_AHEAD.
+        """Let the thread make the missing files of these logs, if at least `fewest` and at most
+        MOST_AHEAD logs have none.
         """
         without = [log for log in logs if not log.files.are_made and log.files.new_files is None]
         if self.fewest <= len(without) <= MOST_AHEAD:
@@ -82,9 +82,9 @@ class FilesAhead:
         self._make([self._waiting.popleft() for _ in range(count)], on_made)
 
     def make(self, logs: Sequence[Log], then: Callable[[int], None]) -> None:
-        """Let the thread make the missing files of these logs; `then(now_ms)` is called at the end.
+        """Let the thread make the missing files of these logs, then call `then(now_ms)`.
 
-        A log whose files could not be made is without files afterwards.
+        If the files of a log could not be made, the log has none afterwards.
         """
         some = [log for log in logs[:MADE_AT_ONCE] if not log.files.are_made]
         rest = logs[MADE_AT_ONCE:]

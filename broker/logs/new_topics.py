@@ -1,4 +1,4 @@
-"""The check of a request for a new topic, by CreateTopics or by a streams group."""
+"""Checks a request to create a topic, which comes from CreateTopics or from a streams group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNSET = -1
 
 
 class NewTopics:
-    """Makes the value of a topic from a request for it, if the request is valid."""
+    """Checks requests for new topics, and makes the Topic that a valid request describes."""
 
     __slots__ = ("_cluster", "_config", "_ids", "_topics")
 
@@ -76,9 +76,7 @@ class NewTopics:
         return tuple(cluster.place(topic_request.name, 0, partition_count, factor))
 
     def requested_count(self, topic_request: CreatableTopic) -> int:
-        """The number of partitions that a request gives to a topic, even if the request is
-        invalid.
-        """
+        """The number of partitions that a request asks for, even if the request is invalid."""
         if topic_request.assignments:
             return len(topic_request.assignments)
         count: int = (

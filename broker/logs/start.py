@@ -1,17 +1,17 @@
 """The steps of a start on an opened data directory, before the first client is served.
 
-| step | by |
+| step | function |
 |---|---|
-| interrupted deletions delete the directories that are left | `adopt_logs` |
+| interrupted deletions are continued: the remaining directories are deleted | `adopt_logs` |
 | topics of another broker are adopted; every topic gets its logs | `adopt_logs` |
 | internal topics are replayed into the coordinators | `resume` |
-| decisions that only a flush journal holds are appended | `resume` |
+| decisions that are only in a flush journal are appended to their logs | `resume` |
 | producer ids that logs contain are skipped | `resume` |
 | decided transactions are completed; those that no client can end are aborted | `resume` |
 | after a power loss: transactional producers are fenced, offsets of groups are checked | `resume` |
 | the same in a copy that may lack acknowledged data (`broker.replication.following`) | `resume` |
 | committed offsets beyond the end of a log are set back to the end | `resume` |
-| states of share partitions are replayed, and set back likewise | `resume` |
+| states of share partitions are replayed, and set back in the same way | `resume` |
 | the offsets of deleted topics are deleted | `resume` |
 | data that readers may have read are flushed | `resume` |
 """
@@ -57,14 +57,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.broker")
 
 LAST_LIKELY_PRODUCER_ID = 1 << 62
-# More producer ids than a leader assigns before its standby receives the record of them.
+# A bound on the producer ids that a leader can assign before its standby receives the record about
+# them.
 UNHEARD_PRODUCER_IDS = 1_000_000_000
 
 
 def adopt_logs(
     topics: TopicRegistry, producer_ids: ProducerIdAllocator, ids: Ids, node_id: int, now_ms: int
 ) -> None:
-    """Give every topic its logs; adopt topics that exist only as directories."""
+    """Give every topic its logs, and take over topics that exist only as directories."""
     for topic_id, name in topics.metadata.deletions.items():
         _delete_what_is_left(topics, topic_id, name, now_ms)
     topics.logs.end_removals()
@@ -82,8 +83,8 @@ def adopt_logs(
 def _delete_what_is_left(
     topics: TopicRegistry, topic_id: uuid.UUID, name: str, now_ms: int
 ) -> None:
-    """Finish deletions that a kill interrupted: otherwise the remaining directories would be
-    adopted as another broker's topic.
+    """Finish deletions that a kill interrupted. Otherwise the remaining directories would be
+    taken over as another broker's topic.
     """
     logs = topics.logs
     for key in [key for key in (*logs.logs, *logs.offline) if key[0] == name]:
@@ -113,7 +114,7 @@ class Start:
         recovery: TransactionRecovery,
         deletion: TopicDeletion,
     ) -> None:
-        """Its parameters are the parts whose state a start completes."""
+        """The parameters are the parts of the broker whose state a start completes."""
         self._topics, self._logs = topics, topics.logs
         self._groups, self._transactions = groups, transactions
         self._producer_ids, self._deletion = producer_ids, deletion
@@ -141,8 +142,8 @@ class Start:
             self._shares.get().set_back(now_ms)
         self._warn_of_undecided()
         if self._logs.lost_power:
-            # written only now: if this start crashes earlier, the next one must detect the power
-            # loss again
+            # Recorded last: if this start crashes earlier, the next one has to detect the power
+            # loss again.
             self._logs.note_boot()
         deletions = dict(self._topics.metadata.deletions)
         if deletions:
@@ -187,10 +188,10 @@ class Start:
     def _highest_producer_id(self) -> int:
         """The highest producer id in logs and transactional ids.
 
-        Ids above those of our journal were assigned by another broker. If one were assigned again,
-        the first batches of the new producer would count as duplicates of the earlier producer's,
-        and be lost. Ids that are higher than any broker assigns are ignored: any client can write a
-        batch with such an id.
+        Ids above those of our journal were assigned by another broker. If one of them were assigned
+        again, the first batches of the new producer would count as duplicates of the earlier
+        producer's batches, and be lost. Ids that are higher than any broker assigns are ignored,
+        since any client can write a batch with such an id.
         """
         highest = -1
         for log in self._logs.logs.values():
@@ -202,10 +203,11 @@ class Start:
         return highest
 
     def _fence(self, now_ms: int) -> None:
-        """Fence every transactional producer once: records acknowledged to it may be lost.
+        """Fence every transactional producer once, since records acknowledged to it may be lost.
 
-        A producer with a decided transaction is fenced together with the transaction's end and not
-        after it: a kill in between would leave a producer that the next start does not fence.
+        A producer with a decided transaction is fenced together with the end of the transaction. If
+        it were fenced afterwards, a kill in between would leave a producer that the next start does
+        not fence.
         """
         ended = self._transactions.on_power_loss(
             now_ms, spares_two_phase=not self._logs.config.may_lack_acknowledged
@@ -271,7 +273,7 @@ def records_of_log(log: Log) -> Iterator[Record]:
 
 
 def _flush_what_readers_saw(logs: LogManager, sync: Callable[[list[Syncable]], None]) -> None:
-    """Flush the data that readers may have read before a kill: they may be only in the page
+    """Flush the data that readers may have read before a kill, since they may be only in the page
     cache.
     """
     tokens: list[tuple[Log, FlushToken]] = []

@@ -1,9 +1,9 @@
-"""Changes of files in steps: the thread of the flusher does the fsyncs between them.
+"""Changes of files, carried out in steps. The flusher's thread does the fsyncs between the steps.
 
-A step runs in the loop: it writes a file under another name, or renames one. It yields files, which
-the thread fsyncs before the next step runs. Changes are carried out one after the other, so that a
-later one is never durable before an earlier one. After a step that yields no file the next step
-runs in another round of the loop.
+A step runs in the loop: it writes a file under another name, or renames a file. It yields files,
+which the thread fsyncs before the next step runs. Changes are carried out one after the other, so
+that a later change is never durable before an earlier one. After a step that yields no file, the
+next step runs in another round of the loop.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ NO_JOB_ID = 0
 
 
 class Syncs:
-    """The queue of changes, of which the first is being carried out. Each has a callback for its
-    end.
+    """The queue of changes, of which the first is being carried out. Each change has a callback
+    that is called at its end.
     """
 
     def __init__(self, outbox: Outbox) -> None:
@@ -34,8 +34,8 @@ class Syncs:
     def run(
         self, steps: SyncSteps, now_ms: int = 0, then: Continuation = lambda _now_ms: None
     ) -> None:
-        """Carry out a change, up to its first wait if no other change is queued; then(now_ms) is
-        called at its end.
+        """Carry out a change, and call then(now_ms) at its end. If no other change is queued, the
+        change begins at once and runs until its first wait.
         """
         self._queue.append((steps, then))
         if len(self._queue) == 1:

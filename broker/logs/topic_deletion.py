@@ -1,5 +1,5 @@
-"""The deletion of topics, with their logs, waiting fetches, flushes, and the offsets that groups
-committed on them.
+"""Deletes topics with everything that belongs to them: logs, waiting fetches, flushes, and the
+offsets that groups committed on them.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ class TopicDeletion:
     4. the offsets that groups committed on them are deleted, and the states of share groups;
     5. once those tombstones are durable, the deletion is removed from the journal.
 
-    A start continues an interrupted deletion. Topics of the same names are created after the
-    flushes of 2 and 5 have ended (`before_creation`).
+    A start continues an interrupted deletion. New topics with the same names are created only after
+    the flushes of steps 2 and 5 have ended (`before_creation`).
 
-    Without disk space for 3 or 4 the topics are deleted nevertheless, since 1 is written: the rest
-    is done once there is space (`_unfinished`), and until then no topic of these names is created.
+    If there is no disk space for step 3 or 4, the topics are deleted nevertheless, since step 1 is
+    written. The rest is done once there is space (`_unfinished`). Until then no topic with these
+    names is created.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class TopicDeletion:
         work: SlicedWork,
         unwritten: UnwrittenWork,
     ) -> None:
-        """Its parameters are the parts that a deletion reaches."""
+        """The parameters are the parts of the broker that a deletion affects."""
         self._topics, self._groups, self._group_runtime = topics, groups, group_runtime
         self._shares = shares
         self._transaction_ends = transaction_ends
@@ -116,19 +117,19 @@ class TopicDeletion:
         topic_ids = self._topics.metadata.delete_topics(names)
         partitions = deque(self._topics.forget(names))
         self._transaction_ends.flush_completions(now_ms)
-        self._cluster.generation += 1  # fetches that wait for these logs check again
+        self._cluster.generation += 1  # waiting fetches of these logs then look the logs up again
         while partitions:
             count = min(LOGS_DELETED_AT_ONCE, len(partitions))
-            # dropping the last reference to a log frees memory, which takes time: not all logs in
-            # one slice
+            # dropping the last reference to a log frees memory, which takes time, so the logs are
+            # dropped in several slices
             self._delete_logs([partitions.popleft() for _ in range(count)], now_ms)
             if partitions:
                 now_ms = yield
         yield from self._finish(dict(zip(topic_ids, names, strict=True)), now_ms)
 
     def _finish(self, names: Mapping[uuid.UUID, str], now_ms: int) -> Slices:
-        """Do the steps after the deletion of the logs; if disk space is missing, do the
-        rest later.
+        """Do the steps after the deletion of the logs. If disk space is missing, do the remaining
+        steps later.
         """
         logs = self._topics.logs
         try:
@@ -157,7 +158,7 @@ class TopicDeletion:
 
     def _removal_steps(self) -> SyncSteps:
         """Make removals durable, and write the checkpoints without the removed logs. After:
-        `_lacks_checkpoint`, whether disk space for the checkpoints is missing.
+        `_lacks_checkpoint` says whether disk space for the checkpoints is missing.
         """
         logs = self._topics.logs
         try:
@@ -181,7 +182,7 @@ class TopicDeletion:
         self._compaction.forget([TopicPartition(name, index) for name, index, _ in partitions])
 
     def end_deletions(self, names: Mapping[uuid.UUID, str], now_ms: int) -> Slices:
-        """Delete the offsets that groups committed on topics whose logs are deleted: otherwise they
+        """Delete the offsets that groups committed on topics whose logs are deleted. Otherwise they
         would apply to later topics of the same names.
         """
         metadata = self._topics.metadata

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from barnabas.protocol.errors import Code, KafkaError
 
 LONGEST_NAME = (
-    249  # a directory's name is at most 255 bytes, and includes the partition and a suffix
+    249  # a directory's name has at most 255 bytes, and also contains the partition and a suffix
 )
 CLUSTER_METADATA = "__cluster_metadata"
 
@@ -38,8 +38,8 @@ def check_topic_name(name: str) -> None:
 
 
 class TakenNames:
-    """The names of all topics. '.' and '_' count as the same letter, as in the names of Kafka's
-    metrics, which two such topics would share.
+    """The names of all topics. '.' and '_' count as the same letter, since Kafka does not
+    distinguish them in the names of metrics, so two such topics would share metrics.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -49,8 +49,8 @@ class TakenNames:
         self._by_unified[_unified(name)] = name
 
     def check(self, name: str) -> None:
-        """Check a new name. Raises: KafkaError INVALID_TOPIC_EXCEPTION if a taken one differs only
-        by '.' and '_'.
+        """Check a new name. Raises: KafkaError INVALID_TOPIC_EXCEPTION if it differs from a taken
+        name only by '.' and '_'.
         """
         other = self._by_unified.get(_unified(name))
         if other is not None and other != name:

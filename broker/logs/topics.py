@@ -1,10 +1,11 @@
-"""The registry of topics: their partitions' logs, leader epochs and settings; creation and growth.
+"""The registry of topics: their partitions' logs, leader epochs and settings, their creation and
+growth.
 
-The metadata journal is written first (see `slices.py`). A new topic is journaled before its first
-log is made, and `partition` returns its logs when all of them exist. A deleted topic is removed
-from the journal and this registry before its first log. A start finishes a creation or deletion
-that was interrupted. The other effects of a deletion (waiting fetches, flushes, offsets of groups)
-are in `topic_deletion.py`.
+The metadata journal is written first (see `slices.py`). A new topic is written to the journal
+before its first log is made, and `partition` returns its logs only when all of them exist. A
+deleted topic is removed from the journal and from this registry before its first log is removed. A
+start finishes a creation or deletion that was interrupted. The other effects of a deletion
+(waiting fetches, flushes, offsets of groups) are in `topic_deletion.py`.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.broker")
 
-NEW_LOG_BYTES = 16 * 1024  # the disk space of a new log's directory and files
+NEW_LOG_BYTES = 16 * 1024  # the disk space that a new log's directory and files need
 LOGS_CONFIGURED_AT_ONCE, LOGS_AS_A_CONFIG = 500, 4
 
 
 class _InternalSettings(NamedTuple):
-    """The names of the broker's settings for a new internal topic."""
+    """The names of the broker settings that apply to a new internal topic."""
 
     partition_count: str
     segment_bytes: str
@@ -78,13 +79,13 @@ _INTERNAL_SETTINGS = {
 class TopicRegistry:
     """All topics of the broker, with the logs of their partitions.
 
-    A partition whose log is damaged, or whose directory has the id of another topic, is off line:
+    A partition whose log is damaged, or whose directory has the id of another topic, is offline:
     it exists, and `partition` returns None for it.
 
-    before_creation: the wait before topics of some names are created (`TopicDeletion`). on_created:
-    called with the new logs of topics. configuring: the change of all logs' settings that `on_tick`
-    continues, or None. more_readable: logs that a changed setting lets show more records, until the
-    waiting fetches are notified.
+    before_creation: the wait before topics of given names are created (`TopicDeletion`).
+    on_created: called with the logs of new topics. configuring: the change of all logs' settings
+    that `on_tick` continues, or None. more_readable: logs in which a changed setting makes more
+    records visible; they are kept here until the waiting fetches are notified.
     """
 
     def __init__(
@@ -98,9 +99,9 @@ class TopicRegistry:
     ) -> None:
         self._config, self.metadata, self.logs, self._ids = config, metadata, logs, ids
         self._disk_space, self.on_created = disk_space, on_created
-        self.version = 0  # rises when a topic is made, grows or is deleted
+        self.version = 0  # increases when a topic is created, gets partitions or is deleted
         self._partitions: dict[str, list[Log | None]] = {}
-        # topics that were created in this run, and the version of their creation
+        # topics that were created in this run, and the value of `version` after their creation
         self._made_at: dict[str, int] = {}
         self._leader_epochs: dict[str, tuple[int, ...]] = {}
         self.configuring: Iterator[None] | None = None
@@ -114,15 +115,15 @@ class TopicRegistry:
         return name in self._partitions
 
     def partition(self, topic: str, index: int) -> Log | None:
-        """The log of a partition; None if it does not exist, or is off line."""
+        """The log of a partition; None if the partition does not exist or is offline."""
         logs = self._partitions.get(topic)
         if logs is None or not 0 <= index < len(logs):
             return None
         return logs[index]
 
     def is_later(self, topic: str, context: RequestContext) -> bool:
-        """Whether the topic was created after the arrival of a request that has waited: the name in
-        the request means an earlier topic, or none.
+        """Whether the topic was created after the arrival of a request that has waited. Then the
+        name in the request means an earlier topic, or none.
         """
         return self._made_at.get(topic, 0) > context.topics_version
 
@@ -142,14 +143,14 @@ class TopicRegistry:
         return [log for log in self._partitions.get(topic, ()) if log is not None]
 
     def partition_exists(self, topic: str, index: int) -> bool:
-        """Whether the partition exists, even if it is offline: its offsets and transactions are
-        kept until it returns.
+        """Whether the partition exists, even if it is offline. The offsets and transactions of an
+        offline partition are kept until it returns.
         """
         return self.partition(topic, index) is not None or (topic, index) in self.logs.offline
 
     def missing_code(self, topic: str, index: int) -> Code:
-        """The error code for a partition whose log `partition` did not return: the partition does
-        not exist, or is offline.
+        """The error code for a partition for which `partition` returned None, because the partition
+        does not exist or is offline.
         """
         return (
             Code.KAFKA_STORAGE_ERROR
@@ -160,8 +161,8 @@ class TopicRegistry:
     # --- leader epochs ---------------------------------------------------------------------------
 
     def leader_epochs(self, topic: str) -> tuple[int, ...]:
-        """The leader epoch of each partition of a topic; for a partition that is off line, a lower
-        bound of the epoch with which it returns.
+        """The leader epoch of each partition of a topic. For an offline partition it is a lower
+        bound of the epoch with which the partition returns.
         """
         epochs = self._leader_epochs.get(topic)
         if epochs is None:
@@ -173,13 +174,17 @@ class TopicRegistry:
         return epochs
 
     def leader_epoch(self, topic: str, index: int) -> int:
-        """The leader epoch of a partition; 0, its first one, if it does not exist yet."""
+        """The leader epoch of a partition; 0 if the partition does not exist yet, since this is its
+        first epoch.
+        """
         logs = self._partitions.get(topic)
         log = None if logs is None or not 0 <= index < len(logs) else logs[index]
         return 0 if log is None else log.leader_epoch
 
     def begin_leader_epoch(self, partitions: Iterable[TopicPartition]) -> list[Log]:
-        """Begin a leader epoch in partitions whose leaders have changed. Gives: their logs."""
+        """Begin a leader epoch in partitions whose leaders have changed. Gives: the partitions'
+        logs.
+        """
         logs = []
         for name, index in partitions:
             self._leader_epochs.pop(name, None)
@@ -225,7 +230,9 @@ class TopicRegistry:
             self.on_created(self.logs_of(name))
 
     def internal_log(self, name: str, index: int, now_ms: int) -> Log:
-        """The log of a partition of an internal topic, which is created if it does not exist."""
+        """The log of a partition of an internal topic. The topic is created if it does not
+        exist.
+        """
         if name not in self._partitions:
             self.ensure_internal_topic(name, now_ms)
         log = self._partitions[name][index]
@@ -302,7 +309,7 @@ class TopicRegistry:
         self.metadata.begin_topics(topics)
 
     def _end_deletions_of_namesakes(self, names: set[str]) -> None:
-        """Note that the deletions of earlier topics with the given names are complete."""
+        """Record that the deletions of earlier topics with the given names are complete."""
         deleted = [topic_id for topic_id, name in self.metadata.deletions.items() if name in names]
         for topic_id in deleted:
             self.metadata.end_deletion(topic_id)
@@ -332,11 +339,11 @@ class TopicRegistry:
                 self.metadata.end_creation(topic)
 
     def load(self, topic: Topic, now_ms: int) -> None:
-        """At a start, give a topic its loaded logs, and new logs for partitions whose creation was
-        interrupted by a kill.
+        """Give a topic its loaded logs at a start, and create logs for partitions whose creation
+        was interrupted by a kill.
 
-        The new logs begin with the leader epoch of this start, since clients may have metadata of
-        the partitions.
+        The new logs begin with the leader epoch of this start, since clients may already have
+        metadata of the partitions.
         """
         self._leader_epochs.pop(topic.name, None)
         config = self._log_config(topic)
@@ -347,20 +354,22 @@ class TopicRegistry:
             )
             for index in range(topic.partition_count)
         ]
-        if topic.internal:  # made now, so that a coordinator's write does not find the disk full
+        # the files are made now, so that a coordinator's write does not find the disk full
+        if topic.internal:
             self._make_files_of(topic.name)
 
     def make_internal_files(self) -> None:
-        """At a clean stop: make the files of internal topics that no thread has made yet, since
-        programs that read the directory of a stopped broker expect them. Without disk space the
-        next start makes them.
+        """Make the files of internal topics that no thread has made yet, at a clean stop.
+
+        Programs that read the directory of a stopped broker expect these files. If there is no disk
+        space, the next start makes them.
         """
         for name in INTERNAL_TOPICS:
             self._make_files_of(name)
 
     def _make_files_of(self, name: str) -> None:
-        """Make the files of a topic's logs; if space is missing, a log makes them with its first
-        batch.
+        """Make the files of a topic's logs. If space is missing, a log makes its files with its
+        first batch.
         """
         for log in self.logs_of(name):
             try:
@@ -402,8 +411,8 @@ class TopicRegistry:
     # --- deletion --------------------------------------------------------------------------------
 
     def forget(self, names: Sequence[str]) -> list[tuple[str, int, Log | None]]:
-        """Remove topics that the journal no longer has. Gives: topic, index and log of each of
-        their partitions; the logs are still on the disk.
+        """Remove topics that are no longer in the journal. Gives: topic, index and log of each of
+        their partitions. The logs are still on the disk.
         """
         self.version += 1
         for name in names:
@@ -418,24 +427,24 @@ class TopicRegistry:
     # --- settings --------------------------------------------------------------------------------
 
     def set_topic_configs(self, name: str, configs: dict[str, str]) -> None:
-        """Replace a topic's configs; its logs apply them from the next append on."""
+        """Replace a topic's configs. Its logs apply them from the next append on."""
         self.metadata.set_topic_configs(name, configs)
         topic = self.metadata.topic(name)
         assert topic is not None
         self._configure(topic)
 
     def set_broker_configs(self, configs: dict[str, str]) -> None:
-        """Replace the dynamic configs of this broker, which include defaults of topics.
+        """Replace the dynamic configs of this broker, which include defaults of topic settings.
 
-        With many logs, some of them apply the change at each tick. Apache Kafka also answers before
-        all logs apply it.
+        If there are many logs, some of them apply the change at each tick. Apache Kafka also
+        responds before all logs have applied it.
         """
         self.metadata.set_broker_configs(configs)
         self._config.set_dynamic(configs)
         self._configure_all()
 
     def set_broker_default_configs(self, configs: dict[str, str]) -> None:
-        """Replace the dynamic configs for all brokers, which include defaults of topics."""
+        """Replace the dynamic configs for all brokers, which include defaults of topic settings."""
         self.metadata.set_broker_default_configs(configs)
         self._config.set_dynamic_defaults(configs)
         self._configure_all()
@@ -489,7 +498,8 @@ class TopicRegistry:
             while index < len(logs):
                 if left <= 0:
                     left = LOGS_CONFIGURED_AT_ONCE
-                    # meanwhile a topic may be deleted or grow, and its own settings may change
+                    # during the yield a topic may be deleted or grow, and its own settings may
+                    # change
                     yield
                     logs = self._partitions.get(topic.name, [])
                     config = self._log_config(self.metadata.topics.get(topic.name, topic))
@@ -510,7 +520,7 @@ class TopicRegistry:
         if log is not None and log.config != config:
             before = log.high_watermark
             log.config = config
-            # records no longer have to be flushed before readers get them
+            # more records are visible if they no longer have to be flushed before readers get them
             if log.high_watermark > before:
                 self.more_readable.append(log)
 
@@ -519,14 +529,15 @@ class TopicRegistry:
 
 
 def check_leader_epoch(log: Log, current_leader_epoch: int) -> None:
-    """Refuse a reader that names another epoch of the leader, so that it requests metadata and
-    compares logs.
+    """Check the leader epoch that a reader names. A reader with another epoch is refused, so that
+    it requests metadata and compares logs.
 
-    Only this function fences a reader by its leader epoch. NO_LEADER_EPOCH: the reader names none,
-    or its version has no field for it.
+    Only this function fences a reader by its leader epoch. NO_LEADER_EPOCH means that the reader
+    names no epoch, or that the request version has no field for it.
 
     Raises: KafkaError FENCED_LEADER_EPOCH if the reader is behind, UNKNOWN_LEADER_EPOCH if it is
             ahead.
+
     Source: KIP-320.
     """
     if current_leader_epoch in (NO_LEADER_EPOCH, log.leader_epoch):
@@ -550,8 +561,8 @@ def internal_log_is_damaged(topic: str, index: int, error: CorruptLog) -> LogDir
 
 
 def _is_of_another_topic(log: Log, topic: Topic) -> ForeignLog:
-    """The error for a directory that was copied, or restored from an earlier topic of the same
-    name.
+    """The error for a directory that was copied from another topic, or restored from an earlier
+    topic of the same name.
     """
     return ForeignLog(
         f"{log.directory}/{PARTITION_METADATA_NAME}",
@@ -565,7 +576,7 @@ def _is_of_another_topic(log: Log, topic: Topic) -> ForeignLog:
 
 
 def _give_topic_id(log: Log, topic_id: uuid.UUID) -> None:
-    """Store the topic's id in a log that has none; if the disk is full, a later start does so."""
+    """Store the topic's id in a log that has none. If the disk is full, a later start stores it."""
     try:
         log.adopt_topic_id(topic_id)
     except OSError as error:

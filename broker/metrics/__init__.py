@@ -1,5 +1,6 @@
-"""Metrics of requests, flushes, the loop and the broker's state, with --metrics-port only.
+"""Metrics of requests, flushes, the loop and the broker's state. They exist only with
+--metrics-port.
 
-Measurements are taken around the core, which has no code for them, and shown in Prometheus' text
-format.
+Measurements are taken around the core, which has no code for them. They are shown in Prometheus'
+text format.
 """

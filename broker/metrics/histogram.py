@@ -11,8 +11,9 @@ BOUNDS_NS = (*(factor * 10**power for power in range(4, 11) for factor in (1, 2,
 
 
 class Buckets(NamedTuple):
-    """A histogram at one moment. counts: the number of durations up to each of BOUNDS_NS; total:
-    the sum of all durations.
+    """The state of a histogram at one moment. counts: for each of BOUNDS_NS, the number of
+    durations up to this bound. total: the number of all durations. sum_ns: the sum of all
+    durations.
     """
 
     counts: list[int]
@@ -21,10 +22,10 @@ class Buckets(NamedTuple):
 
 
 class Histogram:
-    """A histogram of durations. One thread writes; any may read.
+    """A histogram of durations. One thread writes; any thread may read.
 
-    `mark` stores the counts of that moment. The durations since then are a sample, which can be
-    counted again in place of unmeasured durations.
+    `mark` stores the present counts. The durations that are counted after the mark are a sample,
+    which can be counted again in place of durations that are not measured.
     """
 
     __slots__ = ("_counts", "_marked_counts", "_marked_sum_ns", "_sum_ns")
@@ -40,8 +41,8 @@ class Histogram:
         self._sum_ns += duration_ns
 
     def observe_all(self, durations_ns: list[int]) -> None:
-        """Count many values, at a tenth of the cost of calling `observe` for each. Sorts the
-        list.
+        """Count many values, at a tenth of the cost of calling `observe` for each. The list is
+        sorted in place.
         """
         durations_ns.sort()
         before = 0
@@ -62,7 +63,9 @@ class Histogram:
         return sum(self._counts) - sum(self._marked_counts)
 
     def repeat_latest(self, count: int) -> None:
-        """Count further, unmeasured durations, with the distribution of those since the mark."""
+        """Count `count` more durations that were not measured, distributed like those since the
+        mark.
+        """
         latest = [now - then for now, then in zip(self._counts, self._marked_counts, strict=True)]
         total = sum(latest)
         if not (count and total):
@@ -76,7 +79,7 @@ class Histogram:
             before = share
 
     def buckets(self, *, zeros: int = 0) -> Buckets:
-        """The histogram at this moment. zeros: the number of durations of 0 to add."""
+        """The histogram at this moment. zeros: the number of additional durations of 0."""
         first, *others, beyond = self._counts
         counts = list(accumulate([first + zeros, *others]))
         return Buckets(counts, counts[-1] + beyond, self._sum_ns)

@@ -2,8 +2,8 @@
 
     counters.add("barnabas_throttled_requests_total")
 
-A row with that name in the table of metrics makes a scrape show it. Errors in answers, and logins,
-have their own counters in modules beside this one.
+A scrape shows a counter if the table of metrics has a row with its name. Errors in responses, and
+logins, have their own counters in modules beside this one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Counters:
         counts[labels] = counts.get(labels, 0) + count
 
     def of(self, name: str, *labels: str) -> int:
-        """The count of a metric with these labels."""
+        """The count of a metric with the given labels."""
         return self._counts.get(name, {}).get(labels, 0)
 
     def rows(self, name: str) -> dict[tuple[str, ...], int]:

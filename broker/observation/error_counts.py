@@ -1,4 +1,4 @@
-"""Counts the errors in answers by API, while metrics or the console are used."""
+"""Counts the errors in responses by API, if metrics or the console are used."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ _CODE_FIELDS = frozenset({"error_code", "partition_error_code"})
 
 
 class HasCode(Protocol):
-    """A row of an answer that has an error code."""
+    """A part of a response that has an error code."""
 
     @property
     def error_code(self) -> int: ...
 
 
 class ErrorCounts:
-    """Counts of errors. Each error in an answer counts: a Produce with three refused partitions
+    """Counts of errors. Each error in a response counts: a Produce with three refused partitions
     counts 3.
 
-    counts: by (API key, error code), whether or not the answer reached its client.
+    counts: by (API key, error code). An error counts whether or not the response reached the
+    client.
     """
 
     def __init__(self) -> None:
@@ -39,13 +40,13 @@ class ErrorCounts:
             self.counts[api_key, code] = self.counts.get((api_key, code), 0) + count
 
     def count_rows(self, api_key: int, rows: Iterable[HasCode]) -> None:
-        """Count the errors in the rows of an answer that its handler has encoded itself."""
+        """Count the errors in parts of a response that its handler has encoded itself."""
         for row in rows:
             if row.error_code:
                 self.count(api_key, row.error_code)
 
     def count_in(self, api_key: int, message: Message) -> None:
-        """Count the errors in an answer, at any depth."""
+        """Count the errors in a response, at any depth."""
         kind = type(message)
         fields = self._fields.get(kind)
         if fields is None:

@@ -1,5 +1,5 @@
-"""The lines of the log in plain text. Text from clients stays within its line, and the number of
-lines that clients cause is bounded.
+"""The lines of the log in plain text. Text that comes from clients cannot begin a new line, and the
+number of lines that clients cause is bounded.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-LONGEST_MESSAGE = 8192  # an id in a request may have 32,767 characters
+LONGEST_MESSAGE = 8192  # a bound is needed, since an id in a request may have 32,767 characters
 PLAIN_LOG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 INTERVAL_MS = 60_000
 MOST_PEERS = 1000
@@ -17,15 +17,15 @@ OTHERS = "other addresses"
 class LineFormatter(logging.Formatter):
     """A formatter of PLAIN_LOG that escapes unprintable characters.
 
-    So a client id with a line feed cannot add a line to the log, and one with an escape sequence
-    cannot change the reader's terminal.
+    So a client id with a line feed cannot add a line to the log, and a client id with an escape
+    sequence cannot change the terminal of a person who reads the log.
     """
 
     def __init__(self) -> None:
         super().__init__(PLAIN_LOG)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The line without the text of its exception."""
+        """The log line, without the text of its exception."""
         record.message = on_one_line(record.message)
         return super().formatMessage(record)
 
@@ -56,20 +56,21 @@ class LeftOut(NamedTuple):
 
 
 class BoundedLines:
-    """A bound on log lines that peers cause: a number per minute for each kind and peer; further
-    lines are only counted.
+    """A bound on the log lines that peers cause: a number per minute for each kind and peer.
+    Further lines are only counted.
 
-    A minute begins with its first line. MOST_PEERS kinds and peers are counted separately; all
-    further peers count as one, so that neither lines nor memory grow with the number of addresses.
+    A minute begins with its first line. MOST_PEERS pairs of kind and peer are counted separately.
+    All further peers count as one, so that neither lines nor memory grow with the number of
+    addresses.
     """
 
     def __init__(self, most: int, most_peers: int = MOST_PEERS) -> None:
         self._most, self._most_peers = most, most_peers
-        # the rows are in the order in which their minutes began
+        # the entries are in the order in which their minutes began
         self._rows: dict[tuple[str, str], list[int]] = {}
 
     def may_write(self, kind: str, peer: str, now_ms: int) -> bool:
-        """Whether one more line may be written; if not, it is counted."""
+        """Whether one more line may be written. If not, the line is counted as left out."""
         key = (kind, peer)
         # a row is the time at which its minute began, and the number of lines since
         row = self._rows.get(key)
@@ -85,8 +86,8 @@ class BoundedLines:
         return row[1] <= self._most
 
     def left_out(self, now_ms: int) -> list[LeftOut]:
-        """The counts of left-out lines for the minutes that have ended. These counts are
-        removed.
+        """The numbers of left-out lines for the minutes that have ended. The call removes these
+        numbers.
         """
         ended = []
         for key, (began_ms, count) in list(self._rows.items()):

@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 from barnabas.broker.settings.listeners import ListenerConfig
 
-TLS = "TLS"  # the mechanism of logins by certificate
-NO_MECHANISM = "none"  # the mechanism of clients that are refused before they have chosen one
+TLS = "TLS"  # counts as the mechanism of logins by certificate
+# counts as the mechanism of clients that are refused before they have chosen one
+NO_MECHANISM = "none"
 
 
 class LoginCount(NamedTuple):
-    """A row: the logins with one result, at one listener by one mechanism."""
+    """The number of logins with one result, at one listener by one mechanism."""
 
     listener: str
     mechanism: str
@@ -23,8 +24,8 @@ class LoginCount(NamedTuple):
 class LoginCounts:
     """The logins at each listener that authenticates its clients, since the start.
 
-    The settings decide how many rows there are, not the clients. A renewal of a session (KIP-368)
-    counts as a login; Apache Kafka also counts reauthentications.
+    The number of counters depends on the settings, not on the clients. A renewal of a session
+    (KIP-368) counts as a login; Apache Kafka also counts reauthentications.
     """
 
     def __init__(self, listeners: Iterable[ListenerConfig]) -> None:
@@ -45,7 +46,7 @@ class LoginCounts:
         self.count(listener, TLS, has_succeeded=has_succeeded)
 
     def rows(self) -> Iterator[LoginCount]:
-        """All rows, also those that are 0, since a rate has to begin at zero."""
+        """All counters. Those that are 0 are included, since a rate has to begin at zero."""
         for (listener, mechanism), counts in self._counts.items():
             for has_succeeded in (True, False):
                 yield LoginCount(listener, mechanism, has_succeeded, counts[has_succeeded])

@@ -1,9 +1,10 @@
 """The broker's state as values, for metrics and the console.
 
-An observation is a generator: it yields after ROWS_AT_ONCE rows, so that a broker of ten thousand
-partitions serves its clients in between, and returns tuples that another thread may keep. Each row
-is consistent; two rows may be of different moments, and what is created or deleted meanwhile may be
-missing or included. (`http_server.in_slices` runs an observation from another thread.)
+An observation is a generator. It yields after ROWS_AT_ONCE rows, so that a broker of ten thousand
+partitions can serve its clients in between. It returns tuples that another thread may keep. Each
+row is consistent, but two rows may be of different moments. Anything that is created or deleted
+during the observation may be missing or included. (`http_server.in_slices` runs an observation from
+another thread.)
 """
 
 from __future__ import annotations
@@ -82,13 +83,14 @@ class TransactionalIdState(NamedTuple):
 class CommittedOffsetState(NamedTuple):
     """A group's committed offset of one partition, or a share group's start offset.
 
-    offset: NO_OFFSET if a member waits for its first record behind an open transaction; then lag
-    counts the records that the transaction holds back. lag: None for an unknown partition, and if
-    the offset is the number of a micro-batch; for a share group the number of unfinished records,
-    None before the group has stored a state. in_flight: the records of the share partition in
-    memory, from the start offset to the last acquired record; in_flight_batches: in how many
-    batches they were acquired. is_batch_number: whether the offset
-    is the number of a micro-batch of the Spark sink instead of a position.
+    offset: NO_OFFSET if a member waits for its first record behind an open transaction. lag: the
+    number of records that the group has not read; with NO_OFFSET, those that the transaction holds
+    back; for a share group, the unfinished records. It is None if the partition is unknown, if the
+    offset is the number of a micro-batch, or before a share group has stored a state. in_flight:
+    the number of records of the share partition in memory, from the start offset to the last
+    acquired record. in_flight_batches: the number of batches in which they were acquired.
+    is_batch_number: whether the offset is the number of a micro-batch of the Spark sink instead of
+    a position.
     """
 
     topic: str
@@ -196,9 +198,10 @@ def look_at_groups(
 ) -> Look[tuple[GroupState, ...]]:
     """All groups, with their committed offsets and lags.
 
-    Takes: stuck, the partitions whose last stable offset an open transaction holds back. A group to
-           which such a partition is assigned gets a row for it even if it has committed no offset
-           there.
+    Takes: stuck, the partitions whose last stable offset is held back by an open transaction. A
+    group
+           to which such a partition is assigned gets an entry for it even if it has committed no
+           offset there.
     """
     rows: list[GroupState] = []
     for group in groups.all_groups():
@@ -216,7 +219,9 @@ def look_at_groups(
 def _uncommitted(
     groups: GroupCoordinator, group: Group, stuck: Collection[tuple[str, int]]
 ) -> list[tuple[str, int]]:
-    """The stuck partitions that are assigned to a group and have no committed offset of it."""
+    """The stuck partitions that are assigned to a group and for which it has no committed
+    offset.
+    """
     committed = group.offsets.committed
     return sorted(
         partition
@@ -226,7 +231,7 @@ def _uncommitted(
 
 
 def _assigned(groups: GroupCoordinator, group: Group) -> Iterator[tuple[str, int]]:
-    """The partitions of a group's members."""
+    """The partitions that are assigned to a group's members."""
     if group.is_consumer:
         for consumer in groups.describe_consumer_group(group).members:
             for topic in consumer.assignment.topic_partitions:

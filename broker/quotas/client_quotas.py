@@ -1,17 +1,18 @@
-"""Quotas of clients: the recording of use, and the wait of a client above a quota.
+"""Quotas of clients: records how much they use, and throttles clients above a quota.
 
     request            what is recorded                             key
-    Produce            the bytes of its frame, when it came         producer_byte_rate
-    Fetch              the bytes of its answer                      consumer_byte_rate
+    Produce            the bytes of its frame, on arrival           producer_byte_rate
+    Fetch              the bytes of its response                    consumer_byte_rate
     changes of topics  partitions created or deleted                controller_mutation_rate
     any but EXEMPT     the time that the core worked on it          request_percentage
 
-A request above a quota is handled, and its answer has the longest of the throttle times; during
-that time the rim does not read from the connection (KIP-219). There are two exceptions: a Fetch is
-answered without data, which are not counted; and a change of topics in a version since KIP-599 is
-refused with THROTTLING_QUOTA_EXCEEDED until the earlier ones are within the quota.
+A request above a quota is handled, and its response contains the longest of the throttle times.
+During that time the rim does not read from the connection (KIP-219). There are two exceptions. A
+Fetch above the quota gets a response without data, which is not counted. A change of topics, in the
+request versions since KIP-599, is refused with THROTTLING_QUOTA_EXCEEDED until the earlier changes
+are within the quota.
 
-Clients without a quota are not counted. `entities.py` says which clients share a quota.
+Clients without a quota are not counted. `entities.py` decides which clients share a quota.
 """
 
 from __future__ import annotations
@@ -58,9 +59,8 @@ Place = tuple[str, str, str]
 
 
 class Mutations:
-    """Changes of topics by one request: each is recorded, and refused while the quota is exceeded.
-
-    throttle_ms: how long the client has to wait.
+    """The changes of topics that one request makes. Each change is recorded, or refused while the
+    quota is exceeded. throttle_ms: how long the client has to wait.
     """
 
     __slots__ = ("_bucket", "_is_strict", "_limit", "_now_ms", "throttle_ms")
@@ -73,8 +73,8 @@ class Mutations:
     def record(self, partition_count: int) -> None:
         """Record that a number of partitions will be created or deleted.
 
-        Raises: KafkaError THROTTLING_QUOTA_EXCEEDED: nothing is recorded, and the change must not
-                be made.
+        Raises: KafkaError THROTTLING_QUOTA_EXCEEDED. Then nothing is recorded, and the change must
+                not be made.
         """
         if self._is_strict:
             self.throttle_ms = self._bucket.throttle_ms(self._limit, self._now_ms)
@@ -90,7 +90,9 @@ class Mutations:
 
 
 class _Usage:
-    """The use of the clients that share a quota. rate: None before the first use."""
+    """The use of the clients that share a quota. rate: the measured rate; None before the first
+    use.
+    """
 
     __slots__ = ("limit", "rate", "windows")
 
@@ -149,21 +151,23 @@ class ClientQuotas:
         self._usages: dict[Place, _Usage] = {}
         self._buckets: dict[Place, TokenBucket] = {}
         self._most_kept = FEWEST_KEPT
-        self._ticket, self._since_ns = NOT_UNDER_WAY, 0  # the request that the core is handling
+        # the ticket of the request that the core is handling, and when its handling began
+        self._ticket, self._since_ns = NOT_UNDER_WAY, 0
         self._frame_bytes = 0
         self._mutations: dict[int, Mutations] = {}
 
     def on_changed(self) -> None:
-        """Apply changed quotas; the recorded use is kept."""
+        """Apply changed quotas. The use that was recorded so far is kept."""
         self._clients.clear()
 
     # --- the path of a request ---------------------------------------------------------------
 
     def around(self, api: Api, row: Route) -> Route:
-        """Wrap the row of an API: use is recorded before and after its handler."""
+        """Wrap the route of an API, so that use is recorded before and after its handler."""
 
         def read(data: Buffer, at: int, version: int) -> tuple[Message, int]:
-            self._frame_bytes = len(data)  # for a Produce, handled right after this
+            # used if this is a Produce, which is handled right after this
+            self._frame_bytes = len(data)
             return row.read(data, at, version)
 
         def handle(request: Message, context: RequestContext) -> Answer:
@@ -192,7 +196,7 @@ class ClientQuotas:
         return self._client(context) is not _FREE
 
     def on_produced(self, context: RequestContext) -> int:
-        """Record an answered Produce. Gives: how long its client has to wait, in ms."""
+        """Record a Produce that has a response. Gives: how long its client has to wait, in ms."""
         client = self._client(context)
         if client is _FREE:
             return 0
@@ -201,8 +205,9 @@ class ClientQuotas:
         return self._throttle(context, throttle_ms, self._work_ms(client, context))
 
     def most_fetched_bytes(self, context: RequestContext) -> int | None:
-        """The maximum bytes of a Fetch: the use that the quota allows in all windows but one; None
-        if there is no quota.
+        """The maximum number of bytes of a Fetch; None if there is no quota.
+
+        It is the number of bytes that the quota allows in all windows but one.
         """
         fetched = self._client(context).fetched
         if fetched is None:
@@ -211,12 +216,12 @@ class ClientQuotas:
         return min(2**31 - 1, int(fetched.limit * (windows.number - 1) * windows.size_ms / 1000))
 
     def on_fetched(self, context: RequestContext, response_bytes: int) -> tuple[int, bool]:
-        """Record a Fetch whose answer has a number of bytes.
+        """Record a Fetch whose response has the given number of bytes.
 
-        Gives:  how long its client has to wait, in ms; and whether the answer must have no data,
-                since these exceed the quota. A client that exceeds only its quota of the broker's
-                time gets the data: that time is spent, and a repeated request would exceed the
-                quota again.
+        Gives:  how long its client has to wait, in ms; and whether the response must have no data,
+                since the data would exceed the byte quota. A client that exceeds only its quota of
+                the broker's time gets the data: the time is already spent, and a repeated request
+                would exceed the quota again.
         """
         client = self._client(context)
         if client is _FREE:
@@ -233,8 +238,9 @@ class ClientQuotas:
         return throttle_ms, bytes_ms > 0
 
     def on_shared(self, context: RequestContext, response_bytes: int) -> int:
-        """Record a ShareFetch whose answer has a number of bytes. Gives: how long its client has to
-        wait, in ms. The client gets the records in any case, since they are locked for it.
+        """Record a ShareFetch whose response has the given number of bytes. Gives: how long its
+        client has to wait, in ms. The client gets the records in any case, since they are locked
+        for it.
         """
         client = self._client(context)
         if client is _FREE:
@@ -247,7 +253,9 @@ class ClientQuotas:
         return self._throttle(context, bytes_ms, self._work_ms(client, context))
 
     def on_answered(self, context: RequestContext) -> int:
-        """Record any other answered request. Gives: how long its client has to wait, in ms."""
+        """Record any other request that has a response. Gives: how long its client has to wait, in
+        ms.
+        """
         client = self._client(context)
         if client is _FREE:
             return 0
@@ -256,14 +264,14 @@ class ClientQuotas:
         return self._throttle(context, throttle_ms, self._work_ms(client, context))
 
     def on_response(self, context: RequestContext, response: Message) -> None:
-        """Set the throttle time of an answer that is not encoded yet."""
+        """Set the throttle time of a response that is not encoded yet."""
         throttle_ms = self.on_answered(context)
         if throttle_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = throttle_ms
 
     def on_encoded(self, context: RequestContext, answer: Encoded) -> Encoded:
-        """Throttle an answer that its handler has encoded; answers with records are throttled
-        already.
+        """Throttle the client of a response that its handler has encoded. Responses with records
+        are throttled already.
         """
         if context.api_key == PRODUCE and not answer.pieces:
             self.on_produced(context)
@@ -278,8 +286,8 @@ class ClientQuotas:
         return Encoded((frame,))
 
     def mutations(self, context: RequestContext) -> Mutations | None:
-        """The recorder of the changes of topics in a request; None if the client has no quota for
-        them.
+        """The object that records the changes of topics in a request; None if the client has no
+        quota for such changes.
         """
         limit = self._client(context).mutated
         if limit is None:
@@ -350,7 +358,9 @@ class ClientQuotas:
             self._since_ns = now_ns
 
     def _work_ms(self, client: _Client, context: RequestContext) -> int:
-        """How long the client has to wait because of the core's time that its requests used."""
+        """How long the client has to wait because its requests used too much of the core's time, in
+        ms.
+        """
         worked = client.worked
         if worked is None or context.api_key in EXEMPT:
             return 0
@@ -358,19 +368,19 @@ class ClientQuotas:
         return min(worked.throttle_ms(self._now_ms(context)), self._windows.size_ms)
 
     def _throttle(self, context: RequestContext, *throttles_ms: int) -> int:
-        """Mute the connection for the longest of the given times."""
+        """Mute the connection for the longest of the given times. Gives: this time."""
         throttle_ms = max(throttles_ms)
         if throttle_ms:
             self._outbox.mutes.append((context.connection_id, throttle_ms))
         return throttle_ms
 
     def _make_room(self, now_ms: int) -> None:
-        """Drop the rows without recent use, whenever the number of rows has doubled."""
+        """Drop the entries without recent use, whenever the number of entries has doubled."""
         if len(self._clients) >= self._most_kept:
             self._clients.clear()
         if len(self._usages) + len(self._buckets) < self._most_kept:
             return
-        self._clients.clear()  # the clients refer to the rows that are dropped
+        self._clients.clear()  # the clients refer to entries that are dropped below
         for kept in (self._usages, self._buckets):
             for place in [place for place, used in kept.items() if used.is_obsolete(now_ms)]:
                 del kept[place]

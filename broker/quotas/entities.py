@@ -51,7 +51,9 @@ PRECEDENCE = (
 
 
 class Limit(NamedTuple):
-    """A client's quota, which all clients with the same user and client id share; "" means any."""
+    """A client's quota. All clients with the same user and client id share it; "" means any user or
+    client id.
+    """
 
     value: float
     user: str
@@ -116,7 +118,7 @@ def check_quota(entity: Mapping[str, str | None], key: str, value: float) -> Non
 def limit_of_client(
     quotas: Mapping[QuotaEntity, Mapping[str, float]], key: str, user: str, client_id: str
 ) -> Limit | None:
-    """The quota of a client with that user and client id; None if there is none."""
+    """The quota of a client with the given user and client id; None if there is none."""
     for of_user, of_client_id in PRECEDENCE:
         entity: QuotaEntity = ()
         if of_client_id != _ANY:
@@ -142,7 +144,9 @@ def limit_of_address(
 
 
 def _other_spellings(quotas: Iterable[QuotaEntity], address: str) -> list[str]:
-    """The other spellings of an IPv6 address in quotas: `2001:DB8:0:0:0:0:0:a` is `2001:db8::a`."""
+    """The other spellings of an IPv6 address for which quotas are set. For example,
+    `2001:DB8:0:0:0:0:0:a` is another spelling of `2001:db8::a`.
+    """
     if ":" not in address:
         return []
     names = [entity[0][1] for entity in quotas if entity[0][0] == IP]
@@ -151,7 +155,7 @@ def _other_spellings(quotas: Iterable[QuotaEntity], address: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _shortest(address: str) -> str:
-    """An address in the system's spelling (RFC 5952), without the prefix of a mapped IPv4."""
+    """An address in the system's spelling (RFC 5952); an IPv4-mapped address without its prefix."""
     import ipaddress
 
     parsed = ipaddress.ip_address(address)

@@ -1,4 +1,4 @@
-"""The quotas that are set. Without quotas of clients their code is not loaded."""
+"""The quotas that are set. The code for quotas of clients is loaded only if such quotas are set."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ class Quotas:
     have_addresses: whether there are quotas of addresses, which the rim enforces. busy_ns: the time
     that the core has worked, updated by the rim.
 
-    Takes: loaded_routes, whose handlers are wrapped to record use if clients have quotas. When
-           that changes, the routes are dropped, and loaded again with the next request.
+    Takes: loaded_routes, whose handlers are wrapped to record use if clients have quotas. When the
+           first quota of a client is set or the last is removed, these routes are dropped. They are
+           loaded again with the next request.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Quotas:
         self._apply()
 
     def _apply(self) -> None:
-        """Load the code for quotas of clients if there are any, and reload the routes: without
+        """Load the code for quotas of clients if there are any, and reload the routes. Without such
         quotas the routes have no step for them.
         """
         types = {entity[0][0] for entity in self._metadata.client_quotas}

@@ -1,14 +1,14 @@
 """Measures the recent use of a client, and computes its throttle time.
 
-    what                    measured by   waits for                                       at most
+    what                    measured by   the client waits for                            at most
     bytes in and out        Rate          (rate - limit) / limit of the time measured
     percent of the broker   Rate          the same                                        a window
     new connections         Rate          the same                                        a window
     changes of topics       TokenBucket   what the bucket lacks, at the rate of the limit
 
-This module has no clock: `now_ms` is steady and never falls. Source: KIP-13 (rates), KIP-599
-(buckets); windows are counted as by Apache Kafka 3.9; tests/unit/test_broker_quotas_rates.py
-compares with its answers.
+This module has no clock; the caller's `now_ms` never decreases. Source: KIP-13 (rates), KIP-599
+(buckets). Windows are counted as in Apache Kafka 3.9: tests/unit/test_broker_quotas_rates.py
+compares the results with those of Kafka.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class _Sample:
 class Rate:
     """The rate of use over the last windows, per second.
 
-    A window begins with the first use after the end of the one before it. The rate is taken over
-    the time since the oldest window began, but at least over the length of all windows but one:
-    otherwise the use of the first second would count as the rate.
+    A window begins with the first use after the end of the previous window. The rate is measured
+    over the time since the oldest window began, but at least over the length of all windows but
+    one. Otherwise the use of the first second would count as the rate.
     """
 
     __slots__ = ("_current", "_samples", "_windows")
@@ -55,7 +55,7 @@ class Rate:
         self._current = 0
 
     def record(self, amount: float, now_ms: int) -> None:
-        """Record a use; a negative amount reverts the last one."""
+        """Record a use. A negative amount reverts the last use."""
         sample = self._samples[self._current]
         if now_ms - sample.start_ms >= self._windows.size_ms:
             sample = self._next_sample(now_ms)
@@ -74,8 +74,8 @@ class Rate:
         return self._samples[self._current]
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """How long the client has to wait until the rate is at the limit, in ms; 0 if it need not
-        wait.
+        """How long the client has to wait until the rate is down to the limit, in ms; 0 if it does
+        not have to wait.
         """
         number, size_ms = self._windows
         total = 0.0
@@ -100,7 +100,8 @@ class Rate:
 
 
 class TokenBucket:
-    """A bucket that is filled at the rate of the limit, up to the use of all windows.
+    """A bucket that is filled at the rate of the limit, up to the use that the limit allows in all
+    windows.
 
     It may be overdrawn once.
     """

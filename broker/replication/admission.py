@@ -1,4 +1,5 @@
-"""Decides which connection to a leader's replication port belongs to the standby; sans-IO.
+"""Decides which connection to a leader's replication port belongs to the standby. The module does
+no IO.
 
     event                           effect on the connection
     it connects                     it is greeting; it does not take the standby's place
@@ -22,16 +23,17 @@ from typing import Generic, NamedTuple, TypeVar
 from barnabas.broker.replication.leading import Leading, StandbyLink, State
 from barnabas.broker.replication.wire import WireError, frame
 
-MOST_GREETING = 128  # maximum connections that have not proved the secret
+# the maximum number of connections that have not proved that they know the secret
+MOST_GREETING = 128
 
 Peer = TypeVar("Peer", bound=Hashable)
 
 
 class Reply(NamedTuple):
-    """The result of received bytes.
+    """What to do after bytes were received.
 
-    data: the answer. end: why the connection is closed after the answer; empty if it stays open.
-    is_admitted: whether the connection belongs to the standby from now on.
+    data: the bytes to send back. end: the reason why the connection is closed afterwards; empty if
+    it stays open. is_admitted: whether the connection belongs to the standby from now on.
     """
 
     data: bytes = b""
@@ -40,25 +42,27 @@ class Reply(NamedTuple):
 
 
 class MadeRoom(NamedTuple, Generic[Peer]):
-    """A connection to close because another one arrived. reason: for the log."""
+    """A connection that is closed because another one arrived. reason: the text for the log."""
 
     peer: Peer
     reason: str
 
 
 class _Greeting(NamedTuple):
-    """A greeting connection. host: its address. link: None until the TLS handshake is done."""
+    """A connection that has not proved that it knows the secret. host: the address of its peer.
+    link: None until the TLS handshake is done.
+    """
 
     host: str
     link: StandbyLink | None
 
 
 class Admission(Generic[Peer]):
-    """The connections of one leader, each identified by a value of the rim.
+    """The connections of one leader. Each is identified by a value that the rim chooses.
 
-    standby: the standby's connection; None without one.
+    standby: the standby's connection; None if there is none.
 
-    Takes: most_greeting, how many connections may be greeting at a time, if less than
+    Takes: most_greeting, how many connections may be greeting at a time, if this is less than
            MOST_GREETING.
     """
 
@@ -70,13 +74,13 @@ class Admission(Generic[Peer]):
 
     @property
     def greeting(self) -> list[Peer]:
-        """The connections that have not proved the secret, the oldest first."""
+        """The connections that have not proved that they know the secret, the oldest first."""
         return list(self._greeting)
 
     def on_accepted(self, peer: Peer, host: str) -> MadeRoom[Peer] | None:
         """Add a connection, before its TLS handshake.
 
-        Gives: the connection that has to be closed to make room for it.
+        Gives: the connection that has to be closed to make room for it, or None.
         """
         made_room = self._make_room() if len(self._greeting) >= self._most_greeting else None
         self._greeting[peer] = _Greeting(host, None)
@@ -94,13 +98,13 @@ class Admission(Generic[Peer]):
         return MadeRoom(eldest, reason)
 
     def on_connected(self, peer: Peer, nonce: bytes, now_ms: int) -> None:
-        """A connection is set up; bytes may arrive from now on."""
+        """Handle the end of a connection's TLS handshake. Bytes may arrive from now on."""
         greeting = self._greeting.get(peer)
         if greeting is not None:  # None if the connection was closed to make room for another one
             self._greeting[peer] = greeting._replace(link=self._leading.new_link(nonce, now_ms))
 
     def on_bytes(self, peer: Peer, data: bytes, now_ms: int) -> Reply:
-        """Process received bytes of a connection."""
+        """Process bytes that a connection has received."""
         try:
             if peer == self.standby:
                 self._leading.on_bytes(data, now_ms)
@@ -116,8 +120,8 @@ class Admission(Generic[Peer]):
         return self._admit(peer, greeting.link)
 
     def _admit(self, peer: Peer, link: StandbyLink) -> Reply:
-        """Admit a connection that proved the secret as the standby's, or refuse it with an
-        error.
+        """Make a connection that has proved the secret the standby's connection, or refuse it with
+        an error.
         """
         try:
             self._leading.admit(link)

@@ -1,13 +1,13 @@
 """Brings a copy of a data directory up to date while the directory is written to.
 
 The leader visits the entries (files and directories) of its directory one after the other. It
-compares the data that the copy has by checksums of their pieces, and sends the rest. The broker
+compares the files of the copy piece by piece, by checksums, and sends what is missing. The broker
 changes its files meanwhile. Each such operation is either sent at its place in the stream, or
 omitted because a later visit includes its effect:
 
     the operation concerns          it is
     an entry not visited yet        omitted
-    a file that is being compared   omitted if APPEND; otherwise sent, and the comparison follows it
+    a file that is being compared   omitted if APPEND; otherwise sent, and taken into account
     anything else                   sent
 
 When nothing is left the copy equals the directory, and from then on each operation keeps it equal.
@@ -30,11 +30,13 @@ from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
 PIECE_BYTES = 1 << 20
-PIECES_AT_ONCE = 16  # pieces of a file that are compared between two messages
+PIECES_AT_ONCE = 16  # the number of a file's pieces that are compared between two messages
 
 
 class Held(NamedTuple):
-    """A file of the copy. checksums: the CRC-32C of each piece of PIECE_BYTES, and of the rest."""
+    """A file of the copy. checksums: the CRC-32C of each piece of PIECE_BYTES, and of the shorter
+    last piece.
+    """
 
     size: int
     checksums: tuple[int, ...]
@@ -44,9 +46,10 @@ Inventory = Mapping[str, Held]
 
 
 def take_inventory(disk: Disk, data_dir: str) -> Iterator[tuple[str, Held]]:
-    """The files of a copy, by their relative paths, and its directories, with a slash at the end.
+    """Yields the files of a copy by their relative paths, and its directories with a slash at the
+    end.
 
-    A large file is listed in parts, each with PIECES_AT_ONCE of its checksums; `add_to_inventory`
+    A large file is yielded in parts, each with PIECES_AT_ONCE of its checksums. `add_to_inventory`
     joins them.
     """
     for name in disk.list(data_dir):
@@ -63,14 +66,18 @@ def take_inventory(disk: Disk, data_dir: str) -> Iterator[tuple[str, Held]]:
 
 
 def add_to_inventory(inventory: dict[str, Held], path: str, part: Held) -> None:
-    """Add a result of `take_inventory`: a file's next part is joined to those before it."""
+    """Add a result of `take_inventory`. If it is a further part of a file, it is joined to the
+    parts before it.
+    """
     earlier = inventory.get(path)
     checksums = part.checksums if earlier is None else earlier.checksums + part.checksums
     inventory[path] = Held(part.size, checksums)
 
 
 def _files_below(disk: Disk, data_dir: str, entry: str) -> Iterator[str]:
-    """The files in a directory of the data directory, and below, without local ones."""
+    """The files in a directory of the data directory and in its subdirectories, without local
+    files.
+    """
     prefix = f"{entry}/" if entry else ""
     for name in disk.list(f"{data_dir}/{entry}" if entry else data_dir):
         path = prefix + name
@@ -83,7 +90,8 @@ def _files_below(disk: Disk, data_dir: str, entry: str) -> Iterator[str]:
 class _Pending:
     """A file that is being compared.
 
-    position: the end of the compared part; the pieces of `held` after it are not compared yet.
+    position: the end of the part that was compared. The pieces of `held` after it are still to be
+    compared.
     """
 
     __slots__ = ("held", "position", "size")
@@ -94,17 +102,19 @@ class _Pending:
         self.held = held
 
     def checksum(self) -> tuple[int, int] | None:
-        """The length and the checksum of the copy's next piece."""
+        """The length and the checksum of the copy's next piece; None if its checksum is unknown."""
         held, position = self.held, self.position
         if held is None or position >= self.size or position % PIECE_BYTES:
             return None
         index = position // PIECE_BYTES
-        if index >= len(held.checksums):  # the copy has sent no checksum for it
+        if index >= len(held.checksums):  # the copy has sent no checksum for this piece
             return None
         return min(PIECE_BYTES, self.size - position), held.checksums[index]
 
     def cut(self, size: int) -> None:
-        """Record a cut of the copy: the rest that was not compared is sent without comparison."""
+        """Record that the copy's file was cut. The part that was not compared yet is sent without a
+        comparison.
+        """
         self.size, self.held = size, None
         self.position = min(self.position, size)
 
@@ -130,20 +140,20 @@ class CatchUp:
         return not (self._unvisited or self._pending or self._held)
 
     def next_operations(self) -> Sequence[Operation]:
-        """The operations of the next step, which compares one file or visits one entry. There may
-        be none.
+        """The operations of the next step, which compares one file or visits one entry. The step
+        may need no operation.
         """
         if self._pending:
             return self._compare(next(iter(self._pending)))
         if self._unvisited:
             return self._visit(next(iter(self._unvisited)))
-        if self._held:  # entries that the directory no longer has
+        if self._held:  # entries that are no longer in the directory
             name = next(iter(self._held))
             return self._remove(name, self._held.pop(name))
         return ()
 
     def on_operation(self, operation: Operation) -> Sequence[Operation]:
-        """The operations to send for an operation on the directory."""
+        """The operations to send because of an operation on the directory."""
         kind, path, new_path = operation.kind, operation.path, operation.new_path
         entry = _entry(path)
         if entry in self._unvisited:
@@ -165,7 +175,7 @@ class CatchUp:
         return (*before, operation)
 
     def _make_way(self, entry: str) -> Sequence[Operation]:
-        """Remove an older entry of the copy whose name a new entry needs."""
+        """Remove an older entry of the copy that has the name of a new entry."""
         if entry in self._unvisited or entry not in self._held:
             return ()
         return self._remove(entry, self._held.pop(entry))
@@ -185,7 +195,7 @@ class CatchUp:
         them if new_path is None.
         """
         if new_path not in (None, path):
-            self._pending.pop(new_path, None)  # the rename has replaced the file with that name
+            self._pending.pop(new_path, None)  # the rename has replaced the file that had this name
         inside = path + "/"
         for known in [one for one in self._pending if one == path or one.startswith(inside)]:
             pending = self._pending.pop(known)

@@ -1,12 +1,13 @@
-"""The standby's side of the link, sans-IO: bytes of the leader go in, and answers come out.
+"""The standby's side of the replication link, without IO: it gets the leader's bytes and yields the
+bytes to send back.
 
-The file `barnabas-standby` of the directory (the note) has the state of the copy in one line. With
-`catching up` no broker starts on the copy. With `following` the copy has everything that the leader
-had done up to some moment. While a standby connects and compares, it changes neither its copy nor
-the note: both change when the first operation arrives.
+The file `barnabas-standby` in the directory, called the note, contains the state of the copy in one
+line. While it says `catching up`, no broker starts on the copy. If it says `following`, the copy
+contains everything that the leader had done up to some moment. While a standby connects and
+compares, it changes neither its copy nor the note. Both change when the first operation arrives.
 
-A note with `following` also says which answers of the leader waited for this copy (`AnswersWait`).
-It decides how a broker starts on the copy:
+A note with `following` also says which responses of the leader waited for this copy
+(`AnswersWait`). This decides how a broker starts on the copy:
 
     answers waited      started manually             started by a claim of the lease
     never               as after a power loss        as after a power loss
@@ -54,14 +55,14 @@ NOWHERE = NodeAddresses("", {})
 
 
 class StandbyNote:
-    """The note of a standby's directory."""
+    """The note (file `barnabas-standby`) in a standby's directory."""
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
         self._disk, self._data_dir = disk, data_dir
         self._path = f"{data_dir}/{STANDBY_NOTE_NAME}"
 
     def read(self) -> str | None:
-        """CATCHING_UP or FOLLOWING; None if the directory is not a standby's."""
+        """The state CATCHING_UP or FOLLOWING; None if the directory is not a standby's."""
         try:
             text = self._disk.read(self._path).decode(errors="replace").strip()
         except FileNotFoundError:
@@ -69,7 +70,7 @@ class StandbyNote:
         return FOLLOWING if text.partition(":")[0] == FOLLOWING else CATCHING_UP
 
     def answers_wait(self) -> AnswersWait:
-        """Which answers of the leader waited for this copy; NEVER if no note says so."""
+        """Which responses of the leader waited for this copy; NEVER if no note says so."""
         try:
             text = self._disk.read(self._path).decode(errors="replace").strip()
             return AnswersWait(text.partition(": answers wait ")[2])
@@ -95,16 +96,17 @@ class StandbyNote:
         self._disk.write_atomic(self._path, f"{text}\n".encode())
 
     def remove(self) -> None:
-        """Remove the note: from now on the directory belongs to a broker."""
+        """Remove the note. From now on the directory belongs to a broker."""
         self._disk.unlink(self._path)
         self._disk.fsync_dir(self._data_dir)
 
     def check(self) -> bool:
-        """Whether the directory is a standby's copy, and a broker may start on it.
+        """Whether the directory is a standby's copy on which a broker may start.
 
-        Raises: LogDirectoryError if the copy is not whole, or if a power loss may have damaged it:
-                a standby that follows does not flush, so the operating system decides when data are
-                written.
+        Raises: LogDirectoryError if the copy is not whole, or if a power loss may have damaged it.
+        (A
+                standby that follows does not flush, so the operating system decides when data are
+                written.)
         """
         state = self.read()
         if state == CATCHING_UP:
@@ -123,13 +125,12 @@ class StandbyNote:
 
 
 class Following:
-    """One connection to a leader.
+    """One connection of a standby to its leader.
 
-    Takes: make_durable, which flushes all written data; node_id and addresses, which are sent to
-           the leader; on_holding, called before a change that makes the directory's state worse,
-           and after a change that makes it better.
-
-    After: the directory equals the leader's, once `has_caught_up`.
+    Takes: make_durable, a function that flushes all written data; node_id and addresses, which are
+           sent to the leader; on_holding, a function that is called before a change that makes the
+           directory's state worse, and after a change that makes it better.
+    After: once `has_caught_up`, the directory equals the leader's.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class Following:
         self._replica = Replica(disk, data_dir)
         self._lost = LostPartitions(disk, data_dir)
         self._is_welcome = self._is_noted = False
-        # -1 has no effect at the leader: operations during the catch-up have no position
+        # The leader ignores -1. Operations during the catch-up have no position.
         self._applied = -1
         self.has_caught_up = False
 
@@ -162,7 +163,8 @@ class Following:
         return frame(["hello", VERSION, self._nonce])
 
     def on_bytes(self, data: bytes) -> Iterator[bytes]:
-        """The answer to received bytes; it may be long, and is made as it is consumed.
+        """Process received bytes. Gives: the bytes to send back, which may be many, and are made as
+        they are consumed.
 
         Raises: WireError or DivergedError, after which the caller has to close the connection and
                 start again; OSError.
@@ -232,22 +234,24 @@ class Following:
             rows.append([path, part.size, list(part.checksums)])
             piece_count += len(part.checksums)
             if len(rows) >= PARTS_IN_A_FRAME or piece_count >= PIECES_AT_ONCE:
-                # The inventory is sent in parts: after a short timeout the leader treats a silent
-                # standby as disconnected.
+                # The inventory is sent in parts, since the leader treats a standby that is silent
+                # for a short time as disconnected.
                 yield frame(["have", rows])
                 rows, piece_count = [], 0
         yield frame(["have", rows])
         yield frame(["end"])
 
     def _begin_to_change(self) -> None:
-        """Note that the copy is not whole from now on, and remove the mark of a clean stop."""
+        """Write to the note that the copy is not whole from now on, and remove the mark of a clean
+        stop.
+        """
         self._on_holding(Holding.NOTHING)
         self._note.write_catching_up()
         self._disk.unlink(f"{self._data_dir}/{CLEAN_SHUTDOWN_NAME}")
         self._is_noted = True
 
     def _take_over_from_here(self, answers_wait: AnswersWait) -> None:
-        """Note that the copy is whole, and how a broker may start on it."""
+        """Write to the note that the copy is whole, and how a broker may start on it."""
         self._make_durable()
         self._disk.unlink(f"{self._data_dir}/{CLEAN_SHUTDOWN_NAME}")
         RunNote(self._disk, self._data_dir).write()
@@ -270,7 +274,7 @@ def holding_of(disk: Disk, data_dir: str) -> Holding:
 
 
 def _words(value: Any) -> str:
-    """A value from a leader that has not proved the secret yet, as bounded text for the log."""
+    """Text for the log that bounds a value from a leader which has not proved the secret yet."""
     return "".join(letter for letter in str(value)[:MOST_LETTERS] if letter.isprintable())
 
 
@@ -292,13 +296,14 @@ def cluster_id_of(disk: Disk, data_dir: str) -> str:
 
 
 def check_is_of_cluster(disk: Disk, data_dir: str, cluster_id: str) -> None:
-    """Check that a directory may become a copy of the leader's.
+    """Check that a directory may become a copy of the leader's directory.
 
-    Following removes all data that the leader does not have. So the directory has to belong to the
+    A standby removes all data that the leader does not have. So the directory has to belong to the
     leader's cluster, or be empty.
 
     Raises: LogDirectoryError if the directory belongs to another cluster, or has data and no
-            cluster id: `meta.properties` may have been lost. An unfinished copy may lack this file.
+            cluster id, since `meta.properties` may have been lost. Only an unfinished copy may lack
+            this file.
     """
     own = cluster_id_of(disk, data_dir)
     is_begun = StandbyNote(disk, data_dir).read() == CATCHING_UP

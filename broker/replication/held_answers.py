@@ -1,7 +1,7 @@
-"""Holds the answers to clients that may not be sent yet.
+"""Holds the responses to clients that may not be sent yet.
 
-An answer waits until the standby has everything that the leader did before it. With a lease it is
-sent only while the leader's right to answer lasts (`leadership`).
+A response waits until the standby has everything that the leader did before it. With a lease it is
+sent only while the leader's right to respond lasts (`leadership`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ Answer = TypeVar("Answer")
 
 
 class HeldAnswers(Generic[Answer]):
-    """The waiting answers, in order.
+    """The waiting responses, in order.
 
-    Takes: may_go_out, a test of whether an answer that was ready at a position may be sent.
+    Takes: may_go_out, a function from a position to whether a response that was ready at this
+    position
+           may be sent.
     """
 
     def __init__(self, may_go_out: Callable[[int], bool]) -> None:
@@ -27,14 +29,16 @@ class HeldAnswers(Generic[Answer]):
         return len(self._waiting)
 
     def holds(self, position: int, answer: Answer) -> bool:
-        """Whether an answer has to wait; if so it is kept. No answer overtakes an earlier one."""
+        """Whether a response has to wait. If it has to, it is kept. No response overtakes an
+        earlier one.
+        """
         if not self._waiting and self._may_go_out(position):
             return False
         self._waiting.append((position, answer))
         return True
 
     def released(self) -> Iterator[Answer]:
-        """The answers that may be sent, each after the one before has been sent."""
+        """The responses that may be sent. Each is checked after the previous one has been sent."""
         waiting = self._waiting
         while waiting and self._may_go_out(waiting[0][0]):
             yield waiting.popleft()[1]

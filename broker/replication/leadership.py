@@ -1,17 +1,18 @@
 """Decides which of two nodes leads, by compare-and-swap of one record in an external engine.
 
-Sans-IO: answers of the engine and the clock go in; requests to the engine come out. No node takes
-over just because the other one is silent. The engine needs no clock and no leases of its own: it
-has one record (`lease_record`) with a version, which can be read (linearizably), and replaced if
-its version is still the one that was read. etcd and Kubernetes support this.
+The module does no IO: it gets the engine's answers and the time, and yields requests to the engine.
+No node takes over just because the other one is silent. The engine needs no clock and no leases of
+its own: it has one record (`lease_record`) with a version, which can be read (linearizably), and
+can be replaced if its version is still the one that was read. etcd and Kubernetes support this.
 
-**The right to answer.** A leader renews: it writes the record again. Its right ends `ttl - margin`
-after it SENT the last write that is known to be in the record. Another node claims when it has seen
-the same version for a whole `ttl`, from the time when it RECEIVED that version. It replaces exactly
-that version, so no renewal came between. Each node uses its own clock, whose rate has to be right
-within `margin` of `ttl`. After the end of its right a leader sends no answers (`may_answer`); it
-keeps trying, and leads again if its next write succeeds: then no other node has led in between. If
-the record names another node, it is DEPOSED, and restarts as a standby.
+**The right to answer.** A leader renews its lease by writing the record again. Its right ends `ttl
+- margin` after it SENT the last write that is known to be in the record. Another node claims when
+it has seen the same version for a whole `ttl`, from the time when it RECEIVED that version. It
+replaces exactly that version, so there was no renewal in between. Each node uses its own clock,
+whose rate has to be right within `margin` of `ttl`. After the end of its right a leader sends no
+answers (`may_answer`); it keeps trying, and leads again if its next write succeeds, since then no
+other node has led in between. If the record names another node, the leader is DEPOSED, and restarts
+as a standby.
 
 **The right to claim.** Nodes in the record's set `in_sync` may claim. With `sync` this invariant
 holds at each moment, for any order of messages, crashes and expiries: *every acknowledged write is
@@ -40,14 +41,14 @@ failed.
     NOTHING     empty, or a standby's that is not whole or        never          where others are
                 whose machine was down: it flushed nothing                       in it
 
-A directory that was found WHOLE, but has only had lower leader epochs than the record has for it
-(`held_epochs`), is an older copy, and counts as NOTHING until it has followed.
+A directory may be found WHOLE although it has only had lower leader epochs than the record says
+(`held_epochs`). Then it is an older copy, and counts as NOTHING until it has followed.
 
 When both machines lose power the standby leaves the set, and the leader continues with the data of
 its disk. The first node creates a missing record. A node with an empty directory does so only after
 a `ttl`, so that a node with data comes first. If a record has no `cluster_id`, its first leader
-died before it had opened its directory: then a node that is alone in the record's set may claim
-with NOTHING, too.
+died before it had opened its directory. Then a node that is alone in the record's set may claim
+even with NOTHING.
 
     role      after                              requests to the engine
     WATCHING  the start                          a read each `ttl / 12`; a claim
@@ -70,22 +71,24 @@ from barnabas.broker.replication.lease_record import (
     decode_lease_record,
 )
 
-ABSENT = ""  # the version of a missing record
-POLL_PARTS, RENEW_PARTS, TIMEOUT_PARTS = 12, 6, 4  # ttl is divided by these
-# a node may see two versions of a dead process: the first that it found, and a late write
+ABSENT = ""  # the version of a record that does not exist
+POLL_PARTS, RENEW_PARTS, TIMEOUT_PARTS = 12, 6, 4  # ttl is divided by these numbers
+# a node may see two versions written by a dead process: the version that it found first, and one
+# that a late write made
 MOST_WRITES_OF_THE_DEAD = 2
 
 
-@dataclass(frozen=True)  # not a NamedTuple: an empty tuple would be falsy
+@dataclass(frozen=True)  # this is no NamedTuple, since an empty tuple would be falsy
 class Read:
-    """A request to the engine for the record and its version. Answered by Found, or Unknown."""
+    """A request to the engine for the record and its version. The answer is Found or Unknown."""
 
 
 class Write(NamedTuple):
-    """A request to the engine: replace that version, or create the record if it is ABSENT.
+    """A request to the engine to replace the given version of the record, or to create the record
+    if the version is ABSENT.
 
-    Answered by Written; by Conflict, if the version is another one, so that nothing was written; or
-    by Unknown.
+    The answer is Written, Conflict or Unknown. Conflict means that the record has another version,
+    so nothing was written.
     """
 
     version: str
@@ -107,12 +110,14 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class Conflict:
-    """The write found another version in the engine: nothing was written, and nothing will be."""
+    """The engine has another version than the write was to replace. Nothing was written, and
+    nothing will be written later.
+    """
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """No answer: the request may have been executed, or may be executed later."""
+    """The engine has not answered. The request may have been executed, or may be executed later."""
 
 
 Request = Read | Write
@@ -139,7 +144,7 @@ class Holding(Enum):
 class LeaseSettings(NamedTuple):
     """The times of a lease.
 
-    ttl_ms: the longest time without a renewal. margin_ms: how much earlier the leader stops
+    ttl_ms: how long the lease lasts without a renewal. margin_ms: how much earlier the leader stops
     answering.
     """
 
@@ -151,8 +156,8 @@ class Node(NamedTuple):
     """This node.
 
     session: the unique id of this process. leader_epoch: the highest epoch that the node's
-    directory has had. earlier_session: the session of the process that had the directory before, if
-    that process has certainly ended, and its lease with it.
+    directory has had. earlier_session: the session of the process that used the directory before,
+    if that process and its lease have certainly ended.
     """
 
     node_id: int
@@ -164,7 +169,7 @@ class Node(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """A write that is applied to the record, or may be applied now or later."""
+    """A write that has been applied to the record, or may be applied now or later."""
 
     record: LeaseRecord
     sent_ms: int
@@ -173,20 +178,20 @@ class _Pending(NamedTuple):
 class Leadership:
     """One node's part in the decision which node leads.
 
-    The rim calls `next_request`, sends the request, and passes its answer to `on_answer`, one at a
-    time. After `timeout_ms` the answer is Unknown, and a later one is dropped. The rim calls again
-    after each answer, after each call that changes what this node wants to write, and at
-    `next_request_ms`.
+    The rim calls `next_request`, sends the request, and passes its answer to `on_answer`, one
+    request at a time. After `timeout_ms` the answer is Unknown, and an answer that arrives later is
+    dropped. The rim calls `next_request` again after each answer, after each call that changes what
+    this node wants to write, and at `next_request_ms`.
 
-    holding: the state of the directory; the rim sets it before the state gets worse, and after it
-    got better. node_id: the id of this node. has_opened: whether the leader's directory is open and
-    no longer a standby's (`set_opened`).
+    holding: the state of the directory. The rim sets it before the state gets worse, and after it
+    has got better. node_id: the id of this node. has_opened: whether the leader's directory is open
+    and no longer a standby's (`set_opened`).
     """
 
     def __init__(self, node: Node, settings: LeaseSettings, holding: Holding, now_ms: int) -> None:
         assert 0 < settings.margin_ms < settings.ttl_ms, "a margin as long as the lease"
         self._node, self._settings, self._holding = node, settings, holding
-        self._is_as_found = True  # the directory was not written to since the start
+        self._is_as_found = True  # whether the directory has not been written to since the start
         self.timeout_ms = settings.ttl_ms // TIMEOUT_PARTS
         self.role, self.has_opened, self._opened_epoch = Role.WATCHING, False, 0
         self.record: LeaseRecord | None = None
@@ -197,7 +202,7 @@ class Leadership:
         self._version: str | None = None  # None before the first read
         self._seen_ms = now_ms  # when this version was first received
         self._answers_until_ms: int | None = None
-        self._pending: list[_Pending] = []  # writes that replace this version
+        self._pending: list[_Pending] = []  # writes that are to replace this version
         self._request: Request | None = None
         self._write_count = self._namesake_writes = 0
         self._must_read, self._wants_release = True, False
@@ -215,23 +220,27 @@ class Leadership:
         self._holding, self._is_as_found = holding, False
 
     def may_answer(self, now_ms: int) -> bool:
-        """Whether this node leads, and certainly no other node does: checked before each output."""
+        """Whether this node leads and certainly no other node does. Checked before each output."""
         until_ms = self._answers_until_ms
         return until_ms is not None and now_ms < until_ms
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch of this node's claim: the node leads its partitions in no lower epoch."""
+        """The epoch of this node's claim. The node leads its partitions in this epoch or a higher
+        one.
+        """
         assert self.record is not None, "there is no claim"
         return self.record.leader_epoch
 
     @property
     def in_sync(self) -> frozenset[int]:
-        """The in-sync set of the record that was last seen; empty if there was none."""
+        """The in-sync set of the record that was last seen; empty if no record was seen."""
         return frozenset() if self.record is None else self.record.in_sync
 
     def may_be_in_sync(self) -> frozenset[int]:
-        """Every node that is in the in-sync set, or may be in it by a write of unknown outcome."""
+        """The nodes that are in the in-sync set, or may be in it because of a write with unknown
+        outcome.
+        """
         return self.in_sync.union(*(pending.record.in_sync for pending in self._pending))
 
     @property
@@ -241,11 +250,11 @@ class Leadership:
         return {**known, **self._nodes}
 
     def leader(self) -> int | None:
-        """The leader in the record that was last seen; its lease may have ended since."""
+        """The leader in the record that was last seen. Its lease may have ended since then."""
         return None if self.record is None else self.record.leader
 
     def unchanged_ms(self, now_ms: int) -> int:
-        """For how long the record has been unchanged, as far as this node has seen."""
+        """The time in ms for which the record has been unchanged, as far as this node has seen."""
         return now_ms - self._seen_ms
 
     def obstacle(self, now_ms: int) -> str:
@@ -279,8 +288,8 @@ class Leadership:
         """Record that the leader's directory is open, and that its partitions are led in
         `leader_epoch`.
 
-        This epoch is the claim's, or a higher one if the directory had one before the lease. It is
-        stored in the record, so that the next claim has a higher epoch.
+        This is the epoch of the claim, or a higher one if the directory already had a higher epoch
+        before the lease. It is stored in the record, so that the next claim has a higher epoch.
         """
         self.has_opened, self._opened_epoch = True, leader_epoch
         self.holding = Holding.WHOLE
@@ -288,27 +297,29 @@ class Leadership:
     def want_in_sync(self, node_ids: Iterable[int]) -> None:
         """Set the other nodes that the leader wants in the in-sync set from now on.
 
-        Before the first call, and after a node has left the set, these are the nodes that are in
-        it.
+        Before the first call, the wanted nodes are those that are in the set. A node that leaves
+        the set is no longer wanted.
         """
         self._wanted_in_sync = frozenset(node_ids)
 
     def add_node(self, node_id: int, addresses: NodeAddresses) -> None:
-        """Add the standby's addresses, which the next write stores."""
+        """Add the addresses of the standby. The next write stores them in the record."""
         self._nodes[node_id] = addresses
 
     def release(self) -> None:
-        """Release the leadership: no answer is sent from now on, and another node may claim at
+        """Release the leadership. From now on no response is sent, and another node may claim at
         once.
 
-        The leader has stopped, and has sent its standby all available data.
+        Before this call the leader has stopped, and has sent its standby all available data.
         """
         self._wants_release, self._answers_until_ms = True, None
 
     # --- requests --------------------------------------------------------------------------------
 
     def next_request(self, now_ms: int) -> Request | None:
-        """The next request to the engine; None if no request is due before `next_request_ms`."""
+        """The next request to the engine; None if none is due. `next_request_ms` says when the next
+        one is due.
+        """
         if self._request is not None or self.role in (Role.RELEASED, Role.DEPOSED):
             return None
         record = None
@@ -326,8 +337,8 @@ class Leadership:
         return request
 
     def next_request_ms(self, now_ms: int) -> int | None:
-        """The time at which `next_request` may return a request without other events; None if there
-        is none.
+        """The time at which `next_request` may return a request even if nothing else happens; None
+        if there is no such time.
         """
         if self._request is not None or self.role in (Role.RELEASED, Role.DEPOSED):
             return None
@@ -336,8 +347,8 @@ class Leadership:
         return max(self._next_ms, now_ms)
 
     def _as_leader(self, now_ms: int) -> LeaseRecord | None:
-        """The record that this leader writes, at a change or to renew its lease; None if neither is
-        due.
+        """The record that this leader has to write, to change something or to renew its lease; None
+        if neither is due.
         """
         record, me = self.record, self._node.node_id
         assert record is not None, "a leader without a record"
@@ -350,7 +361,8 @@ class Leadership:
             leader_epoch=max(record.leader_epoch, self._opened_epoch),
             nodes=self.nodes,
         )
-        # a write of unknown outcome is superseded: otherwise it might still be applied
+        # after a write with unknown outcome the record is written again: otherwise the old write
+        # might still be applied
         if wanted == record and not self._pending and now_ms < self._renew_ms:
             return None
         return self._written(wanted._replace(held_epochs=self._held_epochs(record, wanted)))
@@ -371,8 +383,8 @@ class Leadership:
         return held
 
     def _claim(self, now_ms: int) -> LeaseRecord | None:
-        """The record that makes this node the leader, or removes it from the set; None if it may do
-        neither.
+        """The record that makes this node the leader, or removes this node from the set; None if it
+        may do neither.
         """
         record, me = self.record, self._node.node_id
         has_ended = now_ms - self._seen_ms >= self._settings.ttl_ms
@@ -397,11 +409,11 @@ class Leadership:
         return self._claimed(record)
 
     def _is_worth_less(self, record: LeaseRecord) -> bool:
-        """Whether another node of the set has more data: if both lost power, that is the last
-        leader.
+        """Whether another node of the set has more data. If both nodes lost power, the last leader
+        has more.
 
-        A standby that claimed and lost power before it opened its directory as a leader has
-        NOTHING.
+        A standby has NOTHING if it claimed and then lost power before it opened its directory as a
+        leader.
         """
         if self.holding is Holding.POWER_LOST:
             last = record.leader if record.opened_by is None else record.opened_by
@@ -409,8 +421,8 @@ class Leadership:
         return self.holding is Holding.NOTHING or self._is_older(record)
 
     def _is_older(self, record: LeaseRecord) -> bool:
-        """Whether the directory is an earlier copy of the one with which the node was in the
-        set.
+        """Whether the directory is an earlier copy of the directory that the node had when it was
+        in the set.
         """
         is_whole = self._is_as_found and self.holding is Holding.WHOLE
         return is_whole and 0 < self._node.leader_epoch < record.held_epochs.get(self.node_id, 0)
@@ -439,7 +451,7 @@ class Leadership:
     # --- answers ---------------------------------------------------------------------------------
 
     def on_answer(self, answer: Answer, now_ms: int) -> None:
-        """Process the answer to the request. Raises: LeaseRecordError."""
+        """Process the engine's answer to the pending request. Raises: LeaseRecordError."""
         request, self._request = self._request, None
         assert request is not None, "an answer to nothing"
         if isinstance(answer, Found):

@@ -1,8 +1,8 @@
-"""The leader's side of the link to a standby: the data that are sent to it, and the answers that
+"""The leader's side of the link to a standby: the data that are sent to it, and the responses that
 wait for it.
 
-Sans-IO: bytes of the standby, operations of the disk and the clock (`now_ms`) go in; bytes to send
-come out of `take_output`.
+The module does no IO: it gets the standby's bytes, the operations of the disk and the time
+(`now_ms`), and `take_output` returns the bytes to send.
 
     state         entered by                     the leader sends
     GREETING      a connection                   a challenge; the standby's place is not taken
@@ -12,15 +12,15 @@ come out of `take_output`.
     CATCHING_UP   the end of the inventory       missing data, and operations (`catch_up`)
     FOLLOWING     the copy lacks nothing         each operation
 
-With `sync` an answer to a client waits until the standby has applied everything that was done
-before the answer was ready (`position`). Answers wait from the time when the standby has first
-applied everything (`is_awaited`). Without a standby, or if it has sent nothing for the timeout,
-answers are sent at once if the leader may continue alone; otherwise they wait.
+With `sync` a response to a client waits until the standby has applied everything that was done
+before the response was ready (`position`). Responses begin to wait when the standby has applied
+everything for the first time (`is_awaited`). If there is no standby, or if it has sent nothing for
+the timeout, responses are sent at once if the leader may continue alone. Otherwise they wait.
 
 With a lease (`leadership`) the nodes that may take over are in the lease's in-sync set. A standby
-is added when it has applied everything that was done before answers began to wait for it. It is
-removed when it has disconnected, unless answers wait for its return, and before its copy is
-changed. As long as a node that does not follow may be in the set, answers wait.
+is added when it has applied everything that was done before responses began to wait for it. It is
+removed before its copy is changed, and when it has disconnected, unless responses wait for its
+return. As long as a node that does not follow may be in the set, responses wait.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ from barnabas.broker.replication.wire import (
 from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import NOT_SENT_NAME
 
-MOST_WAITING_BYTES = 64 << 20  # bytes of operations that wait to be sent to a standby
-OPERATION_BYTES = 400  # the memory of an operation, besides its data
+MOST_WAITING_BYTES = 64 << 20  # maximum bytes of operations that wait to be sent to a standby
+OPERATION_BYTES = 400  # the memory that an operation needs besides its data
 FRAME_BYTES = 1 << 20
-GREETING_MS = 5_000  # time limit for all messages before the proof
-PING_PARTS = 4  # a ping is sent this many times per timeout
+GREETING_MS = 5_000  # time limit for all messages until the proof of the secret
+PING_PARTS = 4  # the number of pings that are sent per timeout
 
 
 class ReplicationSettings(NamedTuple):
     """The settings of a leader.
 
-    is_sync: whether answers wait for the standby. may_be_alone: whether answers are sent while
+    is_sync: whether responses wait for the standby. may_be_alone: whether responses are sent while
     there is no standby. timeout_ms: how long a standby may be silent. secret: the common secret.
     """
 
@@ -70,12 +70,14 @@ class ReplicationSettings(NamedTuple):
 
 
 class InSyncSet(Protocol):
-    """The interface of the lease's in-sync set for a leader; see `leadership.Leadership`."""
+    """What a leader needs of the lease's in-sync set; see `leadership.Leadership`."""
 
     node_id: int
 
     def may_be_in_sync(self) -> frozenset[int]:
-        """Every node that is in the in-sync set, or may be in it by a running write."""
+        """The nodes that are in the in-sync set, or may be in it because of a write that is not
+        finished.
+        """
 
     def want_in_sync(self, node_ids: Iterable[int]) -> None:
         """Set the other nodes that the leader wants in the in-sync set."""
@@ -97,9 +99,10 @@ class State(Enum):
 class StandbyLink:
     """One connection of a standby.
 
-    node_id, addresses: the standby's, once it is PROVEN. is_awaited: whether answers wait for it,
-    from awaited_from on. answers_wait: the mode that is sent to the standby. not_sent: directories
-    that no standby had before, each with the position from which on this standby has it.
+    node_id, addresses: the standby's id and addresses, known once it is PROVEN. is_awaited: whether
+    responses wait for the standby. awaited_from: the position from which on they wait.
+    answers_wait: the mode that is sent to the standby. not_sent: directories that no standby had
+    before, each with the position from which on this standby has it.
     """
 
     def __init__(self, disk: Disk, data_dir: str, secret: str, nonce: bytes, now_ms: int) -> None:
@@ -121,8 +124,9 @@ class StandbyLink:
         self.not_sent: dict[str, int] = {}
 
     def on_bytes(self, data: bytes, now_ms: int) -> None:
-        """Process received bytes of a standby. Raises: WireError, OSError."""
-        # Otherwise a connection without a proof could stay open by sending bytes.
+        """Process bytes received from a standby. Raises: WireError, OSError."""
+        # While it is GREETING its bytes do not count: otherwise a connection without a proof could
+        # stay open by sending bytes.
         if self.state is not State.GREETING:
             self.heard_ms = now_ms
         for message in self._frames.feed(data):
@@ -178,7 +182,7 @@ class StandbyLink:
         self.state, self.heard_ms = State.PROVEN, now_ms
 
     def welcome(self, cluster_id: str) -> None:
-        """Ask the standby for its inventory. From now on its copy may be changed."""
+        """Request the standby's inventory. From now on its copy may be changed."""
         assert self.state is State.PROVEN, f"a standby that is {self.state.name} is welcome"
         self._control.append(frame(["welcome", cluster_id]))
         self._frames.most_bytes = MOST_BYTES
@@ -222,15 +226,17 @@ class StandbyLink:
         return bool(self._operations or self._control) or self._catch_up is not None
 
     def ping(self) -> None:
-        """Send a ping, which the standby answers: both sides see that the other one is alive.
+        """Send a ping, which the standby answers, so that both sides see that the other one is
+        alive.
 
-        Pings are also sent during a catch-up: while equal data are compared nothing else is sent.
+        Pings are also sent during a catch-up, since nothing else is sent while equal data are
+        compared.
         """
         if self.state in (State.CATCHING_UP, State.FOLLOWING) and not self._operations:
             self._control.append(frame(["ping"]))
 
     def take_output(self, position: int) -> bytes:
-        """The next bytes to send, about FRAME_BYTES; empty if there are none.
+        """The next bytes to send, about FRAME_BYTES; empty if there is nothing to send.
 
         Takes: position, the position of the last operation. Raises: OSError.
         """
@@ -248,11 +254,12 @@ class StandbyLink:
                 size += len(row[3]) + 64
                 rows.append(row)
             else:
-                # A compared piece counts as a quarter of a frame: it was read, which delays
-                # clients.
+                # A piece that was compared counts as a quarter of a frame, since it was read, which
+                # delays clients.
                 size += FRAME_BYTES // 4
         if rows:
-            if self.state is State.FOLLOWING:  # the operations after these are all in the queue
+            # all operations after those in `rows` are still in the queue
+            if self.state is State.FOLLOWING:
                 return frame(["do", rows, position - len(self._operations)])
             return frame(["do", rows])
         if self._catch_up is not None and self._catch_up.is_done:
@@ -263,7 +270,7 @@ class StandbyLink:
         return b""
 
     def _look_further(self) -> bool:
-        """Continue the catch-up. Gives: False if the copy lacks nothing."""
+        """Continue the catch-up. Gives: False if the copy is complete."""
         if self._catch_up is None or self._catch_up.is_done:
             return False
         for operation in self._catch_up.next_operations():
@@ -277,11 +284,12 @@ def _memory_of(operation: Operation) -> int:
 
 
 class Leading:
-    """The operations of a leader's disk, and the standby that follows them.
+    """Publishes the operations of a leader's disk to the standby that follows them.
 
-    position: the number of operations since a standby connected. release: called when the standby
-    has applied more, or answers need no longer wait for it. cluster_id: sent to the standby.
-    level_ms: when the standby had last applied everything.
+    position: the number of operations since a standby connected. release: a function that is called
+    when the standby has applied more, or responses no longer have to wait for it. cluster_id: the
+    id that is sent to the standby. level_ms: the last time at which the standby had applied
+    everything.
     """
 
     def __init__(
@@ -299,37 +307,40 @@ class Leading:
         self.position = self.level_ms = 0
         self.link: StandbyLink | None = None
         self._pinged_ms = 0
-        self.lost: str | None = None  # the reason to close the link
+        self.lost: str | None = None  # the reason why the link has to be closed
 
     @property
     def follows(self) -> bool:
-        """Whether a standby has everything but the operations in transit."""
+        """Whether there is a standby that has everything except the operations in transit."""
         return self.link is not None and self.link.state is State.FOLLOWING
 
     def lag_ms(self, now_ms: int) -> int | None:
-        """The time in ms since a standby last had everything; None if no standby ever had."""
+        """The time in ms since a standby last had everything; None if no standby ever had
+        everything.
+        """
         if self.follows and self.link is not None and self.link.applied >= self.position:
             return 0
         return None if not self.level_ms else max(0, now_ms - self.level_ms)
 
     def is_applied(self, position: int) -> bool:
-        """Whether an answer that was ready at a position may be sent."""
+        """Whether a response that was ready at a position may be sent."""
         link, others = self.link, self._others_in_sync()
-        if not self.settings.is_sync:  # then every node that can take over has to follow
+        # responses do not wait for the standby, but every node that may take over has to follow
+        if not self.settings.is_sync:
             return others <= ({link.node_id} if link is not None and self.follows else set())
         if link is not None and link.is_awaited:
             return link.applied >= position and others <= {link.node_id}
         return self.settings.may_be_alone and not others
 
     def _others_in_sync(self) -> frozenset[int]:
-        """The other nodes that may take over now, or after a running write."""
+        """The other nodes that may take over now, or after a write that is not finished."""
         leadership = self._leadership
         if leadership is None:
             return frozenset()
         return leadership.may_be_in_sync() - {leadership.node_id}
 
     def _answers_wait(self) -> AnswersWait:
-        """Which answers wait for a standby, even after it has disconnected."""
+        """Which responses wait for a standby, even after it has disconnected."""
         if not self.settings.is_sync:
             return AnswersWait.NEVER
         if not self.settings.may_be_alone:
@@ -337,10 +348,10 @@ class Leading:
         return AnswersWait.NEVER if self._leadership is None else AnswersWait.WHILE_IN_SYNC
 
     def on_start(self) -> None:
-        """Called when the broker begins to serve.
+        """Handle the start of the broker's service.
 
-        A node of the in-sync set that does not follow is removed from it, unless answers wait for
-        it.
+        A node of the in-sync set that does not follow is removed from the set, unless responses
+        wait for it.
         """
         if self._leadership is not None and (
             self.settings.may_be_alone or not self.settings.is_sync
@@ -348,21 +359,24 @@ class Leading:
             self._leadership.want_in_sync(())
 
     def on_in_sync_changed(self) -> None:
-        """The in-sync set has changed, or a write that changes it has begun or ended."""
+        """Handle a change of the in-sync set, or the begin or end of a write that changes it."""
         self._welcome_if_out()
         self._release()
 
     def new_link(self, nonce: bytes, now_ms: int) -> StandbyLink:
-        """A new connection. `admit` makes it the standby once it has proved the secret.
+        """Create the link of a new connection. `admit` makes it the standby's link once the
+        connection has proved the secret.
 
-        Before that it does not take the standby's place, and gets only a challenge.
+        Before that the connection does not take the standby's place, and gets only a challenge.
         """
         link = StandbyLink(self._disk, self._data_dir, self.settings.secret, nonce, now_ms)
         link.answers_wait = self._answers_wait()
         return link
 
     def admit(self, link: StandbyLink) -> None:
-        """Admit a connection that proved the secret. Raises: WireError if there is a standby."""
+        """Make a connection that has proved the secret the standby's. Raises: WireError if there
+        already is a standby.
+        """
         assert link.state is State.PROVEN, f"a link that is {link.state.name} is no standby"
         if self.link is not None:
             raise WireError("another standby is connected, and only one is possible")
@@ -371,15 +385,15 @@ class Leading:
         self._on_proven(link)
 
     def on_connected(self, nonce: bytes, now_ms: int) -> StandbyLink:
-        """Connect the only possible standby, which has the standby's place even before it has
-        proved the secret.
+        """Create the link of the only possible standby. It has the standby's place even before it
+        has proved the secret.
         """
         assert self.link is None, "two standbys"
         self.link, self.lost = self.new_link(nonce, now_ms), None
         return self.link
 
     def on_bytes(self, data: bytes, now_ms: int) -> None:
-        """Process received bytes of the standby. Raises: WireError, OSError."""
+        """Process bytes received from the standby. Raises: WireError, OSError."""
         link = self.link
         assert link is not None, "bytes without a link"
         state, applied = link.state, link.applied
@@ -390,7 +404,9 @@ class Leading:
             self._on_applied(link, now_ms)
 
     def _on_proven(self, link: StandbyLink) -> None:
-        """Let an admitted standby compare its copy, once it certainly cannot take over."""
+        """Let an admitted standby compare its copy, as soon as it is certain that it cannot take
+        over.
+        """
         self._check_node_id(link)
         leadership = self._leadership
         if leadership is not None:
@@ -413,7 +429,7 @@ class Leading:
             link.welcome(self.cluster_id)
 
     def _on_applied(self, link: StandbyLink, now_ms: int) -> None:
-        """Release answers after the standby has applied more."""
+        """Release the responses that may be sent since the standby has applied more."""
         if link.state is State.FOLLOWING and link.applied >= link.caught_up_at:
             if link.not_sent:
                 self._remove_marks(link)
@@ -428,7 +444,7 @@ class Leading:
         self._release()
 
     def _remove_marks(self, link: StandbyLink) -> None:
-        """Remove the marks of directories that the standby has now. A mark that cannot be removed
+        """Remove the marks of directories that the standby now has. If a mark cannot be removed, it
         is removed during a later connection.
         """
         for name in [name for name, at in link.not_sent.items() if at <= link.applied]:
@@ -437,7 +453,7 @@ class Leading:
                 self._disk.unlink(f"{self._data_dir}/{name}/{NOT_SENT_NAME}")
 
     def on_closed(self) -> None:
-        """The standby has disconnected."""
+        """Handle the end of the standby's connection."""
         self.link = None
         self.on_start()
         self._release()
@@ -460,7 +476,7 @@ class Leading:
         return b"" if self.link is None else self.link.take_output(self.position)
 
     def on_tick(self, now_ms: int) -> None:
-        """Drop a standby that was silent for the timeout, and ping an idle one."""
+        """Drop a standby that has been silent for the timeout, and ping an idle one."""
         link = self.link
         if link is None or self.lost is not None:
             return

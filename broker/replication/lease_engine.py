@@ -1,4 +1,5 @@
-"""The HTTP clients of the engines that store the lease's record, with the standard library.
+"""The HTTP clients of the engines that store the lease's record. They use only the standard
+library.
 
 A call may block, so it is made in the thread of `lease_keeper`. `lease_exchange` decides which
 requests are sent to which endpoint.
@@ -27,13 +28,15 @@ from barnabas.broker.replication.lease_exchange import (
 
 
 class LeaseEngine(Protocol):
-    """The engine that stores the lease's record. last_error: why the last answer was Unknown."""
+    """The engine that stores the lease's record. last_error: the reason why the last answer was
+    Unknown.
+    """
 
     @property
     def last_error(self) -> str: ...
 
     def ask(self, request: Request) -> Answer:
-        """Send a request and wait for the answer; never raises."""
+        """Send a request and wait for the answer. Never raises an exception."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -48,7 +51,9 @@ class _Http:
         self._connection: http.client.HTTPConnection | None = None
 
     def send(self, call: HttpCall) -> HttpOutcome:
-        """Send and wait for the answer, up to the timeout at each step. Never raises."""
+        """Send a request and wait for the response, up to the timeout at each step. Never raises an
+        exception.
+        """
         try:
             connection = self._connected_to(call.endpoint)
         except (OSError, ValueError, http.client.HTTPException) as error:
@@ -66,7 +71,7 @@ class _Http:
             return HttpFailure(_text_of(error))
 
     def _connected_to(self, endpoint: str) -> http.client.HTTPConnection:
-        """The open connection, or a new one. Raises: OSError."""
+        """The open connection to an endpoint, or a new one. Raises: OSError."""
         if self._connection is None or self._endpoint != endpoint:
             self.close()
             self._endpoint, self._connection = endpoint, self._connection_to(endpoint)
@@ -93,8 +98,8 @@ def _text_of(error: Exception) -> str:
 
 
 class _Engine:
-    """The common base of the engines: it sends each HTTP request of an exchange and waits for the
-    answer.
+    """The common base of the engines. It sends each HTTP request of an exchange and waits for the
+    response.
     """
 
     def __init__(self, settings: EngineSettings, exchange: LeaseExchange) -> None:
@@ -105,7 +110,7 @@ class _Engine:
         return self._exchange.last_error
 
     def ask(self, request: Request) -> Answer:
-        """Send a request and wait for the answer; never raises."""
+        """Send a request and wait for the answer. Never raises an exception."""
         steps = self._exchange.ask(request)
         try:
             call = next(steps)
@@ -121,14 +126,14 @@ class _Engine:
 
 
 class EtcdEngine(_Engine):
-    """The lease's record as a key of etcd."""
+    """Stores the lease's record as a key of etcd."""
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings, EtcdExchange(settings))
 
 
 class KubernetesEngine(_Engine):
-    """The lease's record as a Lease of Kubernetes."""
+    """Stores the lease's record as a Lease of Kubernetes."""
 
     def __init__(self, settings: EngineSettings) -> None:
         def token() -> str:

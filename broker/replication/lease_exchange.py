@@ -1,9 +1,9 @@
-"""The HTTP requests to the engines of the lease, etcd and Kubernetes, and their answers.
+"""The HTTP requests to the engines of the lease, etcd and Kubernetes, and the responses.
 
-Sans-IO: an exchange is a generator that yields HTTP requests and gets the result of each. A read
-or write of the lease's record is one exchange. An endpoint that refuses the connection is skipped.
-If there is no answer in time the result is Unknown, and the next request is sent to the next
-endpoint.
+The module does no IO: an exchange is a generator that yields HTTP requests and gets the result of
+each. A read or write of the lease's record is one exchange. An endpoint that refuses the connection
+is skipped. If there is no response in time, the result is Unknown, and the next request is sent to
+the next endpoint.
 
 etcd's JSON gateway (API v3):    POST /v3/kv/range           the key, linearizably
                                  POST /v3/kv/txn             put, if mod_revision is as read
@@ -14,7 +14,7 @@ Kubernetes (coordination.k8s.io/v1, one Lease):
                                  PUT .../leases/NAME         with the resourceVersion as read;
                                                              409: the Lease has another one
 
-The Lease has the record in an annotation; its spec shows the leader to people.
+The record is in an annotation of the Lease. The Lease's spec shows people which node leads.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NOT_FOUND, CONFLICT = 404, 409
 
 
 class EngineError(Exception):
-    """The engine cannot be reached, or its answer is invalid."""
+    """The engine cannot be reached, or its response is invalid."""
 
 
 class EngineSettings(NamedTuple):
@@ -67,7 +67,7 @@ class EngineSettings(NamedTuple):
 
 
 class HttpCall(NamedTuple):
-    """One HTTP request. body: sent as JSON, or None."""
+    """One HTTP request. body: a value to send as JSON, or None."""
 
     endpoint: str
     method: str
@@ -77,15 +77,15 @@ class HttpCall(NamedTuple):
 
 
 class HttpAnswer(NamedTuple):
-    """An answer to an HTTP request: its status, and the value of its JSON."""
+    """The response to an HTTP request: its status, and its content, decoded from JSON."""
 
     status: int
     content: Any
 
 
 class HttpFailure(NamedTuple):
-    """An HTTP request without an answer. is_refused: whether the connection was refused, so nothing
-    was sent.
+    """The result of an HTTP request without a response. is_refused: whether the connection was
+    refused, so nothing was sent.
     """
 
     reason: str
@@ -98,15 +98,15 @@ Exchange = Generator[HttpCall, HttpOutcome, Answer]
 
 
 class LeaseExchange:
-    """The requests to one engine. last_error: why the last answer was Unknown."""
+    """The requests to one engine. last_error: the reason why the last answer was Unknown."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings, self._at = settings, 0
         self.last_error = ""
 
     def ask(self, request: Request) -> Exchange:
-        """Execute one request of the lease: yields HTTP requests, returns the answer. Never
-        raises.
+        """Execute one request of the lease. The generator yields HTTP requests and returns the
+        answer. It never raises an exception.
         """
         try:
             answer: Answer = yield from (
@@ -129,7 +129,7 @@ class LeaseExchange:
     def _send(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> Asking:
-        """The answer of the first endpoint that does not refuse the connection.
+        """The response of the first endpoint that does not refuse the connection.
 
         Raises: EngineError.
         """
@@ -146,7 +146,7 @@ class LeaseExchange:
 
 
 class EtcdExchange(LeaseExchange):
-    """The requests for a key of etcd; the record's version is the key's mod_revision."""
+    """The requests for a key of etcd. The record's version is the key's mod_revision."""
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
@@ -193,7 +193,7 @@ class EtcdExchange(LeaseExchange):
 
 
 class KubernetesExchange(LeaseExchange):
-    """The requests for a Lease of Kubernetes; the record's version is the Lease's
+    """The requests for a Lease of Kubernetes. The record's version is the Lease's
     resourceVersion.
     """
 
@@ -205,7 +205,8 @@ class KubernetesExchange(LeaseExchange):
         self._token = token
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"
         self._now = now
-        self._metadata: dict[str, Any] = {}  # metadata of the Lease, with labels of other programs
+        # the Lease's metadata, which may contain labels of other programs
+        self._metadata: dict[str, Any] = {}
 
     def _read(self) -> Asking:
         """The record, from an annotation of the Lease, and its version, which is the
@@ -218,7 +219,7 @@ class KubernetesExchange(LeaseExchange):
         metadata = lease["metadata"]
         value = (metadata.get("annotations") or {}).get(ANNOTATION, "")
         found = Found(str(metadata["resourceVersion"]), value.encode())
-        self._metadata = metadata  # set only after the whole answer was read
+        self._metadata = metadata  # set only after the whole response was read
         return found
 
     def _write(self, write: Write) -> Asking:

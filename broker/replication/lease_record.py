@@ -2,18 +2,18 @@
 
     field        meaning
     cluster_id   the cluster id of the data; empty until the first leader has opened its directory
-    leader       the leader's node id; null: the last one has released it
+    leader       the leader's node id; null: the last leader has released the lease
     session      the id of the leader's process; a restarted node has another one
-    leader_epoch the leader's: each claim raises it; it is the leader epoch of all partitions
+    leader_epoch the leader epoch of all partitions; each claim raises it
     in_sync      the node ids that have all acknowledged writes: no other node may claim
-    nodes        by node id: its address for the other node, and those for clients by listener
+    nodes        by node id: the address for the other node, and per listener that for clients
     write_id     the unique id of this write
     opened_by    the node id of the last leader that has opened its directory; null: none has
     held_epochs  by node id, a leader epoch that its directory is known to have had since the node
                  joined the set: a directory with only lower ones is an older copy
 
-The engine stores it as JSON. Source: none, this is Barnabas's own; the idea is that of client-go's
-`leaderelection`, with the in-sync set added.
+The engine stores it as JSON. Source: none, since the record is Barnabas's own. The idea is that of
+client-go's `leaderelection`, with the in-sync set added.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ HIGHEST_LEADER_EPOCH = 2**31 - 1
 
 
 class LeaseRecordError(Exception):
-    """The record in the engine cannot be read: it is not a pair's, or of another version."""
+    """The record in the engine cannot be read, because it is not the record of a pair, or has
+    another version.
+    """
 
 
 class NodeAddresses(NamedTuple):
     """The addresses of a node.
 
-    replication: HOST:PORT for the other node; listeners: HOST:PORT for clients, by listener.
+    replication: HOST:PORT for the other node. listeners: HOST:PORT for clients, by listener.
     """
 
     replication: str
@@ -41,7 +43,7 @@ class NodeAddresses(NamedTuple):
 
 
 def addresses_for_clients(node: NodeAddresses) -> dict[str, tuple[str, int]]:
-    """Host and port of each listener, without invalid ones."""
+    """The host and port of each listener. Invalid addresses are left out."""
     parts = {name: text.rpartition(":") for name, text in node.listeners.items()}
     return {
         name: (host, int(port))

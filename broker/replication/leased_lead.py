@@ -1,5 +1,5 @@
-"""A leader's use of its lease: the nodes that clients see, and when the leader has to end;
-sans-IO.
+"""A leader's use of its lease: which nodes clients see, and when the leader has to end. The module
+does no IO.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger("barnabas.lease")
 
 
 class Keeper(Protocol):
-    """The interface of `lease_keeper.LeaseKeeper`."""
+    """What a leader needs of `lease_keeper.LeaseKeeper`."""
 
     node_id: int
     failure: LeaseRecordError | None
@@ -61,7 +61,7 @@ def standby_of(keeper: Keeper, leading: Leading) -> Standby | None:
 
 
 class LeasedLead:
-    """A leader, from the opening of its directory until another node leads.
+    """A leader's use of its lease, from the opening of its directory until another node leads.
 
     standby: the other node, as clients see it.
     """
@@ -69,7 +69,7 @@ class LeasedLead:
     def __init__(
         self, keeper: Keeper, leading: Leading, cluster_id: str, leader_epoch: int
     ) -> None:
-        """Takes: cluster_id and leader_epoch of the open directory."""
+        """Takes: cluster_id and leader_epoch, the values of the open directory."""
         self._keeper, self._leading = keeper, leading
         self.standby: Standby | None = None
         self._is_in_trouble = self._may_be_succeeded = False
@@ -78,9 +78,9 @@ class LeasedLead:
         leading.on_start()
 
     def on_lease_changed(self) -> bool:
-        """Called after each answer of the lease's engine. Gives: whether this node leads.
+        """Handle an answer of the lease's engine. Gives: whether this node leads.
 
-        After it has returned False once, this node never leads again in this process.
+        After the method has returned False once, this node never leads again in this process.
         """
         keeper = self._keeper
         if keeper.failure is not None:

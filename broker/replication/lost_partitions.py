@@ -4,15 +4,15 @@ During a catch-up the leader sends removals of directories that it does not have
 partition with records waits until the copy has everything else, including the metadata journal. If
 the journal has the partition, with the same topic id, the partition was not deleted: the leader has
 lost the directory, and the copy's directory may be the last one. The exception is a directory with
-the mark of `replicated_disk`: the node that follows now made it while it led, and no standby got
-it, so that the present leader never had it.
+the mark of `replicated_disk`. The node that is now the standby made this directory while it was the
+leader, and no standby received it. So the present leader never had it.
 
 After a power loss of this node, a directory of which nothing was flushed may have survived on this
-disk alone, for one of two reasons. The first flush of a directory's files also writes the mark to
-the disk: the power loss may have kept the directory and lost the mark. Or the directory was
-received from the leader, and the leader lost power, too: no flush had made the leader's own
-directory durable. Such a directory does not keep the node from following again, and is not removed
-either: it is renamed, with the suffix `.<32 hex digits>-stray`.
+disk alone, for one of two reasons. The mark becomes durable only with the first flush of a
+directory's files, so the power loss may have kept the directory and lost the mark. Or the directory
+was received from the leader, and the leader lost power, too, before a flush had made its own
+directory durable. Such a directory does not prevent the node from following again. It is not
+removed either, but renamed, with the suffix `.<32 hex digits>-stray`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class LostPartitions:
     def holds_back(self, operation: Operation) -> bool:
         """Whether the operation has to wait.
 
-        A waiting directory is removed when another one takes its name: the leader made it again.
+        If another directory takes the name of a waiting one, the waiting directory is removed at
+        once, since the leader has created the directory again.
         """
         name = operation.path
         if operation.kind is Kind.REMOVE_TREE and self._has_records(name):
@@ -82,7 +83,7 @@ class LostPartitions:
         """
         if self._waiting:
             self._remove_waiting()
-        # from now on every directory is equal to the leader's
+        # from now on every directory is equal to the leader's, so no mark is needed
         for name in self._disk.list(self._data_dir):
             mark = f"{self._data_dir}/{name}/{NOT_SENT_NAME}"
             if _PARTITION.fullmatch(name) and self._disk.exists(mark):
@@ -123,7 +124,9 @@ class LostPartitions:
         )
 
     def _is_lost(self, name: str, topics: Mapping[str, Topic]) -> bool:
-        """Whether the leader has lost a directory: its topic still has the partition."""
+        """Whether the leader has lost a directory, because the partition still exists in the
+        topic.
+        """
         topic_name, _, number = name.rpartition("-")
         topic = topics.get(topic_name)
         return (
@@ -134,8 +137,8 @@ class LostPartitions:
         )
 
     def _may_be_of_power_loss(self, name: str) -> bool:
-        """Whether a power loss may have removed the mark, or the leader's directory: nothing in the
-        directory had been flushed.
+        """Whether a power loss may have removed the mark or the leader's directory, because nothing
+        in the directory had been flushed.
         """
         topic_name, _, number = name.rpartition("-")
         return self._has_lost_power and not self._flushed.get((topic_name, int(number)))

@@ -1,4 +1,5 @@
-"""The steps of a node of a pair until the node leads: it follows the leader, or waits; sans-IO.
+"""The steps of a node of a pair until the node leads: it follows the leader, or waits. The module
+does no IO.
 
 A generator yields the same steps as in `standby_steps`.
 """
@@ -33,9 +34,9 @@ from barnabas.storage.files.leader_epochs import HighestEpoch
 logger = logging.getLogger("barnabas.lease")
 
 POLL_S = 0.1
-LONGEST_PAUSE_S = 2.0  # longest wait before the next attempt to follow a leader
+LONGEST_PAUSE_S = 2.0  # the longest wait before the next attempt to follow a leader
 TROUBLE_EVERY_S = 30.0
-SYNC_PARTS = 3  # a leader that has not renewed for a third of ttl may be lost
+SYNC_PARTS = 3  # the leader may be lost if it has not renewed its lease for a third of ttl
 # connecting may take a quarter of ttl, less than the time after which this node could lead
 CONNECT_PARTS = 4
 
@@ -43,7 +44,9 @@ CONNECT_PARTS = 4
 def node_of(
     disk: Disk, data_dir: str, node_id: int, addresses: NodeAddresses, session: str
 ) -> Node:
-    """The value of this node for the lease, read from its directory. Raises: OSError."""
+    """The values that describe this node for the lease, read from its directory. Raises:
+    OSError.
+    """
     return Node(
         node_id,
         addresses,
@@ -55,7 +58,7 @@ def node_of(
 
 
 class MemberKeeper(Protocol):
-    """The interface of `lease_keeper.LeaseKeeper`."""
+    """What a node of a pair needs of `lease_keeper.LeaseKeeper`."""
 
     node_id: int
     failure: LeaseRecordError | None
@@ -80,7 +83,7 @@ class MemberSteps(StandbySteps):
     """A node of the pair, until it leads.
 
     Takes: session, the id of this process for the lease's record; now_s, the steady clock; ttl_ms,
-           the longest time of the lease without a renewal.
+           how long the lease lasts without a renewal.
     """
 
     def __init__(
@@ -121,7 +124,7 @@ class MemberSteps(StandbySteps):
             self._take_directory()
 
     def _follow_after_pause(self) -> Steps:
-        """Follow over one connection. After failures the pause before it grows."""
+        """Follow the leader over one connection. The pause before it grows with each failure."""
         if self.leader != self._followed:
             self._followed, self._pause_s = self.leader, 0.0
         ends_s = self._now_s() + self._pause_s
@@ -135,7 +138,7 @@ class MemberSteps(StandbySteps):
         self._pause_s = 0.0 if is_followed else longer_s
 
     def receive(self) -> Steps:
-        """The leader's next bytes; empty at the end of the stream, after timeout_s without bytes,
+        """The leader's next bytes. Empty at the end of the stream, after timeout_s without bytes,
         and when this node leads.
         """
         ends_s = self._now_s() + self.timeout_s
@@ -164,7 +167,9 @@ class MemberSteps(StandbySteps):
         return host.strip("[]"), int(port)
 
     def _prepare_to_lead(self) -> None:
-        """Flush the copy to the disk while an unrenewed lease expires."""
+        """Begin to flush the copy if the leader has not renewed its lease for a while. The flush
+        then runs while the lease expires.
+        """
         if self._keeper.unchanged_ms >= self._sync_ms:
             self.copy.sync.begin()
 

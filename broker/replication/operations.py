@@ -1,4 +1,5 @@
-"""The operations of a broker on its data directory, as values in order, and their replay on a copy.
+"""The operations of a broker on its data directory, as an ordered stream of values, and their
+replay on a copy.
 
 A broker appends to files, cuts them, and replaces small ones as a whole (`storage.disk`). So its
 directory is the result of its operations. A copy that applies them in the same order has, after
@@ -58,7 +59,7 @@ class Kind(IntEnum):
 
 
 class FilePiece(NamedTuple):
-    """Bytes of a file that no longer changes, which are read when they are sent."""
+    """A part of a file that no longer changes. Its bytes are read when they are sent."""
 
     file: File
     position: int
@@ -84,24 +85,26 @@ class Operation(NamedTuple):
 
 
 class DivergedError(Exception):
-    """The copy is not in the state that the operation expects: the copy has to be compared
-    again.
+    """The copy is not in the state that the operation expects. It has to be compared with the
+    leader's directory again.
     """
 
 
 def is_local(path: str) -> bool:
-    """Whether the file of the data directory belongs to this process or machine only."""
+    """Whether a file of the data directory is only for this process or machine, so that it is not
+    replicated.
+    """
     is_left_here = path.endswith((TEMPORARY_SUFFIX, REPLACING_SUFFIX, f"/{NOT_SENT_NAME}"))
     return path in LOCAL or is_left_here or is_stray(path) or is_of_new_files(path)
 
 
 def is_stray(path: str) -> bool:
-    """Whether the directory was set aside on this machine, or the file is in such a directory."""
+    """Whether a directory was set aside on this machine, or a file is in such a directory."""
     return path.partition("/")[0].endswith(STRAY_SUFFIX)
 
 
 def is_unfinished(path: str) -> bool:
-    """Whether the cleaner's process is writing the file: such a file is published when it is
+    """Whether the cleaner's process is writing the file. Such a file is published when it is
     renamed.
     """
     return path.endswith(CLEANED_SUFFIX)
@@ -110,7 +113,7 @@ def is_unfinished(path: str) -> bool:
 class Replica:
     """A copy of a data directory, to which operations are applied.
 
-    Keeps the most recently written files open.
+    The most recently written files are kept open.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
@@ -136,7 +139,7 @@ class Replica:
                 raise DivergedError(f"{name} has {file.size} bytes, and is cut to {position}")
             file.truncate(position)
         elif kind is Kind.REPLACE:
-            self._close(name)  # the open handle is of the file that is replaced
+            self._close(name)  # the open handle refers to the file that is replaced
             disk.write_atomic(path, operation.content, sync=False)
         elif kind is Kind.RENAME:
             self._close_below(name)

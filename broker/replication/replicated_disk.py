@@ -4,10 +4,10 @@ Files that another process writes (the cleaner's new segments) are published whe
 first their bytes, then their names. The files of a new log, which a thread makes, are published
 once the log uses them.
 
-When this node makes the directory of a partition it adds the file `barnabas-not-sent`, the mark,
-which is removed when a standby has the directory (`leading`). After a take-over the node can thus
-distinguish directories that the new leader never had from those that it lost (`lost_partitions`).
-The sync that makes the names in the directory durable includes the mark.
+When this node makes the directory of a partition, it adds the file `barnabas-not-sent`, called the
+mark. The mark is removed when a standby has the directory (`leading`). So after a take-over the
+node can distinguish directories that the new leader never had from those that it lost
+(`lost_partitions`). The sync that makes the names in the directory durable includes the mark.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ReplicatedFile:
 
     @property
     def size(self) -> int:
-        """The size as of this handle's last change."""
+        """The size of the file after the last change by this handle."""
         return self._file.size
 
     @size.setter
@@ -59,7 +59,7 @@ class ReplicatedFile:
         self._file.size = size
 
     def append(self, data: Data) -> int:
-        """Append the data. Gives: the position of their start. Raises: OSError."""
+        """Append the data. Gives: the position where they begin. Raises: OSError."""
         file, disk = self._file, self._disk
         position = file.append(data)
         if disk.publish is not None:
@@ -76,7 +76,7 @@ class ReplicatedDisk:
     """The disk of a leader. publish: the function that gets the operations; None while no standby
     follows.
 
-    Takes: disk, on which the data directory is.
+    Takes: disk, the disk that the data directory is on.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
@@ -155,7 +155,9 @@ class ReplicatedDisk:
             self.tell(Operation(Kind.REPLACE, name, data=bytes(data)))
 
     def _name(self, path: str) -> str | None:
-        """The relative path in the data directory; None for a path outside, or a local file."""
+        """The path relative to the data directory; None for a path outside of it, or a local
+        file.
+        """
         if not path.startswith(self._inside):
             return None
         # there are two slashes if data_dir ends with one
@@ -169,7 +171,7 @@ class ReplicatedDisk:
             self.tell(Operation(kind, name))
 
     def _tell_new_directory(self, path: str, name: str) -> None:
-        """Publish a log's directory, which a thread has made without publishing it."""
+        """Publish a new log's directory, since the thread that made it has not published it."""
         self.tell(Operation(Kind.MAKE_DIRECTORY, name))
         if self.publish is not None:
             for file in self.list(path):

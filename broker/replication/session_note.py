@@ -1,10 +1,10 @@
-"""The note `barnabas-lease-session`: the id of the process of this node that last led from this
-directory.
+"""The file `barnabas-lease-session`, called the note. It contains the id of the last process of
+this node that led from this directory.
 
-A restarted node need not wait for the end of its own dead process's lease. The reader of the note
-has the directory's lock, so the process that wrote the note has ended. `RunNote` shows that the
-process ran on this machine, that the machine was not restarted since, and that the directory is not
-a copy of one whose process may be alive. The note is not replicated.
+With it, a restarted node does not have to wait until the lease of its own dead process ends. The
+reader of the note has the directory's lock, so the process that wrote the note has ended. `RunNote`
+shows that this process ran on this machine, that the machine has not been restarted since, and that
+the directory is not a copy of one whose process may be alive. The note is not replicated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from barnabas.storage.files.checkpoints import LEASE_SESSION_NAME
 
 
 def read_session(disk: Disk, data_dir: str) -> str:
-    """The session of the process that last led from this directory, if it has certainly ended."""
+    """The session of the process that last led from this directory; empty unless that process has
+    certainly ended.
+    """
     if not RunNote(disk, data_dir).is_same_run():
         return ""
     try:
@@ -25,5 +27,7 @@ def read_session(disk: Disk, data_dir: str) -> str:
 
 
 def write_session(disk: Disk, data_dir: str, session: str) -> None:
-    """Note that this process leads from this directory. The note need not survive a power loss."""
+    """Write a note that this process leads from this directory. The note does not have to survive a
+    power loss.
+    """
     disk.write_atomic(f"{data_dir}/{LEASE_SESSION_NAME}", f"{session}\n".encode(), sync=False)

@@ -1,4 +1,4 @@
-"""Decides which bytes are sent to the standby, and when; sans-IO."""
+"""Decides which bytes are sent to the standby, and when. The module does no IO."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ logger = logging.getLogger("barnabas.replication")
 
 
 class Turn(NamedTuple):
-    """The result of one turn.
+    """What to do in one turn.
 
-    data: the bytes to send now. again_s: the time until there may be more data; 0 for soon, None
-    for after the next event. end: why the connection has to be closed; empty if it stays open.
+    data: the bytes to send now. again_s: the time until there may be more data; 0 means soon, None
+    means after the next event. end: why the connection has to be closed; empty if it stays open.
     """
 
     data: bytes = b""
@@ -24,11 +24,11 @@ class Turn(NamedTuple):
 
 
 class StandbyFeed:
-    """The bytes for one connection of a standby, a turn at a time.
+    """Yields the bytes for one connection of a standby, in turns.
 
-    Takes: peer, for the log; timeout_s, after which the standby treats a silent leader as
-           disconnected; catch_up_rate, the maximum bytes per second until the standby follows, 0
-           for no limit.
+    Takes: peer, the name of the standby in the log; timeout_s, after which the standby treats a
+           silent leader as disconnected; catch_up_rate, the maximum bytes per second until the
+           standby follows, 0 for no limit.
     """
 
     def __init__(self, leading: Leading, peer: str, timeout_s: float, catch_up_rate: int) -> None:
@@ -55,16 +55,18 @@ class StandbyFeed:
         return Turn(output, self._pause_s(len(output)) if leading.link.is_behind else None)
 
     def _pause_s(self, sent_bytes: int) -> float:
-        """The pause before the next part, for the other clients and the maximum rate."""
+        """The pause before the next part. It lets the loop serve clients, and keeps to the maximum
+        rate.
+        """
         if self._has_followed or not self._rate or not sent_bytes:
             return 0
-        # otherwise the standby would treat the leader as disconnected
+        # after a longer pause the standby would treat the leader as disconnected
         return min(sent_bytes / self._rate, self._timeout_s / 2)
 
     def rest(self) -> Iterator[bytes]:
-        """The bytes that are still to be sent when the broker has stopped. Raises: OSError.
+        """The bytes that remain to be sent when the broker has stopped. Raises: OSError.
 
-        A standby that does not follow gets nothing: its copy is not whole in any case.
+        A standby that does not follow gets no bytes, since its copy is not whole in any case.
         """
         leading = self._leading
         if leading.link is not None and leading.lost is None and leading.follows:

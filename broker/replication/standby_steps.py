@@ -1,4 +1,4 @@
-"""The steps of a standby; sans-IO.
+"""The steps of a standby. The module does no IO.
 
 A generator yields each step to the rim and gets its result:
 
@@ -9,7 +9,7 @@ A generator yields each step to the rim and gets its result:
     HangUp()
     Wait(seconds)
 
-A wait may end early: the next step depends on the state at that time.
+A wait may end early, so the next step depends on the state at that time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Address = tuple[str, int]
 
 
 class LinkError(Exception):
-    """The protection of the connection fails or is missing; the text says what to do."""
+    """The connection is not protected, or its protection has failed; the text says what to do."""
 
 
 class Connect(NamedTuple):
@@ -73,7 +73,7 @@ Steps = Generator[Step, Any, Any]
 
 
 class Sync(Protocol):
-    """Flushes the copy to the disk: the interface of `early_sync.EarlySync`."""
+    """Flushes the copy to the disk. This is what a standby needs of `early_sync.EarlySync`."""
 
     def on_written(self) -> None: ...
 
@@ -85,8 +85,8 @@ class Sync(Protocol):
 class Copy(NamedTuple):
     """A standby's directory.
 
-    new_following: a function that makes the state of a connection; its argument makes the copy
-    durable.
+    new_following: a function that makes the state of a connection. Its argument is a function that
+    makes the copy durable.
     """
 
     disk: Disk
@@ -96,7 +96,7 @@ class Copy(NamedTuple):
 
 
 class StandbySteps:
-    """A standby of one leader, during the whole life of its process.
+    """A standby of one leader, for as long as its process runs.
 
     Takes: timeout_s, after which a silent leader counts as disconnected.
     """
@@ -116,7 +116,7 @@ class StandbySteps:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def follow(self) -> Steps:
-        """Follow over one connection. Gives: whether the copy was whole at some time.
+        """Follow the leader over one connection. Gives: whether the copy was whole at some time.
 
         Raises: LogDirectoryError; OSError of this node's disk.
         """
@@ -133,9 +133,10 @@ class StandbySteps:
             reason = str(error)
         except OSError as error:
             if error.filename is not None and not is_out_of_resources(error):
-                raise  # an error of this disk, not of the connection
+                raise  # this is an error of this node's disk, not of the connection
             reason = error.strerror or str(error)
-            if error.errno in OF_THE_DISK:  # retried, since there may be space later
+            # the standby tries again, since there may be space later
+            if error.errno in OF_THE_DISK:
                 reason = f"{self.copy.data_dir} cannot be written to: {reason}"
         finally:
             following.close()
@@ -156,7 +157,7 @@ class StandbySteps:
         logger.warning("caught up with the leader %s:%d, and follows it", *self.leader)
 
     def _tell(self, reason: str) -> None:
-        """Log once why there is no leader to follow."""
+        """Log why the leader is not followed, once for each reason."""
         if reason != self._last_reason:
             self._last_reason = reason
             logger.warning("the leader %s:%d is not followed: %s", *self.leader, reason)

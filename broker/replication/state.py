@@ -8,9 +8,9 @@ from typing import NamedTuple
 class ReplicationState(NamedTuple):
     """The progress of a leader's standby.
 
-    lag_bytes: the bytes that are not sent yet; lag_operations: the operations that are not applied
-    yet. lag_ms: the time since the standby last had everything; None if it never had. leader_epoch:
-    the leader epoch of the lease; None without a lease.
+    lag_bytes: the bytes that are not sent yet. lag_operations: the number of operations that are
+    not applied yet. lag_ms: the time since the standby last had everything; None if it never had
+    everything. leader_epoch: the leader epoch of the lease; None without a lease.
     """
 
     mode: str

@@ -1,12 +1,12 @@
-"""The steps in which a leader ends, in their order; sans-IO.
+"""The steps in which a leader ends, in their order. The module does no IO.
 
     reason                   steps, in order
-    another node leads       close all connections without an answer; the directory is not changed
+    another node leads       close all connections without responses; the directory is not changed
     its disk has failed      close the logs; the lease expires by itself
     a stop was requested     close the logs; send the rest to the standby; release the lease
 
-The lease is released last: from then on the standby may claim the leadership, and no longer reads
-the leader's stream.
+The lease is released last, since after that the standby may claim the leadership and no longer
+reads the leader's stream.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from barnabas.broker.replication.leased_lead import Keeper
 
 
 class Until(Enum):
-    """A condition, and a time limit, for which the rim waits before the next step."""
+    """A condition for which the rim waits before the next step, up to a time limit."""
 
     REST_IS_SENT = auto()
     RELEASED = auto()
@@ -37,14 +37,17 @@ class Ending(Protocol):
         """Whether a write to the disk or an assertion has failed."""
 
     def close(self) -> None:
-        """Close connections and logs; everything written until then is sent to the standby."""
+        """Close connections and logs. Everything written until then is sent to the standby."""
 
     def abandon(self) -> None:
-        """Close all connections without an answer; the directory stays as after a kill."""
+        """Close all connections without responses. The directory is left as a kill would leave
+        it.
+        """
 
 
 def steps_of_end(server: Ending, keeper: Keeper | None) -> Iterator[Until]:
-    """Yields the conditions to wait for; each step is done when the wait before it is over.
+    """Carry out the steps. Yields the conditions to wait for. After each wait the next step is
+    done.
 
     Takes: keeper, the keeper of the lease; None without a lease.
     """

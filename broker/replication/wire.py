@@ -1,4 +1,5 @@
-"""The messages between a leader and its standby: frames of a uint32 size and a msgpack list.
+"""The messages between a leader and its standby. Each is a frame: its size as uint32, and a msgpack
+list.
 
     standby -> leader                        leader -> standby
     ["hello", version, nonce]                ["challenge", nonce, proof of the standby's nonce]
@@ -6,15 +7,15 @@
      node id, its address, {listener: address}]
     ["have", [[path, size, [crc, ...]], …]]
     ["end"]                                  ["do", [[kind, path, position, data, new path], …]]
-                                             ["caught up", position, the waiting answers]
+                                             ["caught up", position, which responses wait]
                                              ["do", [...], position]
     ["applied", position]                    ["ping"]
                                              ["refused", why]: before anything else, and the end
 
-A large file is sent in several rows: the same path and size, with the checksums that follow. A
-proof is HMAC-SHA256 of `role + nonce` under the common secret: each side proves that it knows the
-secret before the other sends a byte of a record. A position counts the leader's operations since
-its start. Source: none, this is Barnabas's own.
+A large file is listed in several rows, which have the same path and size and the next checksums. A
+proof is the HMAC-SHA256 of `role + nonce` with the common secret as key. Each side proves that it
+knows the secret before the other sends any byte of a record. A position counts the leader's
+operations since its start. Source: none, since the protocol is Barnabas's own.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import msgpack
 from barnabas.broker.replication.operations import Kind, Operation
 
 VERSION = 3
-# maximum size of a frame: the largest request that a broker accepts, and its envelope
+# maximum size of a frame: that of the largest request that a broker accepts, plus its envelope
 MOST_BYTES = 256 << 20
 MOST_BEFORE_PROOF = 4096
 NONCE_BYTES = 32
@@ -42,10 +43,10 @@ class WireError(Exception):
 
 
 class AnswersWait(Enum):
-    """Which answers to clients wait until the standby has everything before them.
+    """Which responses to clients wait until the standby has everything that was done before them.
 
-    WHILE_IN_SYNC: answers wait while the lease has the standby in its in-sync set. ALWAYS: all
-    answers wait; a leader without a standby sends none.
+    WHILE_IN_SYNC: responses wait as long as the standby is in the lease's in-sync set. ALWAYS: all
+    responses wait; a leader without a standby sends none.
     """
 
     NEVER = "never"
@@ -60,7 +61,7 @@ def frame(message: Sequence[Any]) -> bytes:
 
 
 class Frames:
-    """Cuts received bytes into messages. most_bytes: the maximum size of a message."""
+    """Splits received bytes into messages. most_bytes: the maximum size of a message."""
 
     def __init__(self, most_bytes: int = MOST_BEFORE_PROOF) -> None:
         self.most_bytes = most_bytes
@@ -103,13 +104,13 @@ def proof(secret: str, role: str, nonce: bytes) -> bytes:
 
 
 def pack(operation: Operation) -> list[Any]:
-    """The fields of an operation in a message."""
+    """The fields of an operation, as a message contains them."""
     kind, path, position, _, new_path = operation
     return [int(kind), path, position, operation.content, new_path]
 
 
 def unpack(row: Any) -> Operation:
-    """The operation from the fields in a message. Raises: WireError."""
+    """The operation that the fields in a message describe. Raises: WireError."""
     try:
         kind, path, position, data, new_path = row
         operation = Operation(Kind(kind), path, position, data, new_path)

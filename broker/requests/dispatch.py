@@ -1,18 +1,18 @@
-"""The table from an API to its handler, and the steps around each handler.
+"""The table of the handlers of all APIs, and the steps around each handler.
 
 Every request passes these steps, in this order:
 
 | step | module or function |
 |---|---|
 | its header is read; an unsupported API or version is refused | `Broker.on_frame` |
-| its body is read without repeated names; a damaged one ends the connection | `Broker.on_frame` |
-| one with many names is divided into parts, which pass the next steps | `wide_requests.py` |
+| its body is read without repeated names; a damaged body ends the connection | `Broker.on_frame` |
+| a request with many names is divided into parts, which pass the next steps | `wide_requests.py` |
 | with an authorizer: its parts that are not allowed are refused | `security/authorization.py` |
 | with several brokers: a broker that is not its coordinator refuses it | `coordinator_edge.py` |
 | its handler answers it | `Route.handle` |
-| ...parks it; a coordinator's Result answers it, now or later | `to_coordinators.py` |
-| ...ends the connection if its producer has left that connection | `to_transactions`: guard |
-| ...holds it back while the id's last transaction is ending | `to_transactions`: hold_back |
+| ...or parks it; a coordinator's Result answers it, now or later | `to_coordinators.py` |
+| ...or ends the connection if the producer has left it | `to_transactions`: guard |
+| ...or holds it back while the id's last transaction is ending | `to_transactions`: hold_back |
 | ...for EndTxn: the three steps above | `TransactionEnds.on_end_txn` |
 | with client quotas: its usage is recorded, its client throttled | `quotas/client_quotas.py` |
 | its response is encoded and sent, later for a parked request | `Requests` |
@@ -50,9 +50,9 @@ class Row(NamedTuple):
     """One row of the table.
 
     make: a function from the parts to the handler. read: the module and name of the reader (a class
-    with `read`, or a function), if it is not the `read` of the request's class. modules: the
-    modules that a request of the API may be the first to import, besides those of its message and
-    its reader.
+    with `read`, or a function), if the reader is not the `read` of the request's class. modules:
+    the modules that a request of the API may be the first to import, besides those of its message
+    and its reader.
     """
 
     make: Callable[[Parts], Handler[Any]]
@@ -147,7 +147,7 @@ _OF_CONSUMER_GROUPS = (
     *_OF_MEMBERS,
     "broker.handlers.groups",
     "broker.settings.group_configs",
-    "coordinator.groups.classic.classic_members",  # for classic members in consumer groups
+    "coordinator.groups.classic.classic_members",  # needed for classic members in consumer groups
     "coordinator.groups.consumer.topic_patterns",
 )
 _OF_SHARE_GROUPS = (

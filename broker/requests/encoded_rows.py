@@ -1,4 +1,4 @@
-"""Rows of long answers that are encoded in parts, which bounds pauses and memory."""
+"""Rows of long responses, which are encoded in parts to bound pauses and memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class EncodedRows:
-    """A list in an answer whose rows are already encoded. It can be written only once."""
+    """A list in a response whose rows are already encoded. It can be written only once."""
 
     __slots__ = ("_chunks", "_count", "size_bytes")
 
@@ -37,7 +37,7 @@ class EncodedRows:
         self._chunks.append(chunk)
 
     def extend(self, rows: Sequence[Any] | EncodedRows, version: int) -> None:
-        """Add the rows of another list, encoded or not."""
+        """Add the rows of another list, which may be encoded or not."""
         if isinstance(rows, EncodedRows):
             self._count += rows._count
             self.size_bytes += rows.size_bytes
@@ -47,7 +47,7 @@ class EncodedRows:
 
 
 def join_rows(answer: Any, field: str, rows: Sequence[Any] | EncodedRows, version: int) -> None:
-    """Append rows to a list of an answer; the result is encoded if one of the two is."""
+    """Append rows to a list of a response. If one of the two is encoded, the result is encoded."""
     present = getattr(answer, field)
     if isinstance(present, EncodedRows):
         present.extend(rows, version)

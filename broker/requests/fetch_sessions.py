@@ -1,17 +1,19 @@
 """Incremental fetch sessions (KIP-227): the broker stores the partitions that a client fetches, and
-answers contain only those that changed.
+responses contain only those that changed.
 
-A session is found by its id on any connection; its epoch counts the fetches. Order of effects of
-one fetch: the session adds the partitions that the request names, and removes its forgotten ones;
-all partitions are read in the session's order; the answer contains the changed partitions, and
-those with records move to the end of the order, so that all partitions get their share.
+A session is found by its id on any connection; its epoch counts the fetches. One fetch has these
+effects, in this order. Partitions that the request names are added to the session, and its
+forgotten partitions are removed. All partitions are read in the session's order. The response
+contains the changed partitions. Those with records move to the end of the order, so that all
+partitions get their share.
 
 The number of sessions is bounded, and so is the number of partitions of all sessions together. If
-there is no room for a new session, sessions are evicted as by Apache Kafka: those that were unused
-for two minutes, the longest unused first; if that is not enough, of the sessions that are two
-minutes old the one with the fewest partitions, if the new one has more. Otherwise the new client
-gets no session, and its fetches are full ones. A session that grows beyond the bound ends with an
-error, and its client continues with full fetches, too. Source: KIP-227, "Fetch Session Caching".
+there is no room for a new session, sessions are evicted as by Apache Kafka. First are those that
+were unused for two minutes, the longest unused first. If that is not enough, the smallest of the
+sessions that are at least two minutes old is evicted if the new session has more partitions.
+Otherwise the new client gets no session, and does full fetches. A session that grows beyond the
+bound ends with an error, and its client continues with full fetches, too. Source: KIP-227, "Fetch
+Session Caching".
 """
 
 from __future__ import annotations
@@ -35,12 +37,12 @@ LONG_NAME = 256  # a long name counts as one more partition for each 256 charact
 TopicKey = str | uuid.UUID
 Targets = dict[
     tuple[str | bytes, int], "FetchTarget"
-]  # the topic's name, or the 16 bytes of its id: hashing a UUID object takes ten times as long
+]  # the name, or the 16 bytes of the id, since hashing a UUID object takes ten times as long
 
 
 class FetchTarget:
-    """One partition that a fetch reads: the request's values, and (in a session) those of the last
-    answer.
+    """One partition that a fetch reads: the values of the request, and in a session also those of
+    the last response.
     """
 
     __slots__ = (
@@ -68,20 +70,23 @@ class FetchTarget:
     def has_news(
         self, error_code: int, high_watermark: int, log_start_offset: int, size: int
     ) -> bool:
-        """Whether the answer must contain the partition. After: the answer's values are stored."""
+        """Whether the response must contain the partition. After: the response's values are
+        stored.
+        """
         news = size > 0 or error_code != 0
         if high_watermark != self.high_watermark:
             news, self.high_watermark = True, high_watermark
         if log_start_offset != self.log_start_offset:
             news, self.log_start_offset = True, log_start_offset
         if error_code != 0:
-            self.high_watermark = -1  # so that the next answer without the error counts as a change
+            # so that the next response without the error counts as a change
+            self.high_watermark = -1
         return news
 
 
 class FetchSession:
     """The partitions of one client. owner: the client's principal, if there is an authorizer.
-    weight: the number of partitions as which the session counts.
+    weight: the number of partitions that the session counts for.
     """
 
     __slots__ = (
@@ -109,8 +114,8 @@ class FetchSession:
 
 
 class Planned:
-    """The partitions that one request fetches. session: None if the request has no session;
-    incremental: whether the answer contains only changed partitions.
+    """The partitions that one request fetches. session: the session of the request, or None.
+    incremental: whether the response contains only changed partitions.
     """
 
     __slots__ = ("incremental", "session", "targets")
@@ -137,13 +142,13 @@ class FetchSessions:
         return len(self._sessions)
 
     def partitions_of(self, session_id: int) -> list[tuple[TopicKey, int]]:
-        """The partitions of a session; none if no session has that id."""
+        """The partitions of a session; none if no session has the given id."""
         session = self._sessions.get(session_id)
         targets = session.targets.values() if session is not None else ()
         return [(target.topic, target.index) for target in targets]
 
     def forget(self, session_id: int) -> None:
-        """Drop a session whose client did not get the answer."""
+        """Drop a session whose client did not receive the response."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.weight -= session.weight
@@ -199,7 +204,7 @@ class FetchSessions:
         return Planned(list(session.targets.values()), session, incremental=True)
 
     def _update(self, session: FetchSession, request: FetchRequest) -> None:
-        """Remove the request's forgotten partitions, and add those that it names."""
+        """Remove the partitions that the request forgets, and add those that it names."""
         change = 0
         for topic in request.forgotten_topics_data or ():
             key = topic.topic_id if session.uses_topic_ids else topic.topic
@@ -227,8 +232,8 @@ class FetchSessions:
         return True
 
     def _evict_resting(self, weight: int, slots: int, now_ms: int) -> bool:
-        """Evict sessions that were unused for two minutes, until there is room for a number of
-        partitions and sessions. Gives: whether there is room for the partitions.
+        """Evict sessions that were unused for two minutes, until there is room for the given weight
+        and number of sessions. Gives: whether there is room for the weight.
         """
         while self._sessions and (
             self.weight + weight > self._most_partitions
@@ -257,7 +262,7 @@ class FetchSessions:
 
 
 def _take_up(targets: Targets, request: FetchRequest, *, uses_topic_ids: bool) -> int:
-    """Add the partitions that the request names. Gives: the weight of the added ones."""
+    """Add the partitions that the request names. Gives: the weight of those that are new."""
     weight = 0
     for topic in request.topics or ():
         key = _topic_key(topic.topic_id) if uses_topic_ids else topic.topic
@@ -279,7 +284,9 @@ def _weight_of(name: str | bytes) -> int:
 
 
 def _topic_key(key: TopicKey | None) -> TopicKey:
-    """The topic's id or name as a key; the decoder returns None for a zero id."""
+    """The topic's id or name as a key. None means a zero id, since the decoder returns None for
+    it.
+    """
     return uuid.UUID(int=0) if key is None else key
 
 

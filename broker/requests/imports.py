@@ -1,5 +1,5 @@
-"""Imports that the worker does while a request waits: on the loop they would block all other
-requests.
+"""Imports that the worker does while a request waits. In the loop's thread they would block all
+other requests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from barnabas.broker.slices import Wait
 if TYPE_CHECKING:
     from barnabas.broker.outbox import Outbox
 
-FOR_COORDINATORS = (  # see `_coordinators` in broker/assemble.py
+FOR_COORDINATORS = (  # the modules that `_coordinators` in broker/assemble.py uses
     "broker.group_runtime",
     "broker.group_topics",
     "broker.logs.topic_deletion",
@@ -25,11 +25,11 @@ FOR_COORDINATORS = (  # see `_coordinators` in broker/assemble.py
 )
 FOR_NEW_LOGS = (
     "broker.logs.new_files",
-    "storage.cleaning.clean_plan",  # needed for the next tick of the compaction
+    "storage.cleaning.clean_plan",  # used by the next tick of the compaction
     "storage.directory.new_files",
     "storage.opening.new_log",
 )
-FOR_TOPICS_AT_A_START = (  # a start that finds topics imports them by itself
+FOR_TOPICS_AT_A_START = (  # a start that finds topics has imported these modules already
     "broker.logs.start",
     "broker.transactions.transaction_recovery",
     "storage.opening.recovery",
@@ -43,9 +43,10 @@ def import_all(names: Sequence[str]) -> None:
 
 
 class Imports:
-    """Decides which requests wait for imports. are_elsewhere: whether the worker, a part of the
-    rim, does the imports; otherwise they are done at once. count: the number of requests that wait
-    for an import.
+    """Decides which requests wait for imports.
+
+    are_elsewhere: whether the worker, a part of the rim, does the imports. If not, they are done at
+    once. count: the number of requests that wait for an import.
     """
 
     def __init__(self, outbox: Outbox) -> None:
@@ -55,8 +56,8 @@ class Imports:
         self._done: set[tuple[str, ...]] = set()
 
     def wait(self, names: tuple[str, ...]) -> Wait | None:
-        """The wait for the import of these modules, for work in slices; None if it need
-        not wait.
+        """The wait for the import of the given modules, for work in slices; None if the work does
+        not have to wait.
         """
         if not self.are_elsewhere or names in self._done:
             return None

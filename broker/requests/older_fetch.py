@@ -1,13 +1,13 @@
-"""The answer to a Fetch before version 4: messages of an older format, made from the batches that
-were read.
+"""The response to a Fetch before version 4. It has messages in an older format, made from the
+batches that were read.
 
-They are made in the event loop, while all other clients wait. So an answer has at most `MOST_BYTES`
-of them, except that the first may be larger; later requests get the rest. Such clients do not
-rotate their partitions, as later ones do (KIP-74), so each answer begins with a different
-partition.
+They are made in the event loop, while all other clients wait. So a response has at most
+`MOST_BYTES` of messages, except that the first message may be larger; later requests get the rest.
+Such clients do not rotate their partitions, as later ones do (KIP-74), so each response begins with
+a different partition.
 
 Markers, and batches that compaction has emptied, give no messages. A client that gets no message
-would ask for the same offset for ever: so reading continues after such batches.
+would request the same offset for ever, so reading continues after such batches.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def encode_older(
     logs: Sequence[tuple[FetchTarget, Log]],
     throttle_ms: int,
 ) -> bytes:
-    """The whole frame of an answer of version 0 to 3.
+    """The whole frame of a response of version 0 to 3.
 
-    Takes: topics, the topics of the answer in its latest version; logs, the logs that were read.
+    Takes: topics, the topics of the response in its latest version; logs, the logs that were read.
     """
     version = context.api_version
     sources = {(target.topic, target.index): (target, log) for target, log in logs}

@@ -1,8 +1,8 @@
 """The parts of a broker, by the names that rows of `requests/dispatch.py` use, and the routes of
 requests.
 
-assemble.py makes the parts, and the table selects those that a handler takes: no other module has
-all of them.
+assemble.py makes the parts. The table of `dispatch.py` selects the parts that a handler takes, so
+no other module has all of them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 class Coordinators(NamedTuple):
     """The coordinators of groups and transactions, the parts that carry out their decisions, and
-    the deletion of topics, for which the creation of topics may have to wait from then on.
+    the deletion of topics, for which the creation of topics may have to wait.
     """
 
     groups: GroupCoordinator
@@ -70,8 +70,8 @@ class Coordinators(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """All parts of a broker that handlers use; rows of the table use the names of these fields and
-    properties.
+    """All parts of a broker that handlers use. The rows of the table refer to the names of these
+    fields and properties.
     """
 
     config: BrokerConfig
@@ -129,11 +129,11 @@ class Parts:
 
 
 class Routes:
-    """The routes of requests, loaded from the table with the first request of each API.
+    """The routes of requests. A route is loaded from the table with the first request of its API.
 
-    loaded: by API key. It is cleared when the steps around handlers change. imports: whether the
-    worker imports the modules of an API before its first request is handled, and how many requests
-    wait for that.
+    loaded: the loaded routes, by API key. It is cleared when the steps around handlers change.
+    imports: whether the worker imports the modules of an API before its first request is handled,
+    and how many requests wait for this.
     """
 
     def __init__(self, parts: Parts, loaded: dict[int, Route]) -> None:
@@ -141,7 +141,7 @@ class Routes:
         self._imported: set[int] = set()
 
     def load(self, api: Api) -> Route:
-        """The route of an API, for its first request."""
+        """Load the route of an API, for its first request."""
         from barnabas.broker.requests.dispatch import load_route
 
         route = self.loaded[api.key] = load_route(self.parts, api)
@@ -152,9 +152,7 @@ class Routes:
         return self.imports.are_elsewhere and api.key not in self._imported
 
     def importer_of(self, api: Api) -> Callable[[], None]:
-        """The function for the worker, which imports all modules that requests of an API may
-        need.
-        """
+        """A function for the worker, which imports all modules that requests of an API may need."""
         is_one = self.parts.cluster.is_one
 
         def run() -> None:
@@ -165,5 +163,5 @@ class Routes:
         return run
 
     def on_imported(self, api: Api) -> None:
-        """The worker has imported the modules of an API."""
+        """Record that the worker has imported the modules of an API."""
         self._imported.add(api.key)

@@ -1,8 +1,9 @@
-"""The unanswered requests: parks them, and answers them later.
+"""The unanswered requests: parks them, and sends their responses later.
 
-A handler that has its answer returns it. A handler that has to wait parks the request first,
-returns PARKED, and answers later with `Requests.reply`. Long work is done in slices, or by the
-worker. A layer around the handler (authorization, quotas) may amend an answer before it is sent.
+A handler that has its response returns it. A handler that has to wait parks the request first,
+returns PARKED, and sends the response later with `Requests.reply`. Long work is done in slices, or
+by the worker. A layer around the handler (authorization, quotas) may amend a response before it is
+sent.
 """
 
 from __future__ import annotations
@@ -46,13 +47,14 @@ _FRAME_TAGGED = FRAME.size + 1  # includes the header's empty tagged fields: one
 
 
 class Requests:
-    """The requests under way, by ticket, and their answers.
+    """The requests under way, by ticket, and their responses.
 
-    Takes: quotas, which record the cost of an answer and throttle its client. Holds: parked
-    requests; fetches that wait in the purgatory; work in slices: `work` that changes state,
-    `reading` that does not; amendments of answers; parts of wide requests. errors: counts the error
-    codes of answers; None without counts. next_ticket: the ticket of the next request, or part of
-    one.
+    These are the parked requests, the fetches that wait in the purgatory, the amendments of
+    responses, and the parts of wide requests. work: the work in slices that changes state. reading:
+    the work in slices that does not. errors: counts the error codes in responses; None if they are
+    not counted. next_ticket: the ticket of the next request, or of the next part of one.
+
+    Takes: quotas, which record the cost of a response and throttle its client.
     """
 
     def __init__(
@@ -66,7 +68,8 @@ class Requests:
         self._purgatory, self._quotas = purgatory, quotas
         self._parked: dict[int, RequestContext] = {}
         self._waiting_fetches: dict[int, WaitingFetch] = {}
-        # for parts of wide requests, by ticket: a function called with the part's answer
+        # for each part of a wide request, by ticket: a function that is called with the response to
+        # the part
         self._takers: dict[int, Callable[[Message], None]] = {}
         self._amendments: dict[int, Callable[[Any], None]] = {}
         self.next_ticket = 1
@@ -77,8 +80,8 @@ class Requests:
     # --- now or later ----------------------------------------------------------------------------
 
     def park(self, context: RequestContext) -> None:
-        """Park the current request, before its handler returns PARKED: from now on `reply` answers
-        it.
+        """Park the current request, before its handler returns PARKED. From now on `reply` sends
+        the response to it.
         """
         self._parked[context.ticket] = context
         self._connections[context.connection_id].parked_ticket = context.ticket
@@ -90,11 +93,11 @@ class Requests:
         self._purgatory.park(fetch, deadline_ms)
 
     def is_parked(self, ticket: int) -> bool:
-        """Whether a request is parked, and not answered yet."""
+        """Whether a request is parked and has no response yet."""
         return ticket in self._parked
 
     def end_wait(self, context: RequestContext) -> None:
-        """Take a fetch out of the purgatory; it is answered later."""
+        """Take a fetch out of the purgatory. The response to it is sent later."""
         fetch = self._waiting_fetches.pop(context.ticket, None)
         if fetch is not None:
             self._purgatory.cancel(fetch)
@@ -104,8 +107,8 @@ class Requests:
         return context.connection_id in self._connections
 
     def reply(self, ticket: int, response: Message | Encoded) -> None:
-        """Answer a request by its ticket: a parked one, or (from within its handler) the current
-        one.
+        """Send the response to a request, by its ticket. The request is parked, or is the current
+        one (if this is called within its handler).
         """
         context = self._parked.pop(ticket, None)
         if context is None:
@@ -131,7 +134,7 @@ class Requests:
         self._outbox.sends.append((context.connection_id, pieces))
 
     def answer(self, connection_id: int, pieces: Sequence[Piece]) -> None:
-        """Send the encoded answer to a connection's request."""
+        """Send the encoded response to a connection's request."""
         self._connections[connection_id].in_flight = False
         self._outbox.sends.append((connection_id, pieces))
 
@@ -154,8 +157,8 @@ class Requests:
     # --- in slices, and by the worker ------------------------------------------------------------
 
     def answer_in_slices(self, request: Message, context: RequestContext, work: Slices) -> Answer:
-        """Run the work. Gives: its answer if it ends at once; otherwise PARKED. If the work finds
-        no disk space, the request is refused.
+        """Run the work. Gives: its response if the work ends at once; otherwise PARKED. If there is
+        no disk space for the work, the request is refused.
         """
         response: Answer
         work = refusing(work, request, context)
@@ -166,7 +169,7 @@ class Requests:
         return PARKED
 
     def answer_by(self, context: RequestContext, work: Slices) -> Parked:
-        """Park a request and run the work in slices; the work answers it with `reply`."""
+        """Park a request and run the work in slices. The work calls `reply` itself."""
         self.park(context)
         self.work.begin(context.ticket, work, context.now_ms)
         return PARKED
@@ -176,8 +179,8 @@ class Requests:
             self.reply(ticket, answer)
 
     def read_in_slices(self, context: RequestContext, work: Slices) -> Answer:
-        """Run work that only reads. Gives: its answer if it ends at once; otherwise PARKED, and the
-        worker encodes the answer, since it is long.
+        """Run work that only reads. Gives: its response if the work ends at once. Otherwise PARKED,
+        and the worker encodes the response, since it is long.
 
         Takes: work, which returns a message, or `Pieces`.
         """
@@ -198,12 +201,13 @@ class Requests:
         self._outbox.work.append(Work(context.connection_id, run, done, held_bytes))
 
     def run_in_background(self, run: Callable[[], Any], done: Callable[[Any, int], None]) -> None:
-        """Let the worker do a long computation that no request waits for."""
+        """Let the worker do a long computation for which no request waits."""
         self._outbox.work.append(Work(NO_CONNECTION, run, done))
 
     def _encode_elsewhere(self, ticket: int, response: Message | Pieces) -> None:
-        """Let the worker encode the long answer to a parked request."""
-        if ticket in self._takers:  # a part of a request, whose answer is encoded with the whole
+        """Let the worker encode the long response to a parked request."""
+        # a part of a request: its response is encoded together with those of the other parts
+        if ticket in self._takers:
             self.reply(ticket, cast(Message, response))
             return
         context = self._parked[ticket]
@@ -245,8 +249,8 @@ class Requests:
     # --- amendments ------------------------------------------------------------------------------
 
     def amend(self, ticket: int, amendment: Callable[[Any], None]) -> None:
-        """Register a change of a request's answer, which is applied after earlier amendments,
-        before the answer is sent.
+        """Register a change of a request's response. It is applied after earlier amendments, before
+        the response is sent.
         """
         earlier = self._amendments.get(ticket)
         if earlier is None:
@@ -260,11 +264,13 @@ class Requests:
         self._amendments[ticket] = both
 
     def amendable(self, context: RequestContext, response: Encoded) -> Message | Encoded:
-        """An encoded answer, unchanged; or decoded again, if it has to be amended."""
+        """An encoded response. If it has to be amended, it is decoded again; otherwise it is
+        unchanged.
+        """
         if context.ticket not in self._amendments:
             return response
         if not response.pieces:
-            del self._amendments[context.ticket]  # there is no answer to change
+            del self._amendments[context.ticket]  # there is no response to change
             return response
         from barnabas.broker.requests.refusals import message_class
 
@@ -277,14 +283,16 @@ class Requests:
     # --- parts of wide requests ------------------------------------------------------------------
 
     def new_part(self, take: Callable[[Message], None]) -> int:
-        """The ticket of a new part of a request; `take` is called with the answer to the part."""
+        """The ticket of a new part of a request. `take` is called with the response to the part."""
         ticket = self.next_ticket
         self.next_ticket = ticket + 1
         self._takers[ticket] = take
         return ticket
 
     def reply_to_part(self, context: RequestContext, response: Message) -> None:
-        """Pass on the answer to a part of a request; the client gets one answer to all parts."""
+        """Pass on the response to a part of a request. The client gets one response to all
+        parts.
+        """
         take = self._takers[context.ticket]
         amendment = self._amendments.pop(context.ticket, None)
         self.on_part_over(context.ticket)
@@ -322,7 +330,7 @@ class Requests:
         self.close(connection_id, reason)
 
     def on_closed(self, ticket: int) -> None:
-        """The connection of a parked request is closed: finish the request without an answer."""
+        """Finish a parked request without a response, since its connection is closed."""
         self._parked.pop(ticket, None)
         self._amendments.pop(ticket, None)
         fetch = self._waiting_fetches.pop(ticket, None)
@@ -332,7 +340,7 @@ class Requests:
 
 
 def _frame_of(context: RequestContext, response: Message) -> tuple[bytearray]:
-    """The whole frame of a response; `Requests.encode` repeats this code, to save a call."""
+    """The whole frame of a response. `Requests.encode` repeats this code to save a call."""
     is_tagged = context.api_version >= RESPONSE_TAGGED_FROM[context.api_key]
     out = bytearray(_FRAME_TAGGED if is_tagged else FRAME.size)
     response.write(out, context.api_version)

@@ -1,9 +1,9 @@
 """Fetches that wait for data, by their logs and by their deadlines (Kafka's delayed fetches).
 
-Order of effects: when a log progresses, its waiting fetches are tried in the order of arrival, if
-this log may complete them; an answered fetch is removed from every log it waited for. Deadlines are
-rows in a heap; rows of answered fetches are dropped when they are due, or when they are the
-majority: a busy reader's fetches are answered long before their deadlines.
+When a log progresses, its waiting fetches are tried in the order of arrival, if this log may
+complete them. A fetch that was answered is removed from every log that it waited for. Deadlines
+are entries of a heap. The entry of an answered fetch is dropped when it is due, or when such
+entries are the majority, since a busy reader's fetches are answered long before their deadlines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TryComplete = Callable[[int, bool], bool]
 
 DUE_AT_ONCE = 100  # the maximum number of fetches that one tick answers
-FEWEST_SWEPT = 64  # with fewer rows of answered fetches the heap is not cleaned
+FEWEST_SWEPT = 64  # with fewer entries of answered fetches the heap is not cleaned
 
 
 def _always(_log: Log) -> bool:
@@ -27,12 +27,12 @@ def _always(_log: Log) -> bool:
 
 
 class WaitingFetch:
-    """One parked fetch. `try_complete(now_ms, out_of_time)` answers it if it can, and returns
-    whether it did.
+    """One parked fetch. `try_complete(now_ms, out_of_time)` sends the response if it can, and
+    returns whether it did.
 
-    `is_worth_a_try(log)` is called first when that log progresses, and reads only this log:
-    otherwise, when each of a fetch's thousand partitions gets a batch that cannot be read yet, a
-    million logs would be read.
+    `is_worth_a_try(log)` is called first when `log` progresses, and reads only this log. Otherwise
+    a million logs would be read when each of a fetch's thousand partitions gets a batch that cannot
+    be read yet.
 
     `on_closed()` is called when the fetch's connection is closed, so that no other table keeps the
     fetch.
@@ -62,7 +62,7 @@ class Watcher(Protocol):
 class Purgatory:
     """The fetches that wait for progress of their logs, or for their deadline.
 
-    waiting_count, watchers: while there are any, callers have to report the progress of logs.
+    waiting_count, watchers: as long as there are any, callers have to report the progress of logs.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Purgatory:
         self.waiting_count = 0
 
     def park(self, fetch: WaitingFetch, deadline_ms: int) -> None:
-        """Add a fetch, which waits for progress of its logs until the deadline."""
+        """Add a fetch. It waits for progress of its logs, at most until the deadline."""
         self._sequence += 1
         self.waiting_count += 1
         heapq.heappush(self._deadlines, (deadline_ms, self._sequence, fetch))
@@ -92,8 +92,8 @@ class Purgatory:
             del self.watchers[log]
 
     def on_progress(self, log: Log, now_ms: int) -> None:
-        """Try the fetches that wait for the log, whose data were appended, became stable, or were
-        deleted.
+        """Try the fetches that wait for the log, since its data were appended, became stable, or
+        were deleted.
         """
         if self.watchers:
             for watcher in list(self.watchers.get(log, ())):
@@ -109,7 +109,7 @@ class Purgatory:
                     self._remove(fetch)
 
     def on_tick(self, now_ms: int) -> None:
-        """Answer up to DUE_AT_ONCE fetches whose deadline has passed; the next tick continues."""
+        """Answer up to DUE_AT_ONCE fetches whose deadline has passed. The next tick continues."""
         left = DUE_AT_ONCE
         while left and self._deadlines and self._deadlines[0][0] <= now_ms:
             fetch = heapq.heappop(self._deadlines)[2]

@@ -1,7 +1,7 @@
-"""Answers with one error for everything that a request names. Pure.
+"""Responses with one error for everything that a request names. Pure.
 
-`Message.error_response` makes them: the generator derives it from the schemas of a request and its
-answer (`protocol/generator/error_responses.py`). This module has the exceptions to the schemas.
+`Message.error_response` makes them. The generator derives it from the schemas of a request and its
+response (`protocol/generator/error_responses.py`). This module has the exceptions to the schemas.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OFFSET_DELETE = 47
 
 
 def message_class(api: Api, kind: str) -> type[Message]:
-    """The class of an API's "Request" or "Response"."""
+    """The class of an API's request or response. Takes: kind, "Request" or "Response"."""
     module = re.sub(r"(?<!^)(?=[A-Z])", "_", api.name).lower()
     found: type[Message] = getattr(
         importlib.import_module(f"barnabas.protocol.messages.{module}"), api.name + kind
@@ -26,9 +26,10 @@ def message_class(api: Api, kind: str) -> type[Message]:
 
 
 def refused_rows(request: Message, version: int, code: Code) -> Message:
-    """The answer with the refusals of some rows; the other rows are answered separately.
+    """The response that refuses some rows of a request. The other rows are answered separately.
 
-    An OffsetDelete gets an error for each row: one for the whole answer would hide the others.
+    For OffsetDelete each row gets an error, since one error for the whole response would hide the
+    other rows.
     """
     if request.API_KEY != OFFSET_DELETE:
         return request.error_response(version, code)

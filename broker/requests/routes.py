@@ -1,6 +1,6 @@
-"""The route of an API's requests: the types of the functions that read and answer them.
+"""The route of an API's requests: the types of the functions that read and handle them.
 
-The table of all APIs is dispatch.py.
+The table of all APIs is in dispatch.py.
 """
 
 from __future__ import annotations

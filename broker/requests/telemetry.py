@@ -1,11 +1,11 @@
 """Metrics that clients push (KIP-714): the subscriptions of each client, and counts of pushes.
 
 When an administrator sets a subscription (`client_metrics.py`), ApiVersions lists the two requests,
-and clients ask for their subscription. The pushed metrics are counted and not decoded: this broker
-has no plugin that would export them. Without subscriptions no client pushes metrics.
+and clients request their subscription. The pushed metrics are counted but not decoded, since this
+broker has no plugin that would export them. Without subscriptions no client pushes metrics.
 
-State: one row for each client that asked, the latest `MOST_INSTANCES` of them. It is not stored:
-after a restart a client has to ask again.
+For each of the latest `MOST_INSTANCES` clients that requested a subscription there is one entry.
+The entries are not stored, so clients have to request their subscription again after a restart.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ MOST_BYTES = 1 << 20  # telemetry.max.bytes
 DEFAULT_INTERVAL_MS: int = CLIENT_METRICS_SETTINGS["interval.ms"].default
 CODECS = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 ALL_METRICS = "*"
-LONGEST_MATCHED = 1000  # longer properties match no pattern: each letter may add an automaton state
+# longer properties match no pattern, since each letter may add an automaton state
+LONGEST_MATCHED = 1000
 NO_ID = uuid.UUID(int=0)
 
 
 class MetricsSubscription(NamedTuple):
-    """The subscription of one client. metrics: prefixes of the metrics' names; empty for no
-    metrics.
+    """The subscription of one client. metrics: prefixes of the names of the wanted metrics; empty
+    if no metrics are wanted.
     """
 
     subscription_id: int
@@ -43,8 +44,9 @@ class MetricsSubscription(NamedTuple):
 
 @dataclass(slots=True)
 class _Instance:
-    """A client. last_ms: the time of its last request that was not refused; may_push: it has asked
-    since its last push; may_ask: it may ask early, since an answer required it to ask again.
+    """The state of one client. last_ms: the time of its last request that was not refused.
+    may_push: whether it has requested its subscription since its last push. may_ask: whether it may
+    request the subscription early, since a response required it to do so.
     """
 
     wanted: MetricsSubscription
@@ -55,10 +57,11 @@ class _Instance:
 
 
 class Telemetry:
-    """The clients with subscriptions, and the times of their requests.
+    """The clients that have subscriptions, and the times of their requests.
 
-    Takes: subscriptions, by name, as stored in the metadata journal; counters, which count the
-           pushes of clients.
+    Takes: subscriptions, the subscriptions by name, as stored in the metadata journal; counters,
+    which
+           count the pushes of clients.
     """
 
     def __init__(self, subscriptions: Mapping[str, Mapping[str, str]], counters: Counters) -> None:
@@ -71,8 +74,8 @@ class Telemetry:
     ) -> MetricsSubscription:
         """The subscription of the client.
 
-        Takes:  properties, by the names that `match` uses.
-        Raises: KafkaError THROTTLING_QUOTA_EXCEEDED if the client asked or pushed too recently.
+        Takes:  properties, the client's properties, by the names that `match` uses.
+        Raises: KafkaError THROTTLING_QUOTA_EXCEEDED if the client sent a request too recently.
         """
         known = self._instances.pop(client_id, None)
         if known is not None:
@@ -98,7 +101,7 @@ class Telemetry:
     ) -> None:
         """Count the metrics that a client has pushed.
 
-        Raises: KafkaError INVALID_REQUEST without an id, and after the last push;
+        Raises: KafkaError INVALID_REQUEST without an id, or after the client's last push;
                 THROTTLING_QUOTA_EXCEEDED for a push that is too early, UNKNOWN_SUBSCRIPTION_ID
                 if the subscription has changed, UNSUPPORTED_COMPRESSION_TYPE,
                 TELEMETRY_TOO_LARGE.

@@ -1,6 +1,7 @@
-"""The handlers of requests that a coordinator answers: it decides, and its Result is carried out.
+"""The handlers of requests that a coordinator answers: the coordinator decides, and its Result is
+carried out.
 
-Such a request is parked first, since its answer is in the Result, now or later.
+Such a request is parked first, since the response comes with a Result, now or later.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class ToGroups:
 
     def writing(self, decide: Decide[Request]) -> Handler[Request]:
         """Make the handler of a request about a group that changes no state before its records are
-        written: if there is no disk space, the records are dropped.
+        written. If there is no disk space, the records are dropped.
         """
         handle, runtime = self.any(decide), self._runtime
 
@@ -74,7 +75,7 @@ class ToGroups:
         return handle_if_writable
 
     def of_members(self, decide: Decide[Request]) -> Handler[Request]:
-        """Make the handler of a request of a member of a classic group."""
+        """Make the handler of a request that a member of a classic group sends."""
         requests, runtime = self._requests, self._runtime
 
         def handle(request: Request, context: RequestContext) -> Answer:
@@ -86,7 +87,7 @@ class ToGroups:
         return handle
 
     def of_commits(self, decide: Decide[Request]) -> Handler[Request]:
-        """Make the handler of commits of offsets."""
+        """Make the handler of a request that commits offsets."""
         return self._after_zookeeper(self.writing(decide))
 
     def of_offsets(self, decide: Decide[Request]) -> Handler[Request]:
@@ -94,7 +95,9 @@ class ToGroups:
         return self._after_zookeeper(self.any(decide))
 
     def _after_zookeeper(self, handle: Handler[Request]) -> Handler[Request]:
-        """Refuse version 0 of a request, whose offsets are in ZooKeeper; handle later versions."""
+        """Make a handler that refuses version 0 of a request, since it means offsets in ZooKeeper,
+        and handles later versions.
+        """
 
         def handle_unless_version_0(request: Request, context: RequestContext) -> Answer:
             if context.api_version > 0:
@@ -134,8 +137,8 @@ class ToGroups:
         return self._if_share_groups(self.reading(read))
 
     def writing_share_groups(self, decide: Decide[Request]) -> Handler[Request]:
-        """Make the handler of a request that changes a share group, and is answered when the states
-        of its partitions have changed.
+        """Make the handler of a request that changes a share group. The response is sent when the
+        states of the group's partitions have changed.
         """
         requests, runtime = self._requests, self._runtime
 
@@ -164,8 +167,8 @@ class ToGroups:
     def of_heartbeats(
         self, decide: Decide[ConsumerGroupHeartbeatRequest]
     ) -> Handler[ConsumerGroupHeartbeatRequest]:
-        """Make the handler of heartbeats of consumer groups: the worker first matches a pattern of
-        topic names, if that takes long.
+        """Make the handler of ConsumerGroupHeartbeat. If matching the member's topic pattern takes
+        long, the worker does it first.
         """
         groups, features, requests = self._groups, self._features, self._requests
         runtime = self._runtime
@@ -213,7 +216,7 @@ class ToGroups:
 def to_shares(
     decide: Decide[Request], runtime: ShareRuntime, requests: Requests
 ) -> Handler[Request]:
-    """The handler of a request that the share coordinator answers."""
+    """Make the handler of a request that the share coordinator answers."""
 
     def handle(request: Request, context: RequestContext) -> Answer:
         requests.park(context)
@@ -232,13 +235,11 @@ def to_transactions(
     hold_back: str = "",
     guard: Sequence[str] = (),
 ) -> Handler[Request]:
-    """The handler of a request that the transaction coordinator answers.
+    """Make the handler of a request that the transaction coordinator answers.
 
-    Some of its parameters are differences between such requests.
-
-    Takes: hold_back, the field with the transactional id; the request waits until the id's previous
-           transaction is complete. guard, for requests that add to a transaction: the fields with
-           the transactional id, the producer id and the producer epoch.
+    Takes: hold_back, the field with the transactional id, if the request has to wait until the id's
+           previous transaction is complete; guard, for requests that add to a transaction, the
+           fields with the transactional id, the producer id and the producer epoch.
     """
     id_of: Callable[[Request], str | None] = attrgetter(hold_back) if hold_back else _no_id
     guard_of: Callable[[Request], tuple[str, int, int]] | None = (

@@ -1,17 +1,18 @@
-"""Requests with many names: each name is answered once, in parts, within bounds.
+"""Requests with many names. Each name is answered once, and the request is handled in parts, within
+bounds.
 
 Most requests are lists of topics, partitions, groups or ids; each element is answered separately.
 The cost of such a request grows with its names, which the client chooses. Three rules apply to all
-of them, defined by the table SHAPES:
+such requests, as defined by the table SHAPES:
 
-- Repeated names are left out when the request is read, if they would only repeat the answer: a name
-  of 6 bytes may have an answer of a megabyte. Requests that change state keep repeated names, since
-  the order of changes counts and their answers are small. If a repeated name is an error, two of
-  its rows stay, next to each other.
+- Repeated names are left out when the request is read, if they would only repeat a part of the
+response: a name of 6 bytes may cause a megabyte of response. Requests that change state keep
+repeated names, since the order of changes matters and the responses are small. If a repeated name
+is an error, two of its rows are kept, next to each other.
 - A request with more than some hundred names is handled in parts. Each part passes authorization,
   coordinators and handler as a request of its own, and other clients are served between two parts.
-  Clients with such requests take turns, a part each.
-- The rows of each part are encoded at once, and the size of the answer is bounded: after
+  Clients with such requests take turns after each part.
+- The rows of each part are encoded at once, and the size of the response is bounded: after
   MOST_ANSWER_BYTES the rest of the request is refused with POLICY_VIOLATION.
 
 Between two parts anything may happen, as between two requests. When the connection closes, the
@@ -52,14 +53,14 @@ logger = logging.getLogger("barnabas.broker")
 AT_ONCE = 200
 MOST_ANSWER_BYTES = 64 << 20
 GIANTS = 4
-NULL_WEIGHT = 50  # the number of rows as which a null list counts; null means everything
+NULL_WEIGHT = 50  # a null list counts as this many rows, since null means everything
 LAST = 1 << 15
 
 
 class Repeats(Enum):
     """How repeated names are handled. ONCE: later rows are left out. LATEST: earlier rows are left
-    out. KEPT: all rows stay. PAIRED: two rows stay, next to each other, and the handler refuses
-    them.
+    out. KEPT: all rows are kept. PAIRED: two rows are kept, next to each other, and the handler
+    refuses them.
     """
 
     ONCE = 0
@@ -70,7 +71,7 @@ class Repeats(Enum):
 
 class Level(NamedTuple):
     """A list of the request (or of the rows of the level above), and the matching list of the
-    answer. key: the fields that identify a row; without fields the row is the name itself.
+    response. key: the fields that identify a row; if empty, the row is the name itself.
     """
 
     rows: str
@@ -80,7 +81,7 @@ class Level(NamedTuple):
 
 class Shape(NamedTuple):
     """The nested lists of an API's requests, from the outermost inwards. at_once: the number of
-    rows in a part; it is small if rows may be large or slow.
+    rows in a part, which is small if rows may be large or slow.
     """
 
     levels: tuple[Level, ...]
@@ -223,7 +224,7 @@ elements.
 
 
 def shape_of(api_name: str, version: int) -> Shape | None:
-    """The shape of an API's requests in a version; None if they have no such lists."""
+    """The shape of an API's requests in a version; None if they have no lists of names."""
     for shape in SHAPES.get(api_name, ()):
         if shape.first_version <= version <= shape.last_version:
             return shape
@@ -247,13 +248,15 @@ def reading_once(api_name: str, read: Read[Any]) -> Read[Any]:
 
 
 def leave_out_repeats(request: Message, shape: Shape) -> None:
-    """Leave out repeated names of the request, or all but two if the handler refuses them."""
+    """Leave out repeated names of the request. If the handler refuses repeated names, two of each
+    are kept.
+    """
     levels, repeats = shape.levels, shape.repeats
     rows = getattr(request, levels[0].rows)
     if not rows or (len(rows) == 1 and len(levels) == 1):
         return
     if repeats is Repeats.PAIRED:
-        if _weight(rows, levels) > shape.at_once:  # otherwise the handler gets all rows
+        if _weight(rows, levels) > shape.at_once:  # in a smaller request the handler gets all rows
             setattr(request, levels[0].rows, _in_pairs(rows, levels))
     else:
         is_latest = repeats is Repeats.LATEST
@@ -263,8 +266,8 @@ def leave_out_repeats(request: Message, shape: Shape) -> None:
 def _distinct(
     rows: list[Any], levels: tuple[Level, ...], seen: dict[Any, Any], *, is_latest: bool
 ) -> list[Any]:
-    """The rows without repeated names: the first row of a name stays, or with is_latest the last
-    one. seen: the names so far, each with the names seen in its inner list.
+    """The rows without repeated names. The first row of a name is kept, or, with is_latest, the
+    last row. seen: the names so far, each with the names seen in its inner list.
     """
     key = levels[0].key
     if len(levels) == 1:
@@ -310,8 +313,8 @@ def _distinct_leaves(
 
 
 def _in_pairs(rows: list[Any], levels: tuple[Level, ...]) -> list[Any]:
-    """The rows, with at most two rows of each name, next to each other; rows with inner lists are
-    merged.
+    """The rows, with at most two rows of each name, next to each other. Rows of the same name that
+    have inner lists are merged.
     """
     of_name: dict[Any, list[Any]] = {}
     for row in rows:
@@ -360,8 +363,9 @@ def _weight(rows: Sequence[Any] | None, levels: tuple[Level, ...]) -> int:
 def parts_of(
     rows: list[Any], levels: tuple[Level, ...], at_once: int, *, is_paired: bool = False
 ) -> Iterator[tuple[list[Any], int]]:
-    """Divide the rows into parts of about `at_once` rows, counted over all levels. Each part has
-    the number of levels at which its first row continues the last row of the previous part.
+    """Divide the rows into parts of about `at_once` rows, counted over all levels. Yields each part
+    with a number: that of the levels at which its first row continues the last row of the previous
+    part.
     """
     if len(levels) == 1:
         yield from _leaf_parts(rows, levels[0].key, at_once, is_paired=is_paired)
@@ -403,7 +407,7 @@ def _leaf_parts(
 
 
 class _Open:
-    """A row of an answer, and its inner list, which may continue in the next part."""
+    """A row of a response, with its inner list, which may continue in the next part."""
 
     __slots__ = ("inner", "row")
 
@@ -417,7 +421,7 @@ def _code(answer: Any) -> int:
 
 
 class CollectedAnswer:
-    """The answers to the parts, joined to one answer. size_bytes: the size of its rows so far.
+    """The responses to the parts, joined to one response. size_bytes: the size of its rows so far.
 
     Fields other than the lists have the values of the first part, or of the first part with an
     error.
@@ -434,8 +438,8 @@ class CollectedAnswer:
         return self._rows.size_bytes + sum(one.inner.size_bytes for one in self._open)
 
     def add(self, answer: Any, continued: int) -> None:
-        """Add the rows of a part's answer. Takes: continued, the number of levels at which the
-        first row continues the last row of the previous part.
+        """Add the rows of the response to a part. Takes: continued, the number of levels at which
+        the first row continues the last row of the previous part.
         """
         field = self._levels[0].answers
         rows = getattr(answer, field) or ()
@@ -462,7 +466,7 @@ class CollectedAnswer:
             continued = 0
 
     def _close(self, target: EncodedRows, level: int) -> None:
-        """Encode the open row of a level, after those below it."""
+        """Encode the open row of a level, after the open rows of the levels below it."""
         if level < len(self._open):
             one = self._open[level]
             self._close(one.inner, level + 1)
@@ -479,7 +483,7 @@ class CollectedAnswer:
 
 
 class _Wide:
-    """One request that is handled in parts. part_ticket: the ticket of the parked part; negative if
+    """A request that is handled in parts. part_ticket: the ticket of the parked part; negative if
     no part is parked.
     """
 
@@ -517,7 +521,7 @@ class _InSlices:
         self.context, self.work = context, work
 
     def step(self, now_ms: int) -> tuple[bool, Any]:
-        """Do a slice. Gives: whether it was the last one and, if it was, the answer."""
+        """Do a slice. Gives: whether it was the last one, and, if it was, the response."""
         try:
             self.work.send(now_ms)
         except StopIteration as end:
@@ -535,8 +539,8 @@ class WideRequests:
         self._requests, self._outbox = requests, outbox
         self.queue: deque[_Wide | _InSlices] = deque()
         self._under_way: dict[int, _Wide | _InSlices] = {}  # requests by connection
-        # large requests by connection: of those that exist as objects, the size; of those that wait
-        # as bytes, the size and the call that decodes them
+        # The large requests, by connection. For those that exist as objects this is the size; for
+        # those that wait as bytes, the size and the call that decodes them.
         self._giants: dict[int, int] = {}
         self._waiting: dict[int, tuple[int, Callable[[], None]]] = {}
 
@@ -555,14 +559,14 @@ class WideRequests:
             self._waiting[connection_id] = size_bytes, start
 
     def on_answered(self, connection_id: int) -> None:
-        """Free the place of a connection's large request, which is answered or dropped."""
+        """Free the place of a connection's large request, which has been answered or dropped."""
         if connection_id in self._waiting:
             self._outbox.held_bytes -= self._waiting.pop(connection_id)[0]
         size_bytes = self._giants.pop(connection_id, None)
         if size_bytes is None:
             return
         self._outbox.held_bytes -= size_bytes
-        if self._waiting:  # the freed place goes to the request that has waited longest
+        if self._waiting:  # the request that has waited longest gets the freed place
             other = next(iter(self._waiting))
             size_bytes, start = self._waiting.pop(other)
             self._giants[other] = size_bytes
@@ -575,7 +579,7 @@ class WideRequests:
     # --- parts -----------------------------------------------------------------------------------
 
     def around(self, api: Api, row: Route) -> Route:
-        """The dispatch row of an API whose requests may be wide, with the division into parts."""
+        """The route of an API whose requests may be wide, with the division into parts."""
 
         def handle(request: Message, context: RequestContext) -> Answer:
             shape = shape_of(api.name, context.api_version)
@@ -593,7 +597,7 @@ class WideRequests:
         return row._replace(handle=handle)
 
     def begin(self, context: RequestContext, work: Slices) -> Answer:
-        """Do the first slice of work now, the other slices in turns. Gives: the answer, or
+        """Do the first slice of work now, and the other slices in turns. Gives: the response, or
         PARKED.
         """
         sliced = _InSlices(context, work)
@@ -608,7 +612,7 @@ class WideRequests:
         return PARKED
 
     def on_tick(self, now_ms: int) -> None:
-        """Handle one part, or do one slice, of the request at the head of the queue."""
+        """Handle one part, or do one slice, of the request that is first in the queue."""
         if not self.queue:
             return
         one = self.queue.popleft()
@@ -641,7 +645,7 @@ class WideRequests:
     def _do_slice(self, one: _InSlices, now_ms: int) -> None:
         """Do a slice of work, and answer the request after the last one."""
         connection_id = one.context.connection_id
-        # removed first, since the last slice may begin other work in slices
+        # The entry is removed first, since the last slice may begin other work in slices.
         del self._under_way[connection_id]
         is_done, answer = one.step(now_ms)
         if not is_done:

@@ -1,14 +1,14 @@
-"""The answer to a request that has to write, and finds no space on the disk.
+"""The response to a request that has to write while there is no space on the disk.
 
-No byte of such a request stays written, and no state has changed that its client relies on. So the
-client may retry, and stock clients do so after these codes. Apache Kafka has no special answer for
-a full disk: its log directory goes off line. The codes are those with which it answers when a
+No byte of such a request remains written, and no state that its client relies on has changed. So
+the client may retry, and stock clients do so after these codes. Apache Kafka has no special error
+for a full disk: its log directory goes offline. The codes here are those that Kafka returns when a
 coordinator's append fails (COORDINATOR_NOT_AVAILABLE) and when a partition's disk fails
-(KAFKA_STORAGE_ERROR). The requests that are not in the table write nothing.
+(KAFKA_STORAGE_ERROR). Requests that are not in the table write nothing.
 
 The handlers of Produce, CreateTopics, CreatePartitions, DeleteRecords, ShareFetch and
-ShareAcknowledge refuse parts of a request themselves. A Metadata that names missing topics does not
-create them, and answers UNKNOWN_TOPIC_OR_PARTITION.
+ShareAcknowledge refuse parts of a request themselves. A Metadata request that names missing topics
+does not create them, and gets UNKNOWN_TOPIC_OR_PARTITION.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ CODES: dict[int, Code] = {
 
 
 def refusal(request: Message, context: RequestContext) -> Message:
-    """The answer to a request whose write found no space."""
+    """The response to a request for whose write there was no space."""
     return request.error_response(context.api_version, CODES[context.api_key])
 
 
 def refuse(requests: Requests, request: Message, context: RequestContext) -> None:
-    """Answer a request, parked or current, whose write found no space."""
+    """Refuse a request for whose write there was no space. The request may be parked or current."""
     if not requests.is_parked(context.ticket):
         if not requests.is_waited_for(context):
             return
@@ -87,7 +87,9 @@ def refuse(requests: Requests, request: Message, context: RequestContext) -> Non
 def refusing(
     work: Generator[Any, int, Any], request: Message, context: RequestContext
 ) -> Generator[Any, int, Any]:
-    """The work of a request in slices; the request is refused if a slice finds no space."""
+    """The work of a request in slices. If there is no space for a write of a slice, the request is
+    refused.
+    """
     from barnabas.storage.disk import NotWrittenError
 
     try:

@@ -1,8 +1,9 @@
 """The listening sockets, and the limits of connections.
 
-A client that cannot be accepted waits in the listener's queue (`max.connections`, a rate, no
-descriptors); a connection above the limit of its address is closed, at once or after a delay
-(KIP-402, KIP-612), and so is a connection that has not completed TLS and authentication in time.
+A client that cannot be accepted waits in the listener's queue, because of `max.connections`, a
+rate, or a lack of file descriptors. A connection above the limit of its address is closed, at once
+or after a delay (KIP-402, KIP-612). A connection that has not completed TLS and authentication in
+time is closed as well.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ logger = logging.getLogger("barnabas.server")
 
 BACKLOG = 1024
 ACCEPT_PAUSE_S, COMPLAINT_INTERVAL_S = 0.5, 60.0
-MOST_REFUSED = 1000  # maximum refused connections that wait to be closed
+MOST_REFUSED = 1000  # the maximum number of refused connections that wait to be closed
 
 
 class AcceptorCore(Protocol):
-    """The acceptor's interface to the core: three inputs, and parts that it reads."""
+    """What the acceptor needs of the core: three inputs, and parts that it reads."""
 
     config: BrokerConfig
     cluster: Cluster
@@ -59,7 +60,7 @@ class AcceptorCore(Protocol):
     quotas: Quotas
 
     def on_listening(self, node_id: int, listener: ListenerConfig, port: int) -> None:
-        """Record that a broker listens at a port."""
+        """Record that a broker listens on a port."""
 
     def on_connected(
         self,
@@ -73,11 +74,11 @@ class AcceptorCore(Protocol):
         """A client connected."""
 
     def on_identified(self, connection_id: int, principal: str) -> None:
-        """A client has completed the TLS handshake."""
+        """Handle the end of a client's TLS handshake."""
 
 
 class AcceptorHost(Protocol):
-    """The acceptor's interface to the server."""
+    """What the acceptor needs of the server."""
 
     loop: asyncio.AbstractEventLoop
 
@@ -91,7 +92,7 @@ class AcceptorHost(Protocol):
         peer: str,
         greeting_bytes: int,
     ) -> Connection:
-        """Add the connection of a client; the core has already been notified."""
+        """Add the connection of a client, of which the core has already been notified."""
 
     def connections(self) -> list[Connection]:
         """The open connections."""
@@ -103,11 +104,11 @@ class AcceptorHost(Protocol):
     def disconnect(
         self, connection: Connection, reason: CloseReason | None, level: int = logging.WARNING
     ) -> None:
-        """End a connection; a reason is written to the log."""
+        """End a connection. If there is a reason, it is written to the log."""
 
 
 def _most_connections() -> int:
-    """The maximum number of open connections; it leaves descriptors for files and other uses."""
+    """The maximum number of open connections, which leaves descriptors for files and other uses."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return sys.maxsize
@@ -123,8 +124,8 @@ class Listener:
     """A listening socket of one broker, which may be closed for a while.
 
     greeting_bytes: the largest request of a client that is not authenticated; 0 if clients of this
-    listener need not authenticate. limits: the limits of this listener; pause: the timer that ends
-    a pause in accepting, or None.
+    listener do not have to authenticate. limits: the limits of this listener. pause: the timer that
+    ends a pause in accepting, or None.
     """
 
     __slots__ = ("address", "config", "greeting_bytes", "limits", "node_id", "pause", "socket")
@@ -141,7 +142,7 @@ class Listener:
 
 
 def _listeners(core: AcceptorCore, socks: Sequence[socket.socket]) -> list[Listener]:
-    """The listeners of the sockets. The sockets are sorted by listener, then by broker."""
+    """The Listener of each socket. The sockets are sorted by listener, then by broker."""
     config = core.config
     places = product(config.listeners, core.cluster.nodes)
     return [
@@ -153,7 +154,7 @@ def _listeners(core: AcceptorCore, socks: Sequence[socket.socket]) -> list[Liste
 class Acceptor:
     """The listening sockets, and the limits of connections.
 
-    Takes: socks, for each listener a socket for each broker.
+    Takes: socks, the sockets: for each listener, one socket for each broker.
     """
 
     _limits: ConnectionLimits | None = None  # None if there are no limits
@@ -168,10 +169,11 @@ class Acceptor:
         self._set_limits_of_listeners()
         self._limited: dict[int, ListenerLimits] = {}  # limits by connection
         self._refused: dict[socket.socket, asyncio.TimerHandle] = {}
-        # (deadline, connection) by connection id, in the order of the deadlines
+        # pairs (deadline, connection) by connection id, in the order of the deadlines
         self._unadmitted: dict[int, tuple[float, Connection]] = {}
         self._next_connection_id = 1
-        self._inner: set[int] = set()  # connections of the process to itself, which no limit counts
+        # connections of the process to itself, which count towards no limit
+        self._inner: set[int] = set()
         self._accept_timer: asyncio.TimerHandle | None = None
         self._complain_at_s = self._loop.time()
 
@@ -190,7 +192,7 @@ class Acceptor:
             self._loop.add_reader(listener.socket.fileno(), self._on_connect, listener)
 
     def close_listener(self, node_id: int) -> None:
-        """Close a broker's ports: the system refuses connections to them."""
+        """Close a broker's ports. The operating system then refuses connections to them."""
         for listener in self.listeners:
             if listener.node_id == node_id and listener.socket is not None:
                 self._loop.remove_reader(listener.socket.fileno())
@@ -202,7 +204,7 @@ class Acceptor:
                         os.unlink(path)
 
     def open_listener(self, node_id: int) -> None:
-        """Listen at a broker's ports again. Raises: OSError if another process uses one of them."""
+        """Listen on a broker's ports again. Raises: OSError if another process uses one of them."""
         for listener in self.listeners:
             if listener.node_id == node_id and listener.socket is None:
                 path = listener.config.path
@@ -223,7 +225,8 @@ class Acceptor:
                 self._pause_listener(listener, "it has reached its max.connections")
                 return
             if limits is not None and limits.is_full:
-                if number == 0:  # otherwise the loop would report the waiting connections again
+                # without a pause the loop would report the waiting connections again and again
+                if number == 0:
                     self._pause_accepting("max.connections is reached")
                 return
             try:
@@ -233,12 +236,12 @@ class Acceptor:
             except ConnectionAbortedError:
                 continue
             except OSError as error:
-                # the logs close files, so that connections get descriptors
+                # reserving makes the logs close files, so that connections get descriptors
                 if is_out_of_descriptors(error):
                     self._reserve_descriptors(_most_connections())
                 self._pause_accepting(f"{error}: {_advice_on_descriptors()}")
                 return
-            # a socket in the file system has no address at either end
+            # a Unix domain socket has no address at either end
             client_host, client_port = peer[:2] if peer else (listener.address[0], 0)
             client_host = unmapped(client_host)
             if limits is not None and not self._has_room_for(sock, client_host, limits):
@@ -290,8 +293,8 @@ class Acceptor:
     ) -> None:
         """Set up a connection of the process to itself, without TLS and outside the limits.
 
-        Takes: principal, the principal of a client that need not authenticate; None for a client
-               that authenticates like the others of the listener.
+        Takes: principal, the principal of a client that does not have to authenticate; None for a
+               client that authenticates like the other clients of the listener.
         """
         sock.setblocking(False)
         connection_id = self._next_connection_id
@@ -307,7 +310,7 @@ class Acceptor:
         self._host.add_connection(connection_id, sock, f"{client_host}:0", greeting_bytes)
 
     def _connection_limits(self) -> ConnectionLimits | None:
-        """The limits of connections, made when the first limit is set."""
+        """The limits of connections, which are created when the first limit is set."""
         core = self._core
         if self._limits is None and (core.quotas.have_addresses or core.config.limits_connections):
             from barnabas.broker.rim.connection_limits import ConnectionLimits
@@ -336,7 +339,7 @@ class Acceptor:
     def _pause_listener(
         self, listener: Listener, why: str, pause_ms: float = ACCEPT_PAUSE_S * 1000
     ) -> None:
-        """Stop accepting at a listener for a while: its clients wait in the queue."""
+        """Stop accepting at a listener for a while. Its clients wait in the queue."""
         if listener.socket is not None:
             self._loop.remove_reader(listener.socket.fileno())
         listener.pause = self._loop.call_later(pause_ms / 1000, self._end_pause, listener)
@@ -351,7 +354,7 @@ class Acceptor:
             self._listen_to(listener)
 
     def _has_room_for(self, sock: socket.socket, address: str, limits: ConnectionLimits) -> bool:
-        """Whether the address may have one more connection; if not, the connection is closed, at
+        """Whether the address may have one more connection. If not, the connection is closed, at
         once or after a delay.
         """
         refusal = limits.on_connected(address, self._host.steady_ms())
@@ -412,7 +415,7 @@ class Acceptor:
         return config.tls.wrap(sock, on_shaken)
 
     def _pause_accepting(self, why: str, pause_ms: float = ACCEPT_PAUSE_S * 1000) -> None:
-        """Stop accepting at all listeners: clients wait in the queues until there is room."""
+        """Stop accepting at all listeners. Clients wait in the queues until there is room."""
         self._accepts = False
         for listener in self.listeners:
             if listener.socket is not None:
@@ -426,15 +429,15 @@ class Acceptor:
         )
 
     def _complain(self, text: str, *arguments: object) -> None:
-        """Warn of refused or waiting connections, at most once a minute."""
+        """Log a warning about refused or waiting connections, at most once a minute."""
         if self._loop.time() >= self._complain_at_s:
             self._complain_at_s = self._loop.time() + COMPLAINT_INTERVAL_S
             logger.warning(text, *arguments)
 
     @property
     def _held_by_clients(self) -> int:
-        """The number of descriptors that connections use, including connections to be closed
-        later.
+        """The number of descriptors that connections use. Refused connections that are to be closed
+        later are included.
         """
         return self._host.connection_count + len(self._refused)
 
@@ -457,7 +460,7 @@ class Acceptor:
             self._accept_timer = self._loop.call_later(ACCEPT_PAUSE_S, self._try_accepting)
 
     def on_closed(self, connection: Connection) -> None:
-        """A connection has ended: it no longer counts towards the limits."""
+        """Handle the end of a connection, which no longer counts towards the limits."""
         self._reserve_descriptors(self._held_by_clients)
         self._unadmitted.pop(connection.connection_id, None)
         if connection.connection_id in self._inner:
@@ -470,7 +473,7 @@ class Acceptor:
             limits_of_listener.on_closed()
 
     def close(self) -> None:
-        """Stop listening, and close the connections that are to be closed later."""
+        """Stop listening, and close the refused connections that are to be closed later."""
         for node_id in self._core.cluster.nodes:
             self.close_listener(node_id)
         for refused, closing in self._refused.items():
@@ -488,7 +491,7 @@ def host_of(connection: Connection) -> str:
 
 
 def address_of(sock: socket.socket) -> tuple[str, int]:
-    """A socket's own address; for a socket in the file system `unix:///PATH` and 0."""
+    """A socket's own address; for a Unix domain socket `unix:///PATH` and 0."""
     if sock.family == socket.AF_UNIX:
         return f"{UNIX_SCHEME}{sock.getsockname()}", 0
     host, port = sock.getsockname()[:2]
@@ -496,14 +499,14 @@ def address_of(sock: socket.socket) -> tuple[str, int]:
 
 
 def unmapped(host: str) -> str:
-    """An address; an IPv4 address mapped to IPv6 (RFC 4291, 2.5.5.2) in its IPv4 form, since ACLs,
-    quotas and limits use that form.
+    """An address, with an IPv4 address that is mapped to IPv6 (RFC 4291, 2.5.5.2) converted to its
+    IPv4 form, since ACLs, quotas and limits use that form.
     """
     return host.removeprefix("::ffff:") if "." in host else host
 
 
 def _set_options(sock: socket.socket) -> None:
-    """Set the options of every connection."""
+    """Set the socket options that every connection has."""
     sock.setblocking(False)
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -512,8 +515,7 @@ def _set_options(sock: socket.socket) -> None:
 
 
 def unix_listener_at(path: str) -> socket.socket:
-    """A socket in the file system that only its owner may use; a leftover socket at the path is
-    replaced.
+    """A Unix domain socket that only its owner may use. A leftover socket at the path is replaced.
 
     Raises: OSError.
     """

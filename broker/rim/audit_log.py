@@ -6,15 +6,15 @@ its own.
     host            the client's address
     client_id       from the request
     request         Kafka's name of the request; TLS for a login by certificate
-    operation       by the names of Kafka's tools
-    resource_type   by the names of Kafka's tools
+    operation       as Kafka's tools name it
+    resource_type   as Kafka's tools name it
     resource_name
     allowed         true or false
 
 A login is logged as the operation AUTHENTICATE on a LISTENER, with the request SaslAuthenticate, or
-TLS for a certificate. A failed login has the principal User:ANONYMOUS, or that of the earlier
-session. READ, WRITE and DESCRIBE of a resource are logged once per connection until an ACL changes;
-other operations each time.
+TLS for a certificate. A failed login has the principal User:ANONYMOUS, or that of the connection's
+earlier session. READ, WRITE and DESCRIBE of a resource are logged once per connection until an ACL
+changes. Other operations are logged each time.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ logger = logging.getLogger("barnabas.security")
 
 
 class AuditLog:
-    """The file of the audit log, readable only by its owner.
+    """The file of the audit log, which only its owner may read.
 
-    Takes:  path. Raises: OSError if the file cannot be opened.
+    Takes:  path, the path of the file. Raises: OSError if the file cannot be opened.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._is_failing = self._is_torn = False  # torn: the last line was written only in part
+        # _is_torn: whether the last line was written only in part
+        self._is_failing = self._is_torn = False
 
     def write(self, records: Sequence[AuditRecord], wall_ms: int) -> None:
-        """Append a line for each record. Lines that cannot be written are lost; the first loss is
-        logged as an error. An incomplete line is ended before the next line.
+        """Append a line for each record. Lines that cannot be written are lost, and the first loss
+        is logged as an error. An incomplete line is ended before the next line.
         """
         time = datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
         lines = "".join(_line(time.replace("+00:00", "Z"), record) for record in records)

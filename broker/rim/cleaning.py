@@ -1,10 +1,11 @@
-"""The part of the rim that runs compaction off the event loop: jobs are sent to a separate process,
-one after the other.
+"""The part of the rim that runs compaction outside of the event loop. Jobs are sent to a separate
+process, one after the other.
 
-The process is this interpreter, started with -P for the first job, and stopped after a time without
-jobs; it runs at low priority. Jobs and results are frames (uint32 size, msgpack) over its standard
-input and output. The process ends when its input ends, so none is left behind, however the broker
-ends. If it dies during a job, the job has failed, and the next job starts another process.
+The process runs this interpreter with -P, at low priority. It is started for the first job, and
+stopped after a time without jobs. Jobs and results are frames (uint32 size, msgpack) over its
+standard input and output. The process ends when its input ends, so it never outlives the broker,
+however the broker ends. If it dies during a job, the job has failed, and the next job starts
+another process.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Ended = Callable[[CleanJob, CleanResult | None, str], None]
 
 class CleanerProcess:
     """Runs cleaning jobs. At the end of each job `on_done(job, result, error)` is called in a
-    thread of this object; result is None after a failure.
+    thread of this object. The result is None if the job failed.
     """
 
     def __init__(self, on_done: Ended, *, idle_s: float = IDLE_S) -> None:
@@ -64,7 +65,7 @@ class CleanerProcess:
         self._jobs.put(job)
 
     def stop(self) -> None:
-        """Kill the process, even during a job; the next start removes unfinished files."""
+        """Kill the process, even during a job. The next start removes unfinished files."""
         with self._lock:
             self._stopping = True
             if self._process is not None:
@@ -89,7 +90,8 @@ class CleanerProcess:
                 self._end_process()
                 return
             result, error = self._clean(job)
-            # The loop's thread needs this module next, and must not wait for an import.
+            # Imported here because the loop's thread needs this module next, and must not wait for
+            # an import.
             import barnabas.storage.cleaning.segment_swap  # noqa: F401
 
             if not self._stopping:
@@ -140,12 +142,13 @@ class CleanerProcess:
 
 
 def serve() -> None:
-    """The main function of the process: runs one job after the other, until its input ends."""
-    from barnabas.storage.cleaning.cleaner import clean  # the broker does not need this module
+    """The main function of the process. It runs one job after the other, until the input ends."""
+    # imported here, since the broker does not need this module
+    from barnabas.storage.cleaning.cleaner import clean
 
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
-    )  # a terminal sends SIGINT to both processes: the broker handles it, and ends this process
+    )  # a terminal sends SIGINT to both processes, but the broker handles it and ends this process
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -170,7 +173,7 @@ def _receive(stream: IO[bytes], jobs: queue.SimpleQueue[bytes]) -> None:
     """The receiving thread of the process: queue the jobs until the input ends."""
     while (frame := _read_frame(stream)) is not None:
         jobs.put(frame)
-    os._exit(0)  # the broker has ended, or stops this process: end at once, even during a job
+    os._exit(0)  # the broker has ended or stops this process: end at once, even during a job
 
 
 # --- frames -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The two clocks of the machine, as the rim reads them; protocol/wall_clock.py describes their
+"""The two clocks of the machine, as the rim reads them. protocol/wall_clock.py describes their
 uses.
 """
 
@@ -11,11 +11,12 @@ steady_ns, wall_ns = monotonic_ns, time_ns
 
 
 def steady_ms() -> int:
-    """The time of deadlines: it never steps, and does not advance while the machine is suspended.
+    """The time of deadlines. It never steps, and does not advance while the machine is suspended.
 
-    That is intended. A session or a transaction times out because its client could send a request
-    and did not; while the machine was suspended no request could be received, and the clients on it
-    were suspended, too. (CLOCK_BOOTTIME advances: each resume would time out all members at once.)
+    This is intended. A session or a transaction times out because its client could have sent a
+    request and did not. While the machine was suspended no request could be received, and the
+    clients on it were suspended, too. (CLOCK_BOOTTIME does advance, so each resume would time out
+    all members at once.)
     """
     return steady_ns() // NS_PER_MS
 

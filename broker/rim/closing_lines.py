@@ -11,14 +11,15 @@ from barnabas.broker.outbox import CloseReason
 logger = logging.getLogger("barnabas.server")
 
 MOST_LINES_OF_AN_ADDRESS = 20  # lines per minute
-AFTER_A_MINUTE_S = 0.05  # delay between the end of a minute and the line with its count
+# the delay between the end of a minute and the line with the minute's count
+AFTER_A_MINUTE_S = 0.05
 
 
 class ClosingLines:
     """Writes the log lines about closed connections.
 
-    For each address a limited number of lines is written in a minute, and the others are counted: a
-    client that connects again and again does not fill the disk.
+    For each address a limited number of lines is written in a minute, and the others are only
+    counted. So a client that connects again and again does not fill the disk.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -27,7 +28,7 @@ class ClosingLines:
         self._timer: asyncio.TimerHandle | None = None
 
     def write(self, peer: str, reason: CloseReason, level: int) -> None:
-        """Log why a connection is closed, or only count the line."""
+        """Log why a connection is closed, or only count the line if there are too many."""
         kind, host = logging.getLevelName(level), peer.rpartition(":")[0]
         if self._lines.may_write(kind, host, int(self._loop.time() * 1000)):
             logger.log(
@@ -37,7 +38,7 @@ class ClosingLines:
             self.write_left_out()
 
     def write_left_out(self) -> None:
-        """Log the counts of the minutes that have ended, and again when the next one ends."""
+        """Log the counts of the minutes that have ended. Do so again when the next minute ends."""
         now_ms = int(self._loop.time() * 1000)
         for row in self._lines.left_out(now_ms):
             logger.log(

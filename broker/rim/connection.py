@@ -1,13 +1,13 @@
 """One client's socket, with the received bytes of incomplete requests and the unsent bytes.
 
-The hot path is plain: non-blocking sockets with add_reader/add_writer, one receive buffer for all
-connections (and another one for each connection with an incomplete request), no task, future or
-copy for each request; records of fetches are sent with sendfile, except small slices. (A version on
-asyncio's transports took three to six times the CPU, because of its copies.)
+The hot path is simple. Sockets are non-blocking, with add_reader and add_writer. All connections
+share one receive buffer, and each connection with an incomplete request has another one. No task,
+future or copy is made for a request. Records of fetches are sent with sendfile, except for small
+slices. (A version on asyncio's transports took three to six times the CPU, because of its copies.)
 
-A connection whose request is parked, or whose last answer is not yet sent, reads no further frame.
-A connection whose requests have taken a millisecond continues in the next round of the loop: so
-connections take turns with long requests, and many small pipelined requests are served in a row.
+A connection whose request is parked, or whose last response is not sent yet, reads no further
+frame. A connection whose requests have taken a millisecond continues in the next round of the loop.
+So connections with long requests take turns, and many small pipelined requests are served in a row.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.server")
 
 READS_PER_EVENT = 8
-TURN_NS = NS_PER_MS  # after this time a connection with more frames waits for its next turn
+TURN_NS = NS_PER_MS  # after this time a connection that has more frames waits for its next turn
 SENDFILE_CHUNK_BYTES = 1 << 20
-# maximum bytes of slices that are read for a client that receives slowly: each attempt reads them
-# again
+# The maximum bytes of slices that are read for a client that receives slowly. They are read again
+# at each attempt to send.
 TLS_SLOW_BYTES = 64 * 1024
 GATHERED_BYTES = 64 * 1024
-# the bytes of small slices that one answer reads at once; the rest is read when the client receives
-# it
+# The maximum bytes of small slices that are read at once for one response. Further slices are read
+# when the client receives them.
 MOST_READ_BYTES = 1 << 20
-# sendfile costs as much as a copy of about 8 KiB, and sends a separate packet
+# smaller slices are read, since sendfile costs as much as a copy of about 8 KiB, and sends a
+# separate packet
 SMALL_SLICE_BYTES = 4096
 
 HandleFrame = Callable[[int, memoryview, int], None]
@@ -53,11 +54,11 @@ in ms.
 
 
 class ConnectionHost(Protocol):
-    """A connection's interface to the server.
+    """What a connection needs of the server.
 
-    turns, memory: for authenticated clients; greeting_turns and greeting_memory: for others.
-    silence: a function that returns why no data may be sent any more, or None if data may be sent;
-    None instead of a function if data may always be sent.
+    turns, memory: for authenticated clients. greeting_turns, greeting_memory: for other clients.
+    silence: a function that returns the reason why no data may be sent any more, or None if data
+    may be sent. It is None instead of a function if data may always be sent.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -72,7 +73,7 @@ class ConnectionHost(Protocol):
     silence: Callable[[], str | None] | None
 
     def now_ms(self) -> int:
-        """The steady time of an event of the core."""
+        """The steady time that an event of the core has now, in ms."""
 
     def is_past(self, at_ns: int) -> bool:
         """Whether the steady clock has reached a time."""
@@ -83,29 +84,29 @@ class ConnectionHost(Protocol):
     def disconnect(
         self, connection: Connection, reason: CloseReason | None, level: int = logging.WARNING
     ) -> None:
-        """End a connection; a reason is written to the log."""
+        """End a connection. If there is a reason, it is written to the log."""
 
     def on_broken(self, connection: Connection, error: OSError) -> None:
         """Handle an error of the connection, or of its TLS handshake."""
 
     def fail(self, error: Exception) -> None:
-        """Stop the broker: the disk failed, or an invariant does not hold."""
+        """Stop the broker, because the disk has failed or an invariant does not hold."""
 
     def owner_of(self, connection: Connection) -> str:
         """The principal of the client, or its address."""
 
     def tls_chunk(self) -> memoryview:
-        """The buffer in which bytes for TLS are joined, used by one call at a time."""
+        """The buffer in which bytes for TLS are joined. Only one call may use it at a time."""
 
     def is_muted(self, connection_id: int) -> bool:
-        """Whether the connection is not read from, since its client is above a quota."""
+        """Whether nothing is read from the connection because its client is above a quota."""
 
 
 class Connection:
     """One client's socket.
 
-    in_flight: whether its request is not answered yet, or the next one is not allowed yet. is_held:
-    whether its answer is held back.
+    in_flight: whether its request has no response yet, or the next request is not allowed yet.
+    is_held: whether the response is held back.
     """
 
     __slots__ = (
@@ -149,8 +150,8 @@ class Connection:
             self._read_pending()
 
     def _read_pending(self) -> None:
-        """Schedule a read of the bytes that the TLS layer has buffered: the system does not report
-        them.
+        """Schedule a read of the bytes that the TLS layer has buffered, since the operating system
+        does not report them.
         """
         sock = self._socket
         if not isinstance(sock, socket.socket) and sock.pending():
@@ -163,8 +164,8 @@ class Connection:
             self._loop.remove_reader(self._socket.fileno())
 
     def _on_readable(self) -> None:
-        """Receive, and pass every whole frame to the core. Reading pauses only when received bytes
-        cannot be passed on.
+        """Receive bytes, and pass every whole frame to the core. Reading pauses only when received
+        bytes cannot be passed on.
         """
         if self.closed or self._waits_for_turn:
             return  # the connection was closed after the read of TLS's pending bytes was scheduled
@@ -172,7 +173,7 @@ class Connection:
         turn_ends_ns = 0
         for _ in range(READS_PER_EVENT):
             if self.in_flight or self._out:
-                # the client sends more before it has its answer: the bytes wait in the kernel's
+                # the client sends more before it has its response: the bytes wait in the kernel's
                 # buffer
                 self._pause_reading()
                 return
@@ -202,13 +203,15 @@ class Connection:
         self._read_pending()
 
     def pump(self) -> None:
-        """Pass frames to the core while each is answered at once, until the turn ends.
+        """Pass frames to the core as long as each is answered at once, until the turn ends.
 
-        This is one long function: every request passes it, and a further call would make each
-        slower.
+        This is one long function, since every request passes it, and a further call would make each
+        request slower.
         """
         if self._pumping:
-            return  # called from within this loop by an answer; the outer call continues
+            # this is a call from within the loop below, because of a response; the outer call
+            # continues
+            return
         self._pumping = True
         server, buffer = self._server, self._buffer
         turn_ends_ns = 0
@@ -246,7 +249,7 @@ class Connection:
                 self._write(self._take_gathered())
 
     def _wait_for_turn(self) -> None:
-        """Continue when every other readable connection has had its turn."""
+        """Continue once every other readable connection has had its turn."""
         if not self._waits_for_turn:
             self._waits_for_turn = True
             self._loop.call_soon(self._take_turn)
@@ -265,32 +268,34 @@ class Connection:
 
     @property
     def owner(self) -> str:
-        """The principal or address whose share of the memory for requests the connection uses."""
+        """The principal or address for which the connection's bytes count in the memory for
+        requests.
+        """
         return self._server.owner_of(self)
 
     @property
     def held_bytes(self) -> int:
-        """The received bytes that are not passed on yet."""
+        """The number of received bytes that are not passed on yet."""
         return self._buffer.held_bytes
 
     @property
     def awaits_rest(self) -> bool:
-        """Whether the connection holds a part of a large request, and waits for the rest."""
+        """Whether the connection has a part of a large request, and waits for the rest."""
         return self._reading and self._buffer.holds_much and not (self.in_flight or self._out)
 
     def resume_receiving(self) -> None:
-        """Read again: there is memory for more of a large request, or this connection has the
+        """Read again, since there is memory for more of a large request, or it is this connection's
         turn.
         """
         self._resume_reading()
 
     def takes_turns_of(self, turns: ReceiveTurns) -> bool:
-        """Whether the bytes that the connection holds count towards these turns."""
+        """Whether the bytes that the connection holds count towards the given turns."""
         return self._turns is turns
 
     @property
     def is_admitted(self) -> bool:
-        """Whether the TLS handshake is done, and the client authenticated if it has to be."""
+        """Whether the TLS handshake is done, and the client is authenticated if it has to be."""
         sock = self._socket
         return self._turns is self._server.turns and (
             isinstance(sock, socket.socket) or sock.is_set_up
@@ -303,7 +308,7 @@ class Connection:
         return not isinstance(sock, socket.socket) and sock.is_to_identify
 
     def admit(self) -> None:
-        """The client is authenticated: the smaller limit of requests no longer applies."""
+        """Lift the smaller limit of requests, since the client is authenticated."""
         server = self._server
         self._buffer.max_frame_bytes = server.max_frame_bytes
         if self._turns is not server.turns:
@@ -312,21 +317,23 @@ class Connection:
             self._turns = server.turns
 
     def mute(self) -> None:
-        """Pass no request on until `unmute`."""
+        """Pass no further request to the core until `unmute`."""
         self.in_flight = True
 
     def unmute(self) -> None:
-        """The client's throttle time is over: continue, unless its answer is held back."""
+        """Continue after the client's throttle time, unless the response is held back."""
         if not self.is_held:
             self.in_flight = False
             self.wake()
 
     def hold(self) -> None:
-        """Note that the answer is held back: the next request is passed on after `release`."""
+        """Record that the response is held back. The next request is passed on only after
+        `release`.
+        """
         self.in_flight = self.is_held = True
 
     def release(self) -> None:
-        """Note that the answer is no longer held back."""
+        """Record that the response is no longer held back."""
         self.is_held = False
         self.in_flight = self._server.is_muted(self.connection_id)
 
@@ -334,18 +341,18 @@ class Connection:
         self._server.disconnect(self, reason)
 
     def wake(self) -> None:
-        """Continue with waiting frames, after an answer that was sent outside of this connection's
-        own events.
+        """Continue with waiting frames, after a response was sent outside of this connection's own
+        events.
         """
         if not self._pumping and (not self._reading or self._buffer.held_bytes):
             self._loop.call_soon(self.pump)
 
     def send(self, pieces: Any) -> None:
-        """Send as much of an answer as the socket accepts, and the rest when the socket is
+        """Send as much of a response as the socket accepts, and the rest when the socket is
         writable.
 
-        While this connection's own frames are processed, small answers are gathered and sent
-        together: a client that pipelines its requests gets as few packets as it sent.
+        While this connection's own frames are processed, small responses are gathered and sent
+        together, so that a client that pipelines its requests gets as few packets as it sent.
         """
         if len(pieces) > 1:
             try:
@@ -362,7 +369,7 @@ class Connection:
         self._write((*self._take_gathered(), *pieces))
 
     def _is_silenced(self) -> bool:
-        """Whether no data may be sent any more; if so the connection is closed."""
+        """Whether no data may be sent any more. If this is so, the connection is closed."""
         silence = self._server.silence
         why = None if silence is None else silence()
         if why is not None:
@@ -453,8 +460,8 @@ class Connection:
             self._loop.remove_writer(sock.fileno())
 
     def _flush_through_tls(self, sock: TlsSocket) -> None:
-        """Send the unsent bytes in pieces of equal size: a call has a fixed cost, whatever the
-        size. OpenSSL requires a refused piece to be sent again with the same bytes and length.
+        """Send the unsent bytes in pieces of equal size, since a call has a fixed cost, whatever
+        the size. OpenSSL requires a refused piece to be sent again with the same bytes and length.
         """
         out, chunk = self._out, self._server.tls_chunk()
         while out:
@@ -465,8 +472,8 @@ class Connection:
                 self._drop_sent(sock.send(out[0]))
 
     def _drop_sent(self, size: int) -> None:
-        """Remove the bytes that have just been sent from the unsent ones. Takes: size, their
-        number.
+        """Remove bytes that have just been sent from the unsent bytes. Takes: size, the number of
+        bytes that were sent.
         """
         out = self._out
         while out:
@@ -497,14 +504,14 @@ class Connection:
         if self.has_stirred:
             self._is_active = (
                 self.in_flight
-            )  # the answer to a request in flight counts as activity after this sweep
+            )  # so the response to a request in flight counts as activity after this sweep
             self._quiet_sweeps = 0
         else:
             self._quiet_sweeps += 1
         return self._quiet_sweeps
 
     def socket_option(self, level: int, option: int, size: int) -> bytes:
-        """A socket option, as bytes. Raises: OSError."""
+        """The value of a socket option, as bytes. Raises: OSError."""
         return self._socket.getsockopt(level, option, size)
 
     def close(self) -> None:
@@ -514,7 +521,7 @@ class Connection:
         self.closed = True
         silence = self._server.silence
         if self._gathered and not self._out and (silence is None or silence() is None):
-            # send the answers to requests that came before the reason for closing
+            # send the responses to requests that came before the reason for closing
             with contextlib.suppress(OSError):
                 self._socket.send(self._take_gathered()[0])
         self._pause_reading()
@@ -527,9 +534,10 @@ class Connection:
 
 
 def _with_small_slices_read(pieces: Iterable[Any]) -> list[Any]:
-    """The pieces of an answer, with small slices read and joined to the bytes around them: so the
-    answer to a reader of a thousand partitions is one piece instead of two thousand. Slices beyond
-    `MOST_READ_BYTES` are not read, since the client may never receive them.
+    """The pieces of a response, with small slices read and joined to the bytes around them.
+
+    So the response to a reader of a thousand partitions is one piece instead of two thousand.
+    Slices beyond `MOST_READ_BYTES` are not read, since the client may never receive them.
     """
     joined: list[Any] = []
     run: list[Any] = []
@@ -554,7 +562,7 @@ def _with_small_slices_read(pieces: Iterable[Any]) -> list[Any]:
 
 
 def _gathered_into(room: memoryview, pieces: Iterable[Any]) -> int:
-    """Copy the first unsent bytes into the memory. Gives: how many bytes were copied."""
+    """Copy the first unsent bytes to `room`. Gives: how many bytes were copied."""
     filled = 0
     for piece in pieces:
         rest = room[filled:]

@@ -8,11 +8,11 @@
     max.connections.per.ip, and          it is closed at once
      max.connections.per.ip.overrides
 
-A listener may have its own `max.connections` and `max.connection.creation.rate`: then its clients
-wait for these.
+A listener may have its own `max.connections` and `max.connection.creation.rate`. Its clients then
+wait because of these.
 
-Rates are measured over the windows of `quota.window.num` and `quota.window.size.seconds`. All of
-these may change at run time, except those of a single listener. Source: KIP-402, KIP-612; Apache
+Rates are measured over the windows of `quota.window.num` and `quota.window.size.seconds`. All these
+limits may change at run time, except those of a single listener. Source: KIP-402, KIP-612; Apache
 Kafka 3.9.
 """
 
@@ -31,7 +31,7 @@ from barnabas.broker.settings.setting import INT_MAX
 
 MAX_CONNECTIONS, MAX_RATE = "max.connections", "max.connection.creation.rate"
 FEWEST_KEPT = 1000
-# instead of 0, which would make the computation of the throttle time divide by zero
+# used instead of 0, since the computation of the throttle time would divide by zero
 LEAST_RATE = 1e-9
 
 
@@ -50,12 +50,14 @@ class ListenerLimits:
         self._count, self._rate = 0, Rate(windows, now_ms)
 
     def on_connected(self, now_ms: int) -> int:
-        """Count an accepted connection. Gives: the time in ms for which no other is accepted."""
+        """Count an accepted connection. Gives: the time in ms for which no other connection is
+        accepted.
+        """
         self._count += 1
         return _pause_ms(self._rate, self._most_per_s, self._windows, now_ms)
 
     def on_closed(self) -> None:
-        """An accepted connection has ended."""
+        """Handle the end of an accepted connection."""
         self._count -= 1
 
     @property
@@ -79,7 +81,9 @@ def _windows(config: BrokerConfig) -> Windows:
 
 
 def _pause_ms(rate: Rate, most_per_s: int, windows: Windows, now_ms: int) -> int:
-    """Count an accepted connection. Gives: the time in ms for which no other is accepted."""
+    """Count an accepted connection. Gives: the time in ms for which no other connection is
+    accepted.
+    """
     if most_per_s == INT_MAX:
         return 0
     rate.record(1, now_ms)
@@ -87,7 +91,7 @@ def _pause_ms(rate: Rate, most_per_s: int, windows: Windows, now_ms: int) -> int
 
 
 class ConnectionLimits:
-    """The connections by address, their number and their rate.
+    """Counts the connections, in all and from each address, and measures their rates.
 
     Takes: quotas, the quotas in the metadata journal; addresses, the addresses of the open
            connections.
@@ -109,7 +113,7 @@ class ConnectionLimits:
         self._most_kept = FEWEST_KEPT
 
     def on_connected(self, address: str, now_ms: int) -> Refusal | None:
-        """Check a new connection of an address. Gives: None if the connection may stay, in which
+        """Check a new connection from an address. Gives: None if the connection may stay, in which
         case it is counted until `on_closed`.
         """
         refusal = self._refusal(address, now_ms)
@@ -122,7 +126,7 @@ class ConnectionLimits:
     def _refusal(self, address: str, now_ms: int) -> Refusal | None:
         """Why an address may not have another connection; None if it may."""
         if address.startswith(UNIX_SCHEME):
-            return None  # a socket in the file system has no address
+            return None  # a Unix domain socket has no address
         wait_ms = self._throttle_address(address, now_ms)
         if wait_ms:
             return Refusal(wait_ms, f"{address} exceeds its connection_creation_rate")
@@ -135,7 +139,7 @@ class ConnectionLimits:
         return None
 
     def on_closed(self, address: str) -> None:
-        """A counted connection of the address has ended."""
+        """Handle the end of a connection from an address that was counted."""
         self._total -= 1
         self._counts[address] -= 1
         if self._counts[address] <= 0:
@@ -147,7 +151,9 @@ class ConnectionLimits:
         return self._total >= self._config.max_connections
 
     def pause_ms(self, now_ms: int) -> int:
-        """Count an accepted connection. Gives: the time in ms for which no other is accepted."""
+        """Count an accepted connection. Gives: the time in ms for which no other connection is
+        accepted.
+        """
         most = self._config.max_connection_creation_rate
         return _pause_ms(self._rate, most, self._windows, now_ms)
 
@@ -169,8 +175,8 @@ class ConnectionLimits:
         return wait_ms
 
     def _make_room(self, now_ms: int) -> None:
-        """Once the number of stored addresses has doubled, drop those without a recent
-        connection.
+        """Drop the addresses without a recent connection, whenever the number of stored addresses
+        has doubled.
         """
         if len(self._rates) < self._most_kept:
             return

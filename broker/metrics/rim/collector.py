@@ -1,8 +1,7 @@
-"""A scrape: an observation of the broker in the loop's thread, in slices, and the text made from
-it.
+"""Makes the text of a scrape. First the loop's thread observes the broker, in slices.
 
-Scrapes are served one after the other. The loop is blocked for one slice of an observation at a
-time; histograms and counts are read without it.
+Scrapes are served one after the other. Each slice of the observation blocks the loop for a short
+time. Histograms and counts are read without blocking the loop.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Collector:
     """Makes the text of a scrape, in any thread.
 
     Takes: detail, whether partitions and topics have metrics of their own; replication, a function
-           that gives the standby's progress; None if no standby can follow.
+           that returns the standby's progress, or None if no standby can follow.
     After: the broker counts errors.
     """
 

@@ -1,7 +1,7 @@
-"""Rows of metrics as the text that Prometheus reads (its text format 0.0.4).
+"""Writes metrics as the text that Prometheus reads (its text format 0.0.4).
 
-prometheus_client writes a row in 12 us, and a broker of ten thousand partitions has a hundred
-thousand of them; this module takes a twentieth of that time. After ROWS_AT_ONCE rows it sleeps for
+prometheus_client needs 12 us for a row, and a broker of ten thousand partitions has a hundred
+thousand rows. This module takes a twentieth of that time. After ROWS_AT_ONCE rows it sleeps for
 PAUSE_S, so that the event loop gets the interpreter's lock.
 """
 
@@ -23,8 +23,8 @@ _DOC_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n"})
 
 
 class Exposition:
-    """The text of a scrape while it is made. The rows of a metric follow each other, below its name
-    and meaning.
+    """The text of a scrape, to which rows are added. The rows of a metric follow each other, below
+    the metric's name and description.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Exposition:
         self.add_rows(metric, [(label_text(metric.labels, labels), value)])
 
     def add_rows(self, metric: Metric, rows: Iterable[tuple[str, float]]) -> None:
-        """Add a metric's rows; each is the text of its labels and its value."""
+        """Add a metric's rows. Each row is a pair: the text of its labels, and its value."""
         self._begin(metric)
         name = metric.name
         batch: list[str] = []
@@ -54,7 +54,7 @@ class Exposition:
     def add_histograms(
         self, metric: Metric, rows: Iterable[tuple[tuple[str, ...], Buckets]]
     ) -> None:
-        """Add a histogram's rows; each is the values of its labels and its buckets."""
+        """Add a histogram's rows. Each row is a pair: the values of its labels, and its buckets."""
         assert metric.kind is Kind.HISTOGRAM, metric.name
         self._begin(metric)
         for values, buckets in rows:

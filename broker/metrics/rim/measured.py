@@ -1,4 +1,5 @@
-"""Measures how long requests queue, work and wait, how long flushes take and the loop stalls.
+"""Measures how long requests queue, run and wait, how long flushes take, and how long the loop
+stalls.
 
     phase   of a request                                     from             until
     queue   it has arrived, and waits behind other requests  the loop woke    its handling begins
@@ -6,13 +7,13 @@
     wait    it is parked, for data, members, time, a thread  it was handled   it is answered
     disk    it is parked, and a flush released it            it was handled   it is answered
 
-It runs between the loop and the core, which has no code for it, and is loaded only with
+This module runs between the loop and the core, which has no code for it. It is loaded only with
 --metrics-port.
 
 Measuring a request costs a twentieth of the time of the cheapest requests. So at most MEASURED
 requests of each API are measured in half a second; the others are counted with the times of the
-measured ones. So below 100 requests a second each is measured; above that the counts are exact, and
-the times are those of a sample.
+measured ones. Below 100 requests a second every request is measured. Above this rate the counts are
+exact, and the times are those of a sample.
 """
 
 from __future__ import annotations
@@ -36,21 +37,23 @@ from barnabas.protocol.api_table import BY_KEY
 
 NOTABLE_STALL_NS, STALL_WINDOW_NS = 5_000_000, 60_000_000_000
 FOLD_INTERVAL_S, MEASURED = 0.5, 50
-SHORT_FRAME = 255  # a key that no API has, for frames that are too short for a key
+SHORT_FRAME = 255  # the key for frames that are too short for a key; no API has it
 UNKNOWN_API = "unknown"
 _TCP_INFO = getattr(socket, "TCP_INFO", None)  # exists only on Linux
-# tcpi_bytes_received; tcpi_bytes_sent, tcpi_bytes_retrans (linux/tcp.h, since Linux 4.19)
+# the struct fields tcpi_bytes_received; tcpi_bytes_sent and tcpi_bytes_retrans (linux/tcp.h, since
+# Linux 4.19)
 _RECEIVED, _SENT, _TCP_INFO_BYTES = struct.Struct("=Q"), struct.Struct("=QQ"), 216
 _RECEIVED_AT, _SENT_AT = 128, 200
 
 
 class RequestTimes:
-    """The times of one API's requests, by phase. whole: from the arrival to the answer.
+    """The times of one API's requests, by phase. whole: the time from the arrival to the response.
 
-    `queue` and `work` have all requests, `whole` the answered ones, `wait` and `disk` the parked
-    ones. latest: for each request that was answered at once and is not in the histograms yet, when
-    the loop woke, and when its handling began and ended: appending to a list is the cheapest way to
-    record it. unmeasured: requests that were counted and are not in the histograms yet.
+    `queue` and `work` contain all requests, `whole` the answered ones, `wait` and `disk` the parked
+    ones. latest: the requests that were answered at once and are not in the histograms yet. For
+    each it has the times at which the loop woke, and at which its handling began and ended.
+    Appending to a list is the cheapest way to record them. unmeasured: the number of requests that
+    were counted and are not in the histograms yet.
     """
 
     __slots__ = ("disk", "latest", "queue", "unmeasured", "wait", "whole", "work")
@@ -62,7 +65,7 @@ class RequestTimes:
         self.unmeasured = 0
 
     def fold(self) -> None:
-        """Add the latest requests to the histograms, and the unmeasured ones with the same
+        """Add the latest requests to the histograms, and then the unmeasured requests with the same
         distribution.
         """
         if self.latest:
@@ -93,12 +96,12 @@ class Traffic(NamedTuple):
 
 
 class Instruments:
-    """All measurements: written in the loop's thread (those of flushes in the flusher's), read in
-    any thread.
+    """All measurements. They are written in the loop's thread (those of flushes in the flusher's
+    thread), and may be read in any thread.
 
-    requests: the times by API key. left: by API key, how many more requests are measured before the
-    next fold; below 0, how many were not measured. unknown: requests of unknown APIs.
-    closed_traffic: the traffic of closed connections.
+    requests: the times of requests, by API key. left: by API key, how many more requests are
+    measured before the next fold; below 0, how many were not measured. unknown: the times of
+    requests of unknown APIs. closed_traffic: the traffic of closed connections.
     """
 
     def __init__(self) -> None:
@@ -126,18 +129,20 @@ class Instruments:
 
 
 class TimedSelector(selectors.DefaultSelector):
-    """The loop's selector, which records when the loop woke, and rounds that took long.
+    """The loop's selector. It records when the loop woke, and which rounds took long.
 
     woke_ns: when the current round began.
     """
 
     def __init__(self, stalls: Histogram) -> None:
         super().__init__()
-        self.woke_ns = sys.maxsize  # the time before the first round is no stall
+        # so that the time before the first round does not count as a stall
+        self.woke_ns = sys.maxsize
         self._stalls = stalls
         self._window = 0
         self._longest_ns = self._longest_before_ns = 0
-        self._notable_ns = 1  # a round of at least this length is the longest so far, or a stall
+        # a round that takes at least this long is either the longest so far or a stall
+        self._notable_ns = 1
 
     def select(
         self,
@@ -166,8 +171,8 @@ class TimedSelector(selectors.DefaultSelector):
         self._notable_ns = min(self._longest_ns + 1, NOTABLE_STALL_NS)
 
     def longest_stall_ns(self) -> int:
-        """The longest round of the current and the previous minute of the clock. Called in the
-        loop's thread.
+        """The longest round of the clock's current and previous minute. Called in the loop's
+        thread.
         """
         self._turn_window()
         return max(self._longest_ns, self._longest_before_ns)
@@ -183,7 +188,7 @@ class TimedSelector(selectors.DefaultSelector):
 
 
 class _TimedFile:
-    """A file of a flush, whose fsync is timed."""
+    """A file of a flush. It measures the time of its fsync."""
 
     __slots__ = ("_durations_ns", "_file")
 
@@ -203,7 +208,7 @@ class TimedFlusher(Flusher):
     instruments: Instruments
 
     def sync(self, files: list[Any]) -> None:
-        """Flush as Flusher does; one call at a time."""
+        """Flush as Flusher does. Only one call may run at a time."""
         durations_ns: list[int] = []
         began_ns = monotonic_ns()
         super().sync([_TimedFile(file, durations_ns) for file in files])
@@ -212,10 +217,10 @@ class TimedFlusher(Flusher):
 
 
 class Measuring:
-    """Measures the requests of a server: its Observer.
+    """Measures the requests of a server, as its Observer.
 
-    _parked: by connection, the request that is not answered yet: its row, its time so far, and when
-    its wait began.
+    _parked: for each connection, its request that has no response yet: the times of the request's
+    API, the time spent on the request so far, and when its wait began.
     """
 
     def __init__(self, instruments: Instruments, selector: TimedSelector) -> None:
@@ -226,7 +231,8 @@ class Measuring:
     def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
         """A function that replaces `handle` and measures its time.
 
-        `pump` reads the clock just before the call; that is the time at which the handling began.
+        `pump` reads the clock just before the call. That time counts as the beginning of the
+        handling.
         """
         self._fold_later(server.loop)
         selector, outbox = self.selector, server.broker.outbox
@@ -248,7 +254,7 @@ class Measuring:
             ended = clock()
             try:
                 ((answered, _),) = outbox.sends
-            except ValueError:  # the call gave no answer, or several
+            except ValueError:  # the call produced no response, or several
                 answered = 0
             if answered == connection_id:
                 note[key]((selector.woke_ns, began, ended))
@@ -267,14 +273,14 @@ class Measuring:
         return flusher
 
     def on_answers(self, sends: Sequence[tuple[int, Any]], *, after_flush: bool) -> None:
-        """Called before these answers are sent. Takes: after_flush, whether a flush
+        """Record the responses that are about to be sent. Takes: after_flush, whether a flush
         released them.
         """
         if self._parked:
             self._note_answers(sends, monotonic_ns(), after_flush=after_flush)
 
     def on_closing(self, connection: Connection) -> None:
-        """A connection is about to end: add its bytes to the totals."""
+        """Add the bytes of a connection that is about to end to the totals."""
         self._parked.pop(connection.connection_id, None)
         received, sent = traffic_of(connection)
         before = self.instruments.closed_traffic
@@ -326,7 +332,9 @@ class Measuring:
 
 
 def traffic_of(connection: Connection) -> Traffic:
-    """The bytes of a connection as counted by the system; 0 if it does not count them."""
+    """The bytes that a connection has received and sent, as counted by the operating system; 0 if
+    it does not count them.
+    """
     if _TCP_INFO is None:
         return Traffic(0, 0)
     try:

@@ -1,11 +1,12 @@
-"""A metric: one row of the table, with the way to read its value, and its place on the dashboard.
+"""A metric: one row of the table. It says how the metric's value is read, and where it is shown on
+the dashboard.
 
     kind       where its value comes from, one of these
     counter    Counters, by its name; or `read`
     gauge      `now`, in the loop's thread; or `read`, from the scrape's values, in its thread
     histogram  `buckets`
 
-Names and units are Prometheus' conventions: base units, `_total` for counters, `_seconds` and
+Names and units follow Prometheus' conventions: base units, `_total` for counters, `_seconds` and
 `_bytes` at the end. Labels use Kafka's terms.
 """
 
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
     from barnabas.broker.metrics.histogram import Buckets
     from barnabas.broker.metrics.rim.seen import Seen, Source
 
-    # A row has its labels as text, in braces (`label_text`). None means that the metric is left
-    # out.
+    # A value has one number or rows; a row has its labels as text, in braces (`label_text`). None
+    # means that the metric is left out.
     Value = float | Iterable[tuple[str, float]] | None
     Histograms = Iterable[tuple[tuple[str, ...], Buckets]]
 
 
 class Kind(Enum):
-    """The kind of a metric, by Prometheus' names."""
+    """The kind of a metric, as Prometheus names it."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -34,7 +35,7 @@ class Kind(Enum):
 
 
 class Detail(Enum):
-    """A value of `barnabas.metrics.detail`; each one also shows the metrics of the values before
+    """A value of `barnabas.metrics.detail`. Each value also shows the metrics of the values before
     it.
     """
 
@@ -43,7 +44,7 @@ class Detail(Enum):
     PARTITIONS = "partitions"
 
     def has(self, other: Detail) -> bool:
-        """Whether this level shows metrics of that detail."""
+        """Whether this level shows the metrics that need the level `other`."""
         order = list(Detail)
         return order.index(other) <= order.index(self)
 
@@ -78,7 +79,7 @@ class Chart(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """A metric: one row of the table. Metrics with labels of topics or groups have a detail.
+    """A metric: one row of the table. Metrics with labels for topics or groups have a detail.
 
     from_zero: labels whose count is shown as 0 before the first event, since a rate has to begin at
     zero.

@@ -27,8 +27,8 @@ MOST_ROWS = 100_000
 
 
 class Source(NamedTuple):
-    """The parts that a scrape reads. replication: a function that gives the standby's progress;
-    None if no standby can follow.
+    """The parts of the broker that a scrape reads. replication: a function that returns the
+    standby's progress; None if no standby can follow.
     """
 
     server: Server
@@ -41,7 +41,8 @@ class Seen:
     """The values that a scrape has collected.
 
     now: the metrics that have a single number, by name. wall_ms: the time of the observation.
-    has_rows: whether partitions have metrics of their own. took_s: how long the scrape took so far.
+    has_rows: whether partitions have metrics of their own. took_s: how long the scrape has taken so
+    far.
     """
 
     source: Source
@@ -62,7 +63,7 @@ class Seen:
 
     @cached_property
     def partition_labels(self) -> list[str]:
-        """The labels of each shown partition, which nine metrics share."""
+        """The labels of each shown partition, as text that nine metrics use."""
         return [
             label_text(("topic", "partition"), (row.topic, str(row.partition)))
             for row in self.shown_partitions
@@ -70,7 +71,7 @@ class Seen:
 
     @cached_property
     def topics(self) -> list[tuple[str, list[PartitionState]]]:
-        """The partitions of each topic, each list with the text of the topic's label."""
+        """The partitions of each topic, together with the text of the topic's label."""
         topics: dict[str, list[PartitionState]] = {}
         for row in self.partitions:
             topics.setdefault(row.topic, []).append(row)
@@ -110,7 +111,7 @@ def look(
     took_s: Callable[[], float],
 ) -> Look[Seen]:
     """Observe the broker, in the loop's thread. Takes: numbers, the functions that read single
-    numbers, by the name of the metric; all are called in one slice.
+    numbers, by the name of the metric. All of them are called in one slice.
     """
     broker = source.server.broker
     now_ms = source.server.now_ms()
@@ -137,7 +138,7 @@ def look(
 
 
 def _look_at_traffic(source: Source) -> Look[Traffic]:
-    """Count the bytes of all connections since the start."""
+    """Count the bytes that all connections have received and sent since the start."""
     received = sent = 0
     for number, connection in enumerate(source.server.connections(), 1):
         if not connection.closed:

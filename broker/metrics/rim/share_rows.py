@@ -1,6 +1,6 @@
-"""The metrics of share groups (KIP-932): rows of the table of metrics.
+"""The metrics of share groups (KIP-932), as rows of the table of metrics.
 
-The description of a metric names the metric of Apache Kafka that corresponds to it, if any.
+If Apache Kafka has a corresponding metric, the description of a metric names it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from barnabas.broker.share.share_counts import ShareCounts, StateWrites
     from barnabas.broker.share.shares import Shares
 
-TYPES = ("gap", "accept", "release", "reject", "renew")  # types of acknowledgements by number
+# the types of acknowledgements; the index is the protocol's number
+TYPES = ("gap", "accept", "release", "reject", "renew")
 _TYPE = ("type",)
 
 
 def _now(value_of: Callable[[Shares], float]) -> Callable[[Source], float]:
-    """A function that reads a number of the share groups; it is 0 before a share group is used."""
+    """A function that reads a number from the share groups' state; 0 before a share group is
+    used.
+    """
 
     def read(source: Source) -> float:
         shares = source.server.broker.shares.made

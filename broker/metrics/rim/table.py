@@ -1,6 +1,6 @@
 """The table of metrics, in the order of the dashboard's rows.
 
-A row is all that a new metric needs, apart from the code that measures it: docs/METRICS.md and
+A new metric needs only a row here, apart from the code that measures it. docs/METRICS.md and
 docs/grafana-dashboard.json are made from the table (`make docs-pages`), and a scrape goes through
 it. A counter is incremented by its metric's name (`observation/counters.py`).
 """
@@ -54,7 +54,9 @@ def _times_by_api(seen: Seen) -> list[tuple[str, RequestTimes]]:
 
 
 def _phases(seen: Seen) -> Iterator[tuple[tuple[str, ...], Buckets]]:
-    """The time of requests by phase; for a request that was not parked the waits are 0."""
+    """The time of requests by phase. For a request that was not parked, the phases `wait` and
+    `disk` are counted as 0.
+    """
     for name, times in _times_by_api(seen):
         yield (name, "queue"), times.queue.buckets()
         yield (name, "work"), times.work.buckets()
@@ -157,8 +159,8 @@ def _group_lags(seen: Seen) -> Value:
 
 
 def _group_held_back(seen: Seen) -> Value:
-    """The offsets that open transactions hold back, by group and topic; without share groups, which
-    read records of open transactions by default.
+    """The offsets that open transactions hold back, by group and topic. Share groups are left out,
+    since they read records of open transactions by default.
     """
     held = {(row.topic, row.partition): row.stable_lag for row in seen.partitions if row.stable_lag}
     totals: Counter[tuple[str, str]] = Counter()
@@ -171,8 +173,8 @@ def _group_held_back(seen: Seen) -> Value:
 
 
 def _partition_held_back(seen: Seen) -> Iterator[tuple[str, float]]:
-    """The offsets that are held back in each partition, with the transaction at the last stable
-    offset as a label; the transactional id is empty if it is unknown.
+    """The number of offsets that are held back in each partition. A label names the transaction at
+    the last stable offset. Its transactional id is empty if it is unknown.
     """
     names = {row.producer_id: row.transactional_id for row in seen.transactional_ids}
     for row in seen.shown_partitions:
@@ -213,7 +215,9 @@ def _of_offset(
 
 
 def _of_standby(value_of: Callable[[ReplicationState], Value]) -> Callable[[Seen], Value]:
-    """A value of the standby; None, so that the metric is left out, if no standby can follow."""
+    """A function that reads a value of the standby. It returns None if no standby can follow, so
+    that the metric is left out.
+    """
     return lambda seen: None if seen.replication is None else value_of(seen.replication)
 
 
@@ -755,7 +759,7 @@ OF_REPLICATION = (  # left out if no standby can follow
         read=_of_standby(lambda state: state.leader_epoch),
     ),
 )
-OF_THE_SCRAPE = (  # last, so that the time covers the whole scrape
+OF_THE_SCRAPE = (  # these metrics come last, so that the measured time covers the whole scrape
     gauge(
         "barnabas_scrape_left_out",
         "Partitions and offsets of groups that are not shown, since there are more than 100,000 of "

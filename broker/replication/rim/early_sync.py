@@ -1,8 +1,8 @@
-"""The flush of a standby's copy, begun before a take-over has to wait for it.
+"""Flushes a standby's copy early, so that a take-over does not have to wait for the whole flush.
 
 A copy must be durable before a broker starts on it, since its checkpoints describe the leader's
-disk. On a busy disk a flush takes seconds, and so does the expiry of the lease: the flush runs
-during that time.
+disk. On a busy disk a flush takes seconds. The expiry of the lease takes seconds as well, so the
+flush runs during that time.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ def _nothing() -> None:
 class EarlySync:
     """Flushes a copy early.
 
-    Takes: sync, which makes all written data durable; run_beside, which runs a call in the
-           background, and returns a function that waits for its end. Data written before this
-           object was made count as not durable.
+    Takes: sync, a function that makes all written data durable; run_beside, a function that runs a
+           call in the background, and returns a function that waits for its end.
+
+    Data written before this object was created count as not durable.
     """
 
     def __init__(
@@ -41,11 +42,11 @@ class EarlySync:
         self._is_running, self._join = False, _nothing
 
     def on_written(self) -> None:
-        """Record a write: not everything is durable now."""
+        """Record that something was written, so that not everything is durable."""
         self._written += 1
 
     def begin(self) -> None:
-        """Begin a sync, unless everything is durable or one is running."""
+        """Begin a sync, unless everything is durable or a sync is running."""
         if self._synced != self._written and not self._is_running:
             self._is_running = True
             self._join = self._run_beside(self._try)
@@ -55,7 +56,7 @@ class EarlySync:
         again.
         """
         try:
-            with suppress(OSError):  # `finish` raises the error
+            with suppress(OSError):  # an error is ignored here: `finish` tries again and raises it
                 self._run()
         finally:
             self._is_running = False

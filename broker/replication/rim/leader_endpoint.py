@@ -1,4 +1,4 @@
-"""The rim of a leader: the port for its standby, and the answers that wait for the standby."""
+"""The rim of a leader: the port for its standby, and the responses that wait for the standby."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ logger = logging.getLogger("barnabas.replication")
 
 TICK_PARTS = 10  # ticks per timeout
 SENDS_REST_S = 3.0
-# Connections that have not proved the secret may use an eighth of the file descriptors that the
-# connections of clients leave.
+# Connections that have not proved the secret may use an eighth of the file descriptors that
+# clients' connections do not use.
 DESCRIPTORS_PART = 8
 REFUSED, WAITS = "refused", "waits"
 
 
 class Leader:
-    """A leader: the Gate of its server, which holds answers until the standby has their data.
+    """A leader. It is the Gate of its server: it holds responses until the standby has their data.
 
     is_deposed: whether another node leads. server: the leader's server, set once it exists.
     """
@@ -71,12 +71,14 @@ class Leader:
         self.endpoint = _Endpoint(self, disk, endpoint_socket, loop, leaders_tls(config))
 
     def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
-        """Handle requests at once: only answers may wait."""
+        """Return `handle` unchanged, since requests are handled at once and only responses may
+        wait.
+        """
         self.server = server
         return handle
 
     def start(self) -> None:
-        """Called when the server listens."""
+        """Log the address. Called when the server listens."""
         logger.info("a standby connects at %s:%d", *self.address)
 
     @property
@@ -86,14 +88,14 @@ class Leader:
 
     @property
     def waiting_count(self) -> int:
-        """The number of waiting answers."""
+        """The number of waiting responses."""
         return len(self._held)
 
     def replication_state(self) -> ReplicationState:
         """The progress of the standby. Called in the loop's thread.
 
-        The time that an answer waits for the standby is not in a request's phases: it begins after
-        the core has returned the answer.
+        The time for which a response waits for the standby is not part of a request's phases, since
+        this wait begins after the core has returned the response.
         """
         leading = self.leading
         link = leading.link
@@ -123,13 +125,13 @@ class Leader:
         return Leading(disk, self.data_dir, settings, self._release)
 
     def _may_go_out(self, position: int) -> bool:
-        """Whether an answer that was ready at a position may be sent."""
+        """Whether a response that was ready at a position may be sent."""
         return self.leading.is_applied(position)
 
     def send(self, connection: Connection, pieces: Any) -> None:
-        """Send an answer once the standby has everything that was done before it.
+        """Send a response once the standby has everything that was done before it.
 
-        The connection's next request waits for the answer.
+        The connection's next request waits until the response is sent.
         """
         if self._held.holds(self.leading.position, (connection, pieces)):
             connection.hold()
@@ -137,7 +139,7 @@ class Leader:
             connection.send(pieces)
 
     def _release(self) -> None:
-        """Send the answers that may be sent now."""
+        """Send the responses that may be sent now."""
         for connection, pieces in self._held.released():
             if not connection.closed:
                 connection.release()
@@ -145,11 +147,13 @@ class Leader:
                 connection.wake()
 
     def on_closing(self, connection: Connection) -> None:
-        """A connection is closing: its waiting answers are dropped in their turn."""
+        """Do nothing. The waiting responses of a closing connection are dropped when it is their
+        turn.
+        """
 
     def close(self) -> None:
-        """Close the endpoint, after the server; everything written until then is sent to the
-        standby.
+        """Close the endpoint, after the server was closed. Everything written until then is sent to
+        the standby.
         """
         self.endpoint.close()
 
@@ -159,9 +163,9 @@ class Leader:
             await self._wait_for(until)
 
     def abandon(self) -> None:
-        """Close all connections without an answer, since another node leads.
+        """Close all connections without responses, since another node leads.
 
-        The directory stays as after a kill.
+        The directory is left as a kill would leave it.
         """
         self.server.abandon()
 
@@ -169,7 +173,9 @@ class Leader:
         return None
 
     async def _wait_for(self, until: Until) -> None:
-        """Wait for a bounded time. All data are sent once the standby closes its connection."""
+        """Wait until the standby closes its connection, which means that all data are sent, for at
+        most SENDS_REST_S.
+        """
         assert until is Until.REST_IS_SENT, "without a lease nothing else is waited for"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SENDS_REST_S):
@@ -177,7 +183,7 @@ class Leader:
 
 
 class _Ending:
-    """A leader and its server, for `steps_of_end`."""
+    """What `steps_of_end` needs of a leader and its server."""
 
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
@@ -223,7 +229,7 @@ class _Endpoint:
         self.timeout_s = leader.leading.settings.timeout_ms / 1000
         self._interval_s = self.timeout_s / TICK_PARTS
         self._is_closed = self._is_paused = False
-        # after `close`: set when everything was sent to the standby
+        # after `close` this is set when everything was sent to the standby
         self.ended = loop.create_future()
         self.catch_up_rate: int = leader.catch_up_rate
         loop.add_reader(sock.fileno(), self._on_connect)
@@ -237,7 +243,8 @@ class _Endpoint:
             sock, peer = self._socket.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        except OSError as error:  # no descriptors are left, and the socket would stay readable
+        # no file descriptors are left; the reader is removed, since the socket would stay readable
+        except OSError as error:
             self.loop.remove_reader(self._socket.fileno())
             self._is_paused = True
             if self._lines.may_write(WAITS, "", self.leader.now_ms()):
@@ -252,7 +259,7 @@ class _Endpoint:
         protocol.task = self.loop.create_task(self._take_up(protocol, sock))
 
     async def _take_up(self, protocol: _StandbyProtocol, sock: socket.socket) -> None:
-        """Set up TLS on a connection, if the link uses it; asyncio then calls the protocol."""
+        """Set up TLS on a connection, if the link uses it. asyncio then calls the protocol."""
         tls = None if self._tls is None else self._tls.context()
         timeout_s = None if tls is None else GREETING_MS / 1000
         try:
@@ -268,7 +275,9 @@ class _Endpoint:
             self.on_closed(protocol, protocol.reason)
 
     def on_admitted(self) -> None:
-        """Use a connection as the standby's from now on."""
+        """Publish the disk's operations from now on, since a connection was admitted as the
+        standby's.
+        """
         self._disk.publish = self._publish
 
     def _publish(self, operation: Any) -> None:
@@ -303,7 +312,7 @@ class _Endpoint:
             )
 
     def send_soon(self) -> None:
-        """Send soon: there may be more for the standby."""
+        """Let the standby's connection send soon, since there may be more bytes for it."""
         if self.admission.standby is not None:
             self.admission.standby.send_soon()
 
@@ -345,8 +354,8 @@ class _Endpoint:
 class _StandbyProtocol(asyncio.Protocol):
     """The asyncio protocol of a connection, before and after its admission as the standby's.
 
-    peer: the address of the other end. reason: why the connection is closed. task: accepts the
-    connection, and waits for TLS.
+    peer: the address of the other end. reason: why the connection is closed. task: the task that
+    accepts the connection and waits for TLS.
     """
 
     def __init__(self, endpoint: _Endpoint, leading: Leading, peer: str) -> None:
@@ -394,7 +403,7 @@ class _StandbyProtocol(asyncio.Protocol):
         logger.info("a standby connects from %s", self.peer)
 
     def _refuse(self, words: bytes, reason: str) -> None:
-        """Close the connection, after an error message if there is one."""
+        """Close the connection. If there is an error message, it is sent first."""
         transport = self._transport
         if words and transport is not None:
             self.reason, self._is_refused = reason, True
@@ -411,7 +420,9 @@ class _StandbyProtocol(asyncio.Protocol):
         self.send_soon()
 
     def send_soon(self) -> None:
-        """Send the queued bytes, once for all operations of this round of the loop."""
+        """Send the queued bytes at the end of this round of the loop, all operations of the round
+        together.
+        """
         if not self._is_scheduled:
             self._is_scheduled = True
             self._endpoint.loop.call_soon(self._send)
@@ -449,7 +460,7 @@ class _StandbyProtocol(asyncio.Protocol):
         self._transport = None
 
     def finish(self) -> None:
-        """Send the rest after the broker has stopped, and close the connection."""
+        """Send the remaining bytes after the broker has stopped, and close the connection."""
         transport, leading, feed = self._transport, self._leading, self._feed
         self.reason = "the broker stops"
         if transport is None or feed is None or leading.link is None or leading.lost is not None:
@@ -461,10 +472,11 @@ class _StandbyProtocol(asyncio.Protocol):
         for data in feed.rest():
             transport.write(data)
         if transport.can_write_eof():
-            # closing with unread bytes of the standby could lose the rest in transit
+            # If the connection were closed while bytes of the standby are unread, bytes in transit
+            # could be lost.
             transport.write_eof()
         else:
-            # TLS sends the remaining bytes first, then its alert, and awaits the standby's alert
+            # TLS sends the remaining bytes first, then its alert, and waits for the standby's alert
             transport.close()
 
     def connection_lost(self, error: Exception | None) -> None:

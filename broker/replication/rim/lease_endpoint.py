@@ -1,4 +1,4 @@
-"""The rim of a leader with a lease: nothing is sent when the lease may have expired."""
+"""The rim of a leader with a lease. Nothing is sent when the lease may have expired."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LAPSED = "the lease has lapsed"
 class LeasedLeader(Leader):
     """A leader with a lease.
 
-    A connection that tries to send after the end of the right to answer is closed. Answers that
-    become ready later wait, and are sent if this node gets the lease again: then no other node has
-    led in between.
+    A connection that tries to send after the end of the right to answer is closed. Responses that
+    become ready later wait. They are sent if this node gets the lease again, since then no other
+    node has led in between.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class LeasedLeader(Leader):
         return None if self.keeper.may_answer() else LAPSED
 
     def start(self) -> None:
-        """Called when the server listens: from now on this node leads for clients as well."""
+        """Begin to lead for clients as well. Called when the server listens."""
         cluster_id, leader_epoch = self._logs.cluster_id or "", self._logs.leader_epoch
         self._lead = LeasedLead(self.keeper, self.leading, cluster_id, leader_epoch)
         self.keeper.on_change = self._changed_in_thread
@@ -85,7 +85,9 @@ class LeasedLeader(Leader):
         self.endpoint.send_soon()
 
     def adopt(self, listener_name: str, sock: socket.socket) -> None:
-        """Accept a client that connected while this node did not lead; called in any thread."""
+        """Accept a client that connected while this node did not lead. May be called in any
+        thread.
+        """
         with contextlib.suppress(RuntimeError):  # the loop may be closed already
             self._loop.call_soon_threadsafe(self._adopt, listener_name, sock)
 
@@ -107,9 +109,9 @@ class LeasedLeader(Leader):
             call()
 
     def abandon(self) -> None:
-        """Close all connections without an answer, since another node leads.
+        """Close all connections without responses, since another node leads.
 
-        The directory stays as after a kill.
+        The directory is left as a kill would leave it.
         """
         self.keeper.on_change = lambda: None
         super().abandon()

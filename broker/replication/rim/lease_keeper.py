@@ -1,9 +1,9 @@
-"""The thread that keeps the lease: it sends the requests of `Leadership`, and feeds the answers
-back.
+"""The thread that keeps the lease. It sends the requests of `Leadership`, and passes the engine's
+answers to it.
 
-It is a thread, so that the lease is renewed while a broker starts, or its loop is blocked. A lock
-protects the leadership, so that no answer is released on the basis of an in-sync set that a running
-write may change.
+The lease is kept in a thread of its own, so that it is renewed while a broker starts or its loop is
+blocked. A lock protects the leadership, so that no response is released on the basis of an in-sync
+set that a running write may change.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from barnabas.broker.replication.lease_record import LeaseRecord, LeaseRecordErr
 logger = logging.getLogger("barnabas.lease")
 
 LONGEST_WAIT_S = 1.0
-# this clock also advances while the machine is suspended, as the lease's time does
+# this clock also advances while the machine is suspended, as the time of the lease does
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def lease_ms() -> int:
-    """The steady time for leases."""
+    """The steady time for leases, in ms."""
     return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 
 class LeaseKeeper:
     """Keeps a leadership up to date.
 
-    on_change: called in the thread after each answer. failure: why the thread has ended.
+    on_change: a function that is called in the thread after each answer. failure: the error that
+    ended the thread, or None.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class LeaseKeeper:
         """The thread's function: keep the lease until `stop`, or until a failure."""
         try:
             self._keep()
-        # a bug in Barnabas; without this, waiting threads would wait for ever
+        # this is a bug in Barnabas; without this handler, waiting threads would wait for ever
         except Exception as error:
             logger.exception("the lease is no longer renewed")
             with self._changed:
@@ -79,13 +80,13 @@ class LeaseKeeper:
             self.take_answer(self._engine.ask(request))
 
     def next_request(self) -> Request | None:
-        """The next request to the engine; None if no request is due for `pause_s`, unless something
-        changes.
+        """The next request to the engine; None if no request is due. Then the next one is due after
+        `pause_s`, or when something changes.
         """
         return None if self._ends else self._leadership.next_request(self._clock_ms())
 
     def pause_s(self) -> float:
-        """The time until the next request."""
+        """The time in seconds until the next request is due."""
         now_ms = self._clock_ms()
         next_ms = self._leadership.next_request_ms(now_ms)
         return LONGEST_WAIT_S if next_ms is None else (next_ms - now_ms) / 1000
@@ -101,13 +102,13 @@ class LeaseKeeper:
         self.on_change()
 
     def _notify(self) -> None:
-        """Wake up the waiting threads after a change, and send a request if needed."""
+        """Wake up the waiting threads after a change, so that a request is sent if one is due."""
         self._changed.notify_all()
 
     # --- reading its state, in any thread --------------------------------------------------------
 
     def may_answer(self) -> bool:
-        """Whether this node leads, and certainly no other does."""
+        """Whether this node leads, and certainly no other node does."""
         return self._leadership.may_answer(self._clock_ms())
 
     @property
@@ -128,7 +129,7 @@ class LeaseKeeper:
 
     @property
     def in_sync(self) -> frozenset[int]:
-        """The in-sync set of the record that was last seen; empty if there was none."""
+        """The in-sync set of the record that was last seen; empty if no record was seen."""
         return self._leadership.in_sync
 
     @property
@@ -138,7 +139,7 @@ class LeaseKeeper:
 
     @property
     def trouble(self) -> str:
-        """Why the engine does not answer; empty if it does."""
+        """The reason why the engine does not answer; empty if it does."""
         return self._engine.last_error
 
     @property
@@ -151,12 +152,14 @@ class LeaseKeeper:
 
     @property
     def unchanged_ms(self) -> int:
-        """The time in ms since a renewal was last seen."""
+        """The time in ms since the record was last seen to change."""
         with self._changed:
             return self._leadership.unchanged_ms(self._clock_ms())
 
     def may_be_in_sync(self) -> frozenset[int]:
-        """Every node that is in the in-sync set, or may be in it by a running write."""
+        """The nodes that are in the in-sync set, or may be in it because of a write that is not
+        finished.
+        """
         with self._changed:
             return self._leadership.may_be_in_sync()
 
@@ -182,18 +185,20 @@ class LeaseKeeper:
             self._notify()
 
     def begin_release(self) -> None:
-        """Release the leadership. After: `has_released`, once another node may lead."""
+        """Begin to release the leadership. After: `has_released` is True once another node may
+        lead.
+        """
         with self._changed:
             self._leadership.release()
             self._notify()
 
     @property
     def has_released(self) -> bool:
-        """Whether another node may lead, as far as this one knows."""
+        """Whether another node may lead, as far as this node knows."""
         return self.role is not Role.LEADING or self.failure is not None
 
     def wait_until_released(self, timeout_s: float) -> None:
-        """Wait until the leadership is released, but no longer than that time."""
+        """Wait until the leadership is released, for at most `timeout_s` seconds."""
         ends_s = time.monotonic() + timeout_s
         with self._changed:
             while not self.has_released:
@@ -203,7 +208,7 @@ class LeaseKeeper:
                 self._changed.wait(left_s)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for a change, but no longer than that time."""
+        """Wait for a change, for at most `timeout_s` seconds."""
         with self._changed:
             self._changed.wait(timeout_s)
 

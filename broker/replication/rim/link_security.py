@@ -1,12 +1,12 @@
-"""The protection of the link between a leader and its standby; without it the start is refused.
+"""The protection of the link between a leader and its standby. A start without it is refused.
 
     barnabas.replication.secret              always: each side proves that it knows the secret
     barnabas.replication.security.protocol   SSL, with the settings ssl.* of listeners; or
                                              PLAINTEXT. Not set: SSL if ssl.* names a key or
                                              authorities
 
-Every record is sent over the link, and the users' credentials. So without TLS the link is only
-allowed between addresses of this machine.
+All records and the users' credentials are sent over the link. So without TLS it is only allowed
+between addresses of this machine.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _OF_TLS = (
 
 
 class LinkSecurityError(Exception):
-    """The link would be unprotected; the text says what to set."""
+    """The link would be unprotected; the text says which settings to add."""
 
 
 def check_secret(config: BrokerConfig) -> None:
-    """Check that there is a secret. Raises: LinkSecurityError."""
+    """Check that a secret is set. Raises: LinkSecurityError."""
     if not (config.barnabas_replication_secret or "").strip():
         raise LinkSecurityError(
             f"{SECRET} is not set: every client of barnabas.replication.port gets all records and "
@@ -49,7 +49,7 @@ def check_secret(config: BrokerConfig) -> None:
 def check_address(config: BrokerConfig, setting: str, host: str) -> None:
     """Check that data are not sent over a network without TLS.
 
-    Takes:  setting, the name of the setting with the host.
+    Takes:  setting, the name of the setting that contains the host.
     Raises: LinkSecurityError.
     """
     if not is_local(host) and not has_tls(config):
@@ -70,12 +70,12 @@ def has_tls(config: BrokerConfig) -> bool:
 
 
 def leaders_tls(config: BrokerConfig) -> TlsListener | None:
-    """The TLS of the leader's side; None without TLS. Raises: TlsError."""
+    """The TLS settings of the leader's side; None without TLS. Raises: TlsError."""
     return TlsListener(_tls_settings(config)) if has_tls(config) else None
 
 
 def standbys_tls(config: BrokerConfig) -> ssl.SSLContext | None:
-    """The TLS context of a standby, from the current files; None without TLS.
+    """The TLS context of a standby, made from the current files; None without TLS.
 
     Raises: TlsError.
     """

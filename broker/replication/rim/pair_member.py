@@ -1,8 +1,8 @@
 """Runs a node of a pair until it leads: the node follows the leader, or waits.
 
-`barnabas start` with `barnabas.lease.url` runs this on both nodes; its steps are in `member_steps`.
-Once its claim is in the lease's record the directory is released, and a broker is opened on it (its
-rim is `lease_endpoint`).
+`barnabas start` with `barnabas.lease.url` runs this on both nodes. The steps are in `member_steps`.
+Once the node's claim is in the lease's record, the directory is released, and a broker is opened on
+it (its rim is `lease_endpoint`).
 """
 
 from __future__ import annotations
@@ -144,10 +144,10 @@ def _replication_address(config: BrokerConfig) -> str:
 
 
 class PairMember(Standby):
-    """The node while it does not lead.
+    """A node of a pair while it does not lead.
 
-    keeper: the thread that keeps the lease; it continues when the node leads. reception: accepts
-    clients.
+    keeper: the thread that keeps the lease; it continues when the node leads. reception: the part
+    that accepts clients.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class PairMember(Standby):
         config: BrokerConfig,
         listen: Callable[[list[ListenerConfig]], list[socket.socket]],
     ) -> None:
-        """Raises: PairSettingsError; LogDirectoryError, as for a standby."""
+        """Raises: PairSettingsError; LogDirectoryError in the same cases as `Standby`."""
         self.reception = Reception(config, listen, self._client_address)
         self._addresses = addresses_of(config)
         self._engine = engine_of(config, config.barnabas_lease_ttl_ms // TIMEOUT_PARTS)
@@ -181,7 +181,7 @@ class PairMember(Standby):
     def wait_until_leading(self) -> bool:
         """Follow until this node leads, or until a signal. Gives: whether it leads.
 
-        The directory is released on return.
+        When the call returns, the directory is released.
 
         Raises: LeaseRecordError, LogDirectoryError, OSError.
         """
@@ -203,7 +203,9 @@ class PairMember(Standby):
         return True
 
     def _client_address(self, listener: str) -> tuple[str, int] | None:
-        """The leader's address for clients of a listener; None if the leader is unknown."""
+        """The address that the leader has for clients of a listener; None if the leader is
+        unknown.
+        """
         record = self.keeper.record
         if record is None or record.leader is None:
             return None
@@ -232,7 +234,9 @@ class PairMember(Standby):
 
 
 def begin_again() -> NoReturn:
-    """Restart this process as a standby of the new leader, which closes all connections."""
+    """Restart this process, so that it becomes a standby of the new leader. This closes all
+    connections.
+    """
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     sys.stderr.flush()

@@ -1,17 +1,17 @@
-"""Clients of a node that does not lead: their requests are forwarded to the leader.
+"""The reception accepts the clients of a node that does not lead, and forwards their requests to
+the leader.
 
 If the standby refused clients after the loss of the leader, librdkafka and kafka-python would drop
 both addresses and restart from `bootstrap.servers`, which may contain only the lost one. So a
-standby accepts clients. It forwards one request of a connection after the other unchanged to the
-leader, and returns the answer. Without a leader the request waits. A connection survives a
-take-over if its current request can be repeated; when this node leads, the broker takes the
-connection. Produce and Fetch are not forwarded: they close the connection, and the client asks for
-Metadata.
+standby accepts clients. It forwards the requests of a connection unchanged to the leader, one after
+the other, and returns the responses. Without a leader the request waits. A connection survives a
+take-over if its current request can be repeated. When this node leads, the broker takes the
+connection. Produce and Fetch are not forwarded: they close the connection, and the client then
+requests Metadata.
 
-Only listeners without TLS and SASL are served, and only without an authorizer and quotas: these
-need the client's address, and the leader sees this node's. Other listeners refuse clients.
-
-The reception runs in a thread of its own.
+Only listeners without TLS and SASL are served, and only without an authorizer and quotas. All of
+these need the client's address, but the leader sees the address of this node. Other listeners
+refuse clients. The reception runs in a thread of its own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PRODUCE, FETCH = 0, 1
 LIST_OFFSETS, METADATA, FIND_COORDINATOR, API_VERSIONS, DESCRIBE_CLUSTER = 2, 3, 10, 18, 60
 REPEATABLE = frozenset((LIST_OFFSETS, METADATA, FIND_COORDINATOR, API_VERSIONS, DESCRIBE_CLUSTER))
 MOST_CONNECTIONS = 1000
-HOLD_S = 30.0  # the time that clients wait for an answer
+HOLD_S = 30.0  # how long clients wait for a response
 RECEIVED_BYTES = 1 << 16
 RETRY_S, CONNECT_S, LOOK_S = 0.05, 1.0, 0.2
 _SIZE = struct.Struct(">i")
@@ -45,7 +45,7 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class _Upstream(NamedTuple):
-    """The connection to the leader for one client."""
+    """The connection to the leader that belongs to one client."""
 
     address: Address
     stream: Stream
@@ -60,8 +60,8 @@ def may_be_carried(config: BrokerConfig, listener: ListenerConfig) -> bool:
 class Reception:
     """The clients of a node, until it leads.
 
-    Takes: listen, which makes the sockets of listeners; leader, which returns the leader's address
-           by the name of a listener, or None without a leader.
+    Takes: listen, a function that makes the sockets of listeners; leader, a function from the name
+           of a listener to the leader's address, or to None without a leader.
     """
 
     def __init__(
@@ -78,7 +78,8 @@ class Reception:
         self._ends = asyncio.Event()
         self._accepting: list[socket.socket] = []
         self._clients: set[asyncio.Task[None]] = set()
-        self._idle: set[asyncio.Task[None]] = set()  # connections that wait for a request
+        # the tasks of connections that wait for their client's next request
+        self._idle: set[asyncio.Task[None]] = set()
         self._heir: Heir | None = None
         self._most_bytes: int = config.barnabas_request_max_bytes
         self._idle_s = config.connections_max_idle_ms / 1000
@@ -91,16 +92,18 @@ class Reception:
             self._thread.start()
 
     def take(self) -> list[socket.socket]:
-        """Take the sockets of all listeners for the broker, which then calls `hand_over`."""
+        """Return the sockets of all listeners to the broker, which then calls `hand_over`."""
         kept = dict(zip((one.name for one in self._served), self._release(), strict=True))
         others = [one for one in self._config.listeners if one.name not in kept]
         made = dict(zip((one.name for one in others), self._listen(others), strict=True))
         return [(kept | made)[one.name] for one in self._config.listeners]
 
     def hand_over(self, heir: Heir) -> None:
-        """Pass all connections to the broker, each after its current answer.
+        """Pass all connections to the broker, each after its current response.
 
-        Takes: heir, a function called in this thread with each connection and its listener's name.
+        Takes: heir, a function that is called in this thread with each connection and the name of
+        its
+               listener.
         """
 
         def begin() -> None:
@@ -125,7 +128,7 @@ class Reception:
             self._thread.join(CONNECT_S)
 
     def _call(self, call: Callable[[], None]) -> bool:
-        """Call a function in the reception's thread. Gives: whether the thread runs."""
+        """Call a function in the reception's thread. Gives: whether the thread is running."""
         with contextlib.suppress(RuntimeError):  # the loop may be closed already
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(call)
@@ -175,7 +178,8 @@ class Reception:
             sock, _ = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        except OSError:  # no descriptors are left, and the socket would stay readable
+        # no file descriptors are left; the reader is removed, since the socket would stay readable
+        except OSError:
             loop.remove_reader(listening)
             loop.call_later(RETRY_S, self._accept_from, name, listening)
             return
@@ -213,7 +217,7 @@ class Reception:
                 sock.close()
 
     async def _next_request(self, sock: socket.socket) -> bytes | None:
-        """The next frame with its size, without reading any byte beyond it.
+        """The next frame, including its size. No byte beyond the frame is read.
 
         Gives:  None if the broker takes the connection.
         Raises: EOFError; ValueError if the frame is too long.
@@ -249,7 +253,7 @@ class Reception:
     async def _carry(
         self, name: str, request: bytes, upstream: _Upstream | None
     ) -> tuple[bytes | None, _Upstream | None]:
-        """Forward a request. Gives: the leader's answer, or None if there is none; and the
+        """Forward a request. Gives: the leader's response, or None if there is none; and the
         connection to the leader.
         """
         (api_key,) = _KEY.unpack_from(request, _SIZE.size)
@@ -292,7 +296,7 @@ class Reception:
         return None
 
     async def _answer(self, name: str, upstream: _Upstream) -> bytes:
-        """Receive the leader's answer. Raises: EOFError; OSError if that node no longer leads."""
+        """Receive the leader's response. Raises: EOFError; OSError if that node no longer leads."""
         most_bytes: int = self._config.socket_request_max_bytes
         reading = asyncio.ensure_future(_read_frame(upstream.stream[0], most_bytes))
         try:
@@ -307,8 +311,8 @@ class Reception:
 async def _until_readable(sock: socket.socket) -> None:
     """Wait until bytes, or the end of the stream, can be read, without reading anything.
 
-    A task that is cancelled in the same round of the loop in which its `sock_recv` got bytes would
-    lose them, and the broker would take later bytes for a frame's size.
+    A task may be cancelled in the same round of the loop in which its `sock_recv` received bytes.
+    Such bytes would be lost, and the broker would take later bytes for a frame's size.
     """
     loop = asyncio.get_running_loop()
     readable = loop.create_future()
@@ -331,7 +335,7 @@ def _check_size(size: int, most_bytes: int) -> None:
 
 
 async def _read_frame(reader: asyncio.StreamReader, most_bytes: int) -> bytes:
-    """One frame with its size. Raises: EOFError; ValueError if it is too long."""
+    """Read one frame, including its size. Raises: EOFError; ValueError if the frame is too long."""
     start = await reader.readexactly(_SIZE.size)
     (size,) = _SIZE.unpack(start)
     _check_size(size, most_bytes)

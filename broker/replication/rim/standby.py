@@ -1,8 +1,8 @@
 """The rim of a standby: `barnabas start --standby-of HOST:PORT`.
 
 It carries out the steps of `standby_steps`: it connects to the leader, follows it, and connects
-again when the connection ends. It serves no clients: connections to this machine are refused until
-a broker is started here without that option.
+again when the connection ends. It serves no clients. Connections of clients to this machine are
+refused until a broker is started here without `--standby-of`.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _StopError(BaseException):
-    """A signal requested the end.
+    """A signal has requested the end of the process.
 
-    It is not an `Exception`: a signal handler raises it anywhere, and logging catches every
-    `Exception` while it writes a line.
+    This class is not an `Exception`, since a signal handler may raise it anywhere, and logging
+    catches every `Exception` while it writes a line.
     """
 
 
 class Standby:
-    """The process of a standby, which holds the data directory's lock. steps: the steps that it
-    carries out.
+    """The process of a standby, which holds the data directory's lock. steps: the steps that the
+    process carries out.
     """
 
     def __init__(self, config: BrokerConfig, leader: tuple[str, int]) -> None:
         """Check that the directory may become a copy. Raises: LogDirectoryError if another process
-        uses the directory, or if it contains other files, which following would remove.
+        uses the directory, or if it contains other files, which would be removed.
         """
         self._config, self._leader = config, leader
         self._disk, self._data_dir = OsDisk(), config.data_dir
@@ -103,7 +103,7 @@ class Standby:
         )
 
     def run(self) -> None:
-        """Follow until a signal."""
+        """Follow the leader until a signal arrives."""
         for number in SIGNALS:
             signal.signal(number, _on_signal)
         try:
@@ -139,8 +139,8 @@ class Standby:
             self._hang_up()
 
     def _carry_out(self, step: Step) -> bytes | None:
-        """Carry out one step. Raises: OSError, LinkSecurityError, TlsError; `carry_out` throws them
-        into the steps.
+        """Carry out one step. Raises: OSError, LinkSecurityError, TlsError, which `carry_out`
+        throws into the generator of the steps.
         """
         if isinstance(step, Connect):
             self._connect(step.address, step.timeout_s)
@@ -155,7 +155,7 @@ class Standby:
         return None
 
     def _connect(self, address: Address, timeout_s: float) -> None:
-        """Connect, with TLS if the link uses it."""
+        """Connect to the leader, with TLS if the link uses it."""
         check_address(self._config, "the leader's address", address[0])
         tls = standbys_tls(self._config)
         self._socket = sock = socket.create_connection(address, timeout=timeout_s)
@@ -164,7 +164,7 @@ class Standby:
             self._socket = tls.wrap_socket(sock, server_hostname=address[0])
 
     def _connected(self, timeout_s: float) -> socket.socket:
-        """The connection, whose timeout is set to `timeout_s`."""
+        """The connection to the leader, after its timeout is set to `timeout_s`."""
         sock = self._socket
         assert sock is not None, "there is no connection"
         if sock.gettimeout() != timeout_s:

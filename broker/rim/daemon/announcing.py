@@ -26,7 +26,7 @@ def shown(addresses: Sequence[tuple[str, int]]) -> str:
 
 
 def _for_commands(addresses: Sequence[tuple[str, int]], listener: ListenerConfig) -> str:
-    """The address that the printed commands have; with TLS, the advertised address."""
+    """The address to use in the printed commands. With TLS it is the advertised address."""
     if listener.has_tls and listener.advertised is not None and len(addresses) == 1:
         return _address_text(listener.advertised)
     return shown(addresses)
@@ -38,7 +38,7 @@ def _address_text(address: tuple[str, int]) -> str:
 
 
 def _what_clients_need(listener: ListenerConfig) -> str:
-    """The settings that clients need for a listener with TLS or SASL; otherwise empty."""
+    """The settings that clients need for a listener with TLS or SASL; empty for other listeners."""
     if not (listener.has_tls or listener.has_sasl):
         return ""
     return (
@@ -58,7 +58,7 @@ def _other_listeners(server: Server, config: BrokerConfig) -> list[str]:
 
 
 def announce(server: Server, began: float, console_url: str | None, *, quiet: bool) -> None:
-    """Print the broker's addresses and commands to try; nothing with `quiet`."""
+    """Print the broker's addresses and commands to try. With `quiet` nothing is printed."""
     broker = server.broker
     where = ",".join(map(_address_text, server.addresses))
     others = _other_listeners(server, broker.config)
@@ -68,7 +68,7 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
     address = _for_commands(server.addresses, broker.config.listeners[0])
     needs = _what_clients_need(broker.config.listeners[0])
     options = f"-b {address}" + (" --client-config client.properties" if needs else "")
-    # without click the commands only print how to install click
+    # without click, the commands could only print how to install click
     has_cli = importlib.util.find_spec("click") is not None
     text = (
         f"barnabas {__version__} listens on {where} "
@@ -88,7 +88,7 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
     )
     try:
         print(text, flush=True)
-    except OSError as error:  # a full disk or a closed pipe is no reason to end
+    except OSError as error:  # the broker does not end because of a full disk or a closed pipe
         logger.warning(
             "listening on %s; standard output cannot be written: %s",
             where,
@@ -97,4 +97,4 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
         with open(os.devnull, "wb") as nothing:
             os.dup2(
                 nothing.fileno(), 1
-            )  # when the interpreter ends it writes the buffered text, and would fail again
+            )  # the interpreter writes the buffered text at its end, which would fail again
