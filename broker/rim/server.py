@@ -4,15 +4,15 @@ Order of effects in one event: bytes are received until the socket has no more, 
 share of the loop is used up; each whole frame is passed to the broker; after each frame the outbox
 is carried out. `connection.py` has the hot path, `acceptor.py` the listening sockets.
 
-There is one Server class. It takes a Gate, which may hold back or change requests and responses
-(test control, a standby, a lease), an Observer, which measures them, and a Clock.
+There is one Server class. It takes a Gate, which may hold back or change requests and answers (test
+control, a standby, a lease), an Observer, which measures them, and a Clock.
 
-Idle connections (`connections.max.idle.ms`): activity only sets a flag at the connection, and a
-sweep checks all flags from time to time. Idle time is counted in sweeps. A connection is therefore
-closed up to a twentieth later than configured, and a process that was stopped for an hour does not
-close all connections when it continues. A connection that waits for a response is not idle. (In
-Apache Kafka such a connection is idle: a member whose JoinGroup waits too long for other members
-has to restart, and so do the others.)
+Idle connections (`connections.max.idle.ms`): activity only sets a flag of its connection; a sweep
+checks all flags from time to time. Idle time is counted in sweeps, so a connection is closed up to
+a twentieth later than configured, and a process that was stopped for an hour does not close all
+connections when it continues. A connection that waits for its answer is not idle. (In Apache Kafka
+it is: a member whose JoinGroup waits too long for other members has to restart, and so do the
+others.)
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from barnabas.broker.rim.tls import TlsSocket
 
 TLS_CHUNK_BYTES = 256 * 1024
-GREETING_PART = 8  # unauthenticated clients share another eighth of queued.max.request.bytes
+GREETING_PART = 8  # unauthenticated clients get an eighth of queued.max.request.bytes, in addition
 IDLE_SWEEPS = 20  # sweeps within the time that a connection may be idle
 SHORTEST_SWEEP_S = 0.05
 SYNCED_TOGETHER = 1000  # with more files than this, a stop syncs the whole file system in one call
@@ -56,11 +56,10 @@ SYNCED_TOGETHER = 1000  # with more files than this, a stop syncs the whole file
 HANG_UPS_PER_EVENT = 100
 # a timer that is this late shows that the process was stopped, or that the loop was blocked
 LATE_MS = 100
-# A late tick waits for this many rounds of the loop, so that received bytes, new connections, and
-# the bytes of new connections are handled first.
+# rounds of the loop before a late tick: for received bytes, for new connections, and for the bytes
+# of new connections
 CATCH_UP_ROUNDS = 4
-# interval at which a late tick checks whether the imports for requests have ended
-IMPORT_LOOK_S = 0.005
+IMPORT_LOOK_S = 0.005  # interval at which a late tick checks the end of imports for requests
 
 
 class Clock(NamedTuple):
@@ -74,10 +73,10 @@ MACHINE_CLOCK = Clock()
 
 
 class Gate(Protocol):
-    """A layer between connections and the core, which may hold back requests and responses.
+    """A layer between connections and the core: it may hold back requests and answers.
 
-    silence: None if data may always be sent. Otherwise a function that returns the reason why no
-    data may be sent any more, or None if data may be sent now.
+    silence: a function that returns why no data may be sent any more, or None if data may be sent;
+    None instead of a function if data may always be sent.
     """
 
     silence: Callable[[], str | None] | None
@@ -141,7 +140,7 @@ class Server:
     core's latest event. is_closed: whether sending and writing have ended.
 
     Takes: sock, the socket of the only listener, or for each listener a socket for each broker;
-           gate and observer, which are described at their classes, or None.
+           gate and observer, see these classes, each None if there is none.
     """
 
     _tls_chunk: memoryview | None = None
@@ -205,7 +204,7 @@ class Server:
             self.on_frame = observer.around(self, self.on_frame)
 
     def _turns_of(self, memory: ReceiveMemory) -> ReceiveTurns:
-        """The turns of the connections whose received requests count towards this memory."""
+        """The turns of the connections that use a budget of memory for received requests."""
         turns: ReceiveTurns
 
         def receivers() -> list[Connection]:
@@ -222,9 +221,7 @@ class Server:
         return state.principal
 
     def tls_chunk(self) -> memoryview:
-        """The buffer in which bytes are joined before TLS encrypts them, used by one call at a
-        time.
-        """
+        """The buffer in which bytes for TLS are joined, used by one call at a time."""
         if self._tls_chunk is None:
             self._tls_chunk = memoryview(bytearray(TLS_CHUNK_BYTES))
         return self._tls_chunk
@@ -235,7 +232,7 @@ class Server:
 
     @property
     def request_memory_bytes(self) -> int:
-        """The number of bytes of requests that are incomplete, or that wait for the worker."""
+        """The bytes of requests that are incomplete, or wait for the worker."""
         memory = self.memory
         return memory.held_bytes + memory.worked_bytes + self.greeting_memory.held_bytes
 
@@ -272,19 +269,19 @@ class Server:
         peer: str,
         greeting_bytes: int,
     ) -> Connection:
-        """Add the connection of a client, of which the core has already been notified."""
+        """Add the connection of a client; the core has already been notified."""
         connection = Connection(self, connection_id, transport, peer, greeting_bytes)
         self._connections[connection_id] = connection
         return connection
 
     def put_connection(self, connection: Connection) -> None:
-        """Put another object in the place of a connection that has ended, under the same id."""
+        """Put another object in the place of a connection that has ended."""
         self._connections[connection.connection_id] = connection
 
     def disconnect(
         self, connection: Connection, reason: CloseReason | None, level: int = logging.WARNING
     ) -> None:
-        """End a connection. The reason, if there is one, is written to the log."""
+        """End a connection; a reason is written to the log."""
         if connection.closed:
             return
         for party in (self._observer, self._gate):
@@ -294,7 +291,7 @@ class Server:
             self._closing_lines.write(connection.peer, reason, level)
         connection.close()
         del self._connections[connection.connection_id]
-        # any other object has replaced a connection that was counted when it ended
+        # otherwise it has replaced a connection that ended before, and was counted then
         if isinstance(connection, Connection):
             self.acceptor.on_closed(connection)
         muted = self._muted.pop(connection.connection_id, None)
@@ -352,7 +349,7 @@ class Server:
             while outbox.sends or outbox.closes or outbox.flushes or outbox.deferred:
                 if outbox.sends:
                     self._send_answers()
-                # keep the order of the outbox: send responses before their connections are closed
+                # the order of the outbox: answers are sent before their connections are closed
                 if outbox.admitted:
                     self._admit()
                 if outbox.mutes:
@@ -372,7 +369,7 @@ class Server:
         self._set_timer()
 
     def _send_answers(self) -> None:
-        """Send the responses in the outbox. Their connections may have the next request served."""
+        """Send the answers; each connection whose request is answered may have its next one."""
         sends, self.broker.outbox.sends = self.broker.outbox.sends, []
         if self._observer is not None:
             self._observer.on_answers(sends, after_flush=self._is_after_flush)
@@ -421,7 +418,7 @@ class Server:
             if connection is not None:
                 self.broker.counters.add("barnabas_throttled_requests_total")
                 connection.mute()
-                if connection_id in self._muted:  # happens only if a test delivers a request twice
+                if connection_id in self._muted:  # only if a test delivers a request twice
                     self._muted[connection_id].cancel()
                 self._muted[connection_id] = self.loop.call_later(
                     throttle_ms / 1000, self._unmute, connection_id
@@ -458,7 +455,7 @@ class Server:
 
     def _flushed_in_thread(self, job: FlushJob, error: OSError | None) -> None:
         if error is not None:
-            self._flush_error = error  # for `close`, which waits for the flusher's thread only
+            self._flush_error = error  # stored for `close`, which waits only for the thread
         self._thread_calls.call(self._on_flushed, job, error)
 
     def _on_flushed(self, job: FlushJob, error: OSError | None) -> None:
@@ -491,7 +488,7 @@ class Server:
     # --- time ------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """Return the steady time for an event of the core. After: the core's wall time is set."""
+        """The steady time of an event of the core. After: the core's wall time is set as well."""
         now_ns = self.event_ns = self._steady_ns()
         now_ms = now_ns // NS_PER_MS
         self.broker.wall.feed(now_ms, self._wall_ns() // NS_PER_MS)
@@ -521,14 +518,14 @@ class Server:
         at_ms = max(deadline, now_ms)  # so that a deadline in the past does not count as late
         if self._timer is not None:
             if self._timer_at_ms <= at_ms:
-                # the timer is already due; setting it again with each request would delay it
+                # the timer is due already: setting it again with each request would delay it
                 return
             self._timer.cancel()
         self._timer_at_ms = at_ms
         self._timer = self.loop.call_later((at_ms - now_ms) / 1000, self._on_timer)
 
     def reset_timer(self) -> None:
-        """Set the timer again, after a test has moved the clock."""
+        """Set the timer again: a test has moved the clock."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -548,9 +545,9 @@ class Server:
         socket is read.
 
         A late timer means that the process was stopped (SIGSTOP, a debugger, a paused container).
-        The sockets may contain heartbeats that were sent in time, or an EndTxn for a transaction
+        The sockets may contain heartbeats that were sent in time, and the EndTxn of a transaction
         whose timeout has passed meanwhile. These are processed before any session or transaction
-        times out. The tick also waits while the worker imports modules for an API's first request.
+        times out. The first request of an API also waits for the worker, which imports its modules.
         """
         if self._catch_up_rounds > 1:
             self._catch_up_rounds -= 1
@@ -566,8 +563,8 @@ class Server:
     def guarded(self, event: Any, *arguments: Any) -> None:
         """Call an event of the core, and carry out its outbox. An exception ends the daemon."""
         if self.is_closed:
-            # A thread's call can still run in the last round of the loop, when the logs may already
-            # belong to another broker.
+            # a call from a thread, run in the last round of the loop: the logs may already belong
+            # to another broker
             return
         try:
             event(*arguments)
@@ -587,14 +584,14 @@ class Server:
             self.failure.set_result(error)
 
     def abandon(self) -> None:
-        """Close all connections at once. The data directory is left as a kill would leave it."""
+        """Close all connections at once. The directory stays as after a kill."""
         self.is_closed = True
         for connection in self.connections():
             connection.close()
         self._cleaner.stop()
 
     def _sync_at_stop(self, files: list[Any]) -> None:
-        """Flush the files to the disk at a stop. Very many files are flushed by one call for the
+        """Flush the files of a stop to the disk. A very large number is flushed by one call for the
         file system, unless a standby or test control has to know each file. Raises: OSError.
         """
         is_plain = type(disk_below(self.broker.logs.disk)) is OsDisk
@@ -604,7 +601,7 @@ class Server:
             sync_file_system(self.broker.config.data_dir)
 
     def close(self) -> None:
-        """Stop listening, close all connections, and finish running flushes. Then close the logs
+        """Stop listening, close all connections, finish running flushes, and close the logs
         cleanly, unless the disk fails (see `failure`).
         """
         self.is_closed = True
@@ -626,7 +623,7 @@ class Server:
         if self._flush_error is not None:
             self.fail(
                 self._flush_error
-            )  # not synced again: that would succeed, and the lost data would count as durable
+            )  # another fsync of the file would succeed, and the lost data would count as durable
         if not self.failure.done():
             try:
                 self.broker.close_logs(self.now_ms(), self._sync_at_stop)
