@@ -1,4 +1,4 @@
-"""Producers: idempotent ones, which write continuously and in order, and transactional ones, with
+"""Idempotent producers, which write continuously and in order, and transactional producers, with
 all faults that may affect them.
 """
 
@@ -35,8 +35,8 @@ SEQUENCE_ERRORS = frozenset(
 
 
 class Inits:
-    """The InitProducerId requests for one transactional id, of all producers: how many were sent,
-    and how many got a response. lingers: whether a lost request may still arrive.
+    """Counts the InitProducerId requests that all producers have sent for one transactional id, and
+    the responses that they received. `lingers` is True if a lost request may still arrive.
     """
 
     __slots__ = ("answered", "asked", "lingers")
@@ -112,8 +112,8 @@ class Producer(Client):
         self.session = f"{self.name}/{self.sessions}"
 
     def new_value(self, partition: Partition) -> bytes:
-        """A unique value. The text before its last '-' is the record's key: in a compacted topic
-        one of a few keys, otherwise the producer's name.
+        """Return a unique value. The text before its last '-' becomes the record's key: in a
+        compacted topic it is one of a few keys, otherwise the producer's name.
         """
         self._made += 1
         key = (
@@ -176,11 +176,11 @@ class Producer(Client):
         return batch
 
     def send_all(self, *, patience: float = 1.0) -> Asking:
-        """Send all queued batches until each has a response. patience: the probability of
-        continuing after a lost response. Gives: False if the producer gave up.
+        """Send the queued batches repeatedly, until each has a response. `patience` is the
+        probability of continuing after a lost response. Gives: False if the producer gave up.
 
-        Raises: Fenced; Refused. Batches without a response then have an unknown outcome, and are no
-        longer queued.
+        Raises: Fenced; Refused. The outcome of batches without a response is then unknown, and they
+        are no longer queued.
         """
         try:
             while self.waiting or self.in_flight:
@@ -211,8 +211,8 @@ class Producer(Client):
                     yield self.rng.randint(5, 80)
                     continue
                 if answer.error_code in RETRIABLE:
-                    # Later batches in flight were also refused, or will be: all are sent again, in
-                    # order.
+                    # The broker has also refused the later batches in flight, or will refuse them,
+                    # so all are sent again in order.
                     for _, later in list(self.in_flight)[1:]:
                         yield later
                     self._line_up_again()
@@ -237,7 +237,7 @@ class Producer(Client):
             yield self.rng.randint(1500, 6000)
 
     def _give_up_sequences(self) -> None:
-        """Reuse the sequences of abandoned batches for later ones, as librdkafka does."""
+        """Reuse the sequence numbers of abandoned batches for later batches, as librdkafka does."""
         if self.world.scenario.reuses_sequences and self.transactional_id is not None:
             for batch in reversed(self.waiting):
                 self.sequences[batch.partition] = batch.sequence
@@ -272,9 +272,9 @@ class Producer(Client):
         """Report a finding if no other producer used this transactional id, and the transaction
         cannot have timed out.
 
-        A start uses the wall clock, so after a start nothing is certain if that clock was set. The
-        same holds if an InitProducerId of this id was lost: it may arrive late, and fence a later
-        producer.
+        A starting broker measures a transaction's age by the wall clock, so nothing is certain
+        after a start if that clock was set. The same holds if an InitProducerId request for this id
+        was lost: it may arrive late, and fence a later producer.
         """
         world = self.world
         inits = world.inits[self.transactional_id or ""]
@@ -343,9 +343,10 @@ class IdempotentProducer(Producer):
     def may_be_out_of_sequence(self, refusal: Refused) -> bool:
         """Whether the broker may have forgotten a batch of this producer.
 
-        It may have forgotten a batch after a power loss; after a restart, if retention or
-        compaction had removed the batch, since all but the last batch's entry are rebuilt from the
-        log; and if the topic was created again since the previous batch.
+        That is possible after a power loss, or if the topic was created again since the previous
+        batch. It is also possible after a restart, if retention or compaction had removed the
+        batch: a start rebuilds the producer's entries from the log, except the entry of the last
+        batch.
         """
         world = self.world
         if world.was_deleted(refusal):
@@ -358,8 +359,8 @@ class IdempotentProducer(Producer):
 
 
 def has_lost_batches_at_a_restart(world: World, partitions: list[Partition]) -> bool:
-    """Whether a start may have failed to rebuild the entries by which a batch's retry is
-    recognised, since DeleteRecords or retention had removed the batch.
+    """Whether a start may have failed to rebuild entries that identify a repeated batch, since
+    DeleteRecords or retention had removed that batch from the log.
     """
     if world.node.broker is None or not world.restarts:
         return False
@@ -368,8 +369,8 @@ def has_lost_batches_at_a_restart(world: World, partitions: list[Partition]) -> 
 
 
 class PlainProducer(Producer):
-    """A producer without an id: it does not send lost batches again, and late ones arrive out of
-    order. acks: 0, 1 or -1.
+    """A producer without an id. It does not send lost batches again, and late batches arrive out of
+    order. `acks` is 0, 1 or -1.
     """
 
     def __init__(
@@ -523,7 +524,8 @@ class TransactionalProducer(Producer):
 
     def may_have_expired(self, refusal: Refused) -> bool:
         """Whether a partition may have forgotten a producer that changes to transactions of version
-        2 within its epoch. There an unknown producer has to start with sequence 0.
+        2 within its epoch. The partition then requires the unknown producer to start with sequence
+        0.
         """
         expires_ms = self.world.history.producer_expiration_ms
         return (
@@ -542,16 +544,17 @@ class TransactionalProducer(Producer):
         self.is_version_2 = share > 0 and self.rng.random() < share
 
     def note_end_of(self, transaction: Transaction) -> None:
-        """When the instance has ended, record the outcome of a transaction whose end it did not
-        see.
+        """When the instance has ended, record the outcome of a transaction whose end the instance
+        did not observe.
         """
         if transaction.ending is Ending.OPEN:
             ending = Ending.ABORTED if transaction.commit_asked_ms is None else Ending.UNKNOWN
             transaction.end(ending, self.world.loop.now_ms)
 
     def writes_to_all_added(self) -> bool:
-        """Whether it writes to all added partitions, as clients do. If sequences are reused, it
-        must: a late batch to an added but unwritten partition could not be recognised.
+        """Whether the producer writes to every partition that it adds, as real clients do. This is
+        necessary if sequences are reused: the broker could not recognise a late batch for a
+        partition that was added but not written.
         """
         scenario = self.world.scenario
         return scenario.reuses_sequences and not self.is_version_2 and not scenario.adds_unwritten
@@ -647,7 +650,7 @@ class TransactionalProducer(Producer):
 
 
 def _code_of_added(answer: AddPartitionsToTxnResponse) -> int:
-    """The worst error code of a response: OPERATION_NOT_ATTEMPTED does not count."""
+    """The first error code in a response, apart from OPERATION_NOT_ATTEMPTED."""
     codes = [
         partition.partition_error_code
         for topic in answer.results_by_topic_v3_and_below

@@ -3,9 +3,9 @@ broker, and predicts only what is certain.
 
     a response has a throttle time    exactly this connection is muted, for exactly that time
     a Produce has a response          it has a throttle time if the bytes of the last two windows
-                                      exceed what the quota allows in four; and none if the bytes
-                                      of the last five are below what it allows in two, and there
-                                      is no other quota
+                                      exceed what the quota allows in four windows; it has none
+                                      if the bytes of the last five windows are below what the
+                                      quota allows in two, and there is no other quota
 
 (`broker/quotas/rates.py` calculates the rate over two to four windows, of one second here.)
 """
@@ -39,12 +39,12 @@ class Throttles:
         self._told: dict[int, int] = {}
 
     def on_heard(self, frame: bytes) -> None:
-        """Note that a request reaches the core."""
+        """Record the time and size of a Produce request that reaches the core."""
         if int.from_bytes(frame[:2]) == wire.PRODUCE:
             self._produced.append((self._world.loop.now_ms, len(frame)))
 
     def on_answer(self, link: Link, answer: bytes) -> None:
-        """Note a response that the core sends."""
+        """Record the throttle time of a response that the core sends."""
         call = link.call_of(int.from_bytes(answer[4:8]))
         if call is None:
             return
@@ -56,7 +56,9 @@ class Throttles:
             self._judge(throttle_ms, self._limit)
 
     def _judge(self, throttle_ms: int, limit: float) -> None:
-        """Report a finding if a Produce's throttle time contradicts what was produced."""
+        """Report a finding if the throttle time of a Produce response contradicts the number of
+        bytes that were produced.
+        """
         if not throttle_ms and self._bytes_of(2) > 4 * limit * SLACK:
             self._found(f"{self._bytes_of(2)} bytes came in two windows, and none had to wait")
         if throttle_ms and self._is_alone and self._bytes_of(5) < 2 * limit:

@@ -46,7 +46,9 @@ Rows = list[tuple[int, bytes]]
 
 
 class Opened(NamedTuple):
-    """A batch as a client sees it. commit: whether a marker commits; None if it is not a marker."""
+    """A batch as a client sees it. `commit` tells whether a control batch commits or aborts; it is
+    None for a data batch.
+    """
 
     last_offset: int
     producer_id: int
@@ -56,7 +58,7 @@ class Opened(NamedTuple):
 
 
 class Opener:
-    """Decodes batches. Each is decoded only once, however many readers get it."""
+    """Decodes batches. It decodes each batch only once, however many readers receive it."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Opened] = {}
@@ -105,7 +107,7 @@ class Opener:
 
 
 def _check_header(header: BatchHeader, records: list[Record]) -> None:
-    """Check the header's fields on which clients rely, whichever client wrote the batch."""
+    """Check the header fields that clients rely on, for batches written by any client."""
     where = f"the batch at {header.base_offset}"
     assert not header.attributes & NOT_A_CLIENTS or header.is_control, (
         f"{where} has the attributes {header.attributes:#x}"
@@ -132,13 +134,13 @@ def last_epoch(records: bytes) -> int:
 
 
 class Reader(Client):
-    """Reads some partitions from their start, with long polling. positions: the next offset of
-    each.
+    """Reads some partitions from their start, with long polling. `positions` has the next offset of
+    each partition.
 
-    follows_epochs: whether it sends the leader epoch that it knows, as librdkafka does (KIP-320).
-    When there is a new epoch, it requests the end offset of the epoch of its last record, and goes
-    back to that offset. Such a reader finally gets the whole log, even after power losses. Other
-    readers continue from their position.
+    With `follows_epochs` the reader sends the leader epoch that it knows, as librdkafka does
+    (KIP-320). When there is a new epoch, it requests the end offset of the epoch of its last
+    record, and goes back to that offset. Such a reader finally gets the whole log, even after power
+    losses. Other readers continue from their position.
     """
 
     def __init__(
@@ -172,7 +174,8 @@ class Reader(Client):
         self.power_losses = 0
         self.session_id, self.session_epoch = 0, -1
         self._sent: dict[Partition, tuple[int, ...]] = {}
-        # what the session knows; it does not mention unchanged partitions
+        # What the fetch session stores for each partition: a request does not mention unchanged
+        # partitions.
         self._left_out: set[Partition] = set()
         self.label = name
         self.links = 0
@@ -191,8 +194,9 @@ class Reader(Client):
         self.has_stopped = True
 
     def is_at_end(self) -> bool:
-        """Whether everything was read: for a read_committed reader, also that no transaction holds
-        it back; for a reader that follows epochs, also that it knows the log's last epoch.
+        """Whether the reader has read everything. For a read_committed reader, no open transaction
+        may hold it back; a reader that follows epochs must also know the last leader epoch of the
+        log.
         """
         broker = self.world.node.broker
         if broker is None:
@@ -255,8 +259,8 @@ class Reader(Client):
         return answer
 
     def _fetch_call(self, max_wait_ms: int) -> wire.Call:
-        """A Fetch of all partitions; in a session, only of those whose position differs from the
-        session's.
+        """Return a Fetch request for all partitions or, in a session, for the partitions whose
+        position differs from the one that the session knows.
         """
         standing = {
             p: (at, self.leader_epochs.get(p, -1), self.read_epochs.get(p, -1))
@@ -282,9 +286,9 @@ class Reader(Client):
         return wire.with_last_epochs(call, [standing[p][2] for p in changed])
 
     def _take_all(self, answer: wire.FetchAnswer, asked_ms: int) -> list[Partition]:
-        """Record the data of all partitions. Gives: the partitions whose position is out of range,
-        which are handled later: requesting their start takes time, and the data must be recorded
-        first.
+        """Record the data of all partitions. Gives: the partitions whose position is out of range.
+        The caller handles them later, since it has to request their start offset, and the data must
+        be recorded first.
         """
         out_of_range: list[Partition] = []
         for found in answer.partitions:
@@ -359,8 +363,8 @@ class Reader(Client):
         self.read_epochs[partition] = leader_epoch
 
     def reposition(self, partition: Partition) -> Asking:
-        """Handle a position that is out of range: below the start, which was raised, or beyond the
-        end, which is allowed only after a power loss.
+        """Handle a position that is out of range. It is below the log start offset, which was
+        raised, or beyond the end of the log, which is allowed only after a power loss.
         """
         asked_ms = self.world.loop.now_ms
         start = yield from self.offset_at(partition, EARLIEST)
@@ -372,13 +376,15 @@ class Reader(Client):
         ):
             return
         position = self.positions[partition]
-        if self.follows_by_fetch:  # the reader has no records from which the log can diverge
+        if self.follows_by_fetch:  # the reader has no records from which the log could diverge
             self.read_epochs.pop(partition, None)
         has_read = self.read_epochs.get(partition, -1) >= 0
         if position > end and self.follows_epochs and has_read:
             self.leader_epochs.pop(
                 partition, None
-            )  # after a power loss, the reader requests where the log was truncated
+            # after a power loss, the reader first requests the offset at which the log was
+            # truncated
+            )
             return
         if position > end and not self.world.history.power_losses:
             self.world.history.incident(
@@ -386,8 +392,8 @@ class Reader(Client):
             )
         if position > end or position < start:
             self.close_span(partition)
-            # A reader that follows epochs and has read nothing here: the log begins again, before
-            # its position.
+            # A reader that follows epochs but has read nothing from this log starts at the
+            # beginning of the log, which is before its position.
             self.begin_at(partition, start if position < start or self.follows_epochs else end)
 
     def follow_epochs(self) -> Asking:
@@ -445,7 +451,8 @@ class Reader(Client):
             return
         is_of_earlier_life = partition[0] in self.world.history.lives and read_epoch > leader_epoch
         if found.error_code == 0 and found.end_offset < 0 and is_of_earlier_life:
-            # the epoch came with a group's offset that was committed before the topic was deleted
+            # The reader got the epoch with an offset that a group had committed before the topic
+            # was deleted.
             del self.read_epochs[partition]
         elif found.error_code or found.end_offset < 0:
             what = Refused(
@@ -462,7 +469,7 @@ class Reader(Client):
         self.started[partition] = (position, self.world.loop.now_ms)
 
     def offset_at(self, partition: Partition, timestamp: int) -> Asking:
-        """The offset from ListOffsets; None if the response was lost."""
+        """Request the offset with ListOffsets. Gives: the offset; None if the response was lost."""
         call = wire.request(
             ListOffsetsRequest(
                 replica_id=-1,
@@ -534,7 +541,7 @@ class Reader(Client):
             self.session_id, self.session_epoch = 0, 0 if self.uses_session else -1
 
     def _notice_new_lives(self) -> None:
-        """Read topics that were created again from their start."""
+        """Start again at the beginning of topics that were deleted and created again."""
         for topic, lives in self.world.history.lives.items():
             if self.lives[topic] != len(lives):
                 self.lives[topic] = len(lives)
@@ -547,7 +554,8 @@ class Reader(Client):
                         self.read_epochs.pop(partition, None)
 
     def _ask_again_for_left_out(self) -> None:
-        """Start another session if a topic that was about to be deleted is not deleted."""
+        """Start another session if the deletion of a topic was requested, but did not take place.
+        """
         lives = self.world.history.lives
         if any(lives[topic][-1].asked_ms == NEVER_MS for topic, _ in self._left_out):
             self._left_out.clear()
@@ -555,8 +563,8 @@ class Reader(Client):
                 self.session_id, self.session_epoch = 0, 0
 
     def _is_of_this_life(self, topic: str, index: int, asked_ms: int) -> bool:
-        """Whether a response is certainly about this life of the topic, not about an earlier or
-        later topic with that name.
+        """Whether a response is certainly about the topic that the reader is reading, not about an
+        earlier or later topic with the same name.
         """
         if topic not in self.lives:
             return True
@@ -591,7 +599,7 @@ def read_all(world: World, partition: Partition, *, committed_only: bool) -> Ask
         )
         if answer is LOST:
             continue
-        if not answer.partitions:  # above a quota, so the client waits
+        if not answer.partitions:  # the client exceeded a quota, so it has to wait
             continue
         last = answer.partitions[0]
         # retention has removed segments between two fetches

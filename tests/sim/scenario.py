@@ -1,4 +1,4 @@
-"""The parameters of a schedule: drawn from the seed, or given."""
+"""The parameters of a schedule, which are drawn from the seed or given."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FAULTS = ("kill", "power", "stop", "crash", "storm", "delete")
 
 
 class Group(NamedTuple):
-    """A group of consumers of one topic that commit by OffsetCommit. dying: the probability, in
+    """A group of consumers of one topic that commit by OffsetCommit. `dying` is the probability, in
     each round, that a member stalls or dies.
     """
 
@@ -249,8 +249,8 @@ class Scenario:
 
     @classmethod
     def drawn(cls, rng: random.Random, *, is_plain: bool = False) -> Scenario:
-        """A random scenario. is_plain: without the additions of `_draw_more` and the later
-        draws.
+        """Return a random scenario. With `is_plain`, it has none of the options that `_draw_more`
+        and the later draws add.
         """
         scenario = cls._drawn(rng)
         more = random.Random()
@@ -335,8 +335,8 @@ class Scenario:
             self.properties["barnabas.internal.topics.dirty.bytes"] = dirty_bytes
 
     def _draw_more(self, rng: random.Random) -> None:
-        """Draw options of only some schedules, from a separate random generator: if none is drawn,
-        the schedule of the seed is the same as before these options existed.
+        """Draw options that only some schedules have. They have a separate random generator: if
+        none is drawn, the schedule of a seed is the same as before these options existed.
         """
         if rng.random() < 0.16:
             self.remade_topic, self.remakes = "gone", rng.randint(1, 2)
@@ -381,8 +381,8 @@ class Scenario:
         self.members_go_on = bool(self.consumers) and rng.random() < 0.5
 
     def _draw_refusals(self, rng: random.Random) -> None:
-        """Draw refusals of the disk: mostly a lack of space that ends soon; rarely a failing disk,
-        after which much may be lost.
+        """Choose at random when and how the disk fails. Usually it has no space for a short time;
+        rarely it fails in a way that may lose much data.
         """
         refusals = []
         for _ in range(rng.randint(1, 4)):
@@ -449,7 +449,7 @@ class Scenario:
             self._draw_retention(rng)
 
     def _draw_widest(self, rng: random.Random) -> None:
-        """Draw options that were added later: no other draw of a seed depends on them."""
+        """Draw options that were added later, so that no other draw of a seed depends on them."""
         self.follows_by_fetch = rng.random() < 0.5
         self.aims_at_ends = rng.random() < 0.15
 
@@ -468,7 +468,7 @@ class Scenario:
         """Draw the protocol of transactional producers."""
         self.reuses_sequences = rng.random() < 0.35
         self.version_2 = rng.choice((0.0, 0.0, 0.5, 1.0))
-        if not self.version_2 and (level := rng.choice((0, 1, 2))) < 2:  # 2 is the default
+        if not self.version_2 and (level := rng.choice((0, 1, 2))) < 2:  # level 2 is the default
             self.properties["barnabas.features"] = f"transaction.version={level}"
 
     def _draw_brokers(self, rng: random.Random) -> None:
@@ -480,20 +480,20 @@ class Scenario:
             self.spread_over_brokers(rng.randint(2, 8))
 
     def spread_over_brokers(self, moves: int) -> None:
-        """Use three brokers, and that many moves of leaders."""
+        """Use three brokers, and move leaders `moves` times."""
         self.brokers, self.moves = 3, moves
         self.meddlers, self.is_audited, self.kafka_epochs = 0, False, 0
         self.properties["barnabas.brokers"] = "3"
 
     def _draw_two_phase(self, rng: random.Random) -> None:
-        """Draw two-phase producers, unless the directory of an Apache Kafka is taken over, which
-        has none.
+        """Draw two-phase producers, unless the broker takes over the directory of an Apache Kafka,
+        which does not support them.
         """
         if rng.random() < 0.12 and not self.kafka_epochs:
             self.use_two_phase(rng.randint(1, 2))
 
     def _draw_aims(self, rng: random.Random) -> None:
-        """Draw the targets of crashes and damage."""
+        """Draw whether crashes and damage are aimed at particular moments and places."""
         self.aims_at_swaps = bool(self.compacted_topics) and rng.random() < 0.3
         self.damages_batches = rng.random() < 0.3
 
@@ -510,9 +510,10 @@ class Scenario:
         self.heeds_throttles = rng.random() < 0.5
 
     def set_up_quotas(self) -> None:
-        """Keep the quotas only in schedules without members, whose sessions could time out during a
-        throttle, and with long transaction timeouts. Remove them also if a directory would lose
-        them, or if a client sends invalid requests.
+        """Keep the quotas only in schedules with long transaction timeouts and without group
+        members, whose sessions could time out during a throttle. Remove the quotas also if the
+        broker takes over a directory that does not have them, or if a client sends invalid
+        requests.
         """
         if not self.quotas:
             return
@@ -525,7 +526,7 @@ class Scenario:
             self.properties |= {"quota.window.num": "3", "quota.window.size.seconds": "1"}
 
     def use_two_phase(self, applications: int) -> None:
-        """Set the number of applications with two-phase commit, and enable it in the broker."""
+        """Set the number of applications that use two-phase commit, and enable it in the broker."""
         self.two_phase = applications
         self.properties["transaction.two.phase.commit.enable"] = "true"
 
@@ -601,8 +602,8 @@ class Scenario:
         )
 
     def _draw_expiry(self) -> None:
-        """Let ids expire, and set limits so that the time between a request and its repetition is
-        shorter than a partition remembers its producer, as Apache Kafka requires.
+        """Let producer ids expire. Limit delays so that a request is repeated before the partition
+        forgets its producer, as Apache Kafka requires.
         """
         self.ids_expire = True
         self.properties |= EXPIRING
@@ -651,8 +652,8 @@ class Scenario:
                 configs["flush.messages"] = rng.choice(("2", "5"))
 
     def _draw_clock_steps(self, rng: random.Random) -> None:
-        """Draw changes of the wall clock, and remove retention in days: a start and retention
-        compute ages by the wall clock.
+        """Draw changes of the wall clock, and disable retention limits in days, since retention and
+        a start of the broker compute ages by the wall clock.
         """
         self.clock_steps_ms = tuple(rng.choice(CLOCK_STEPS_MS) for _ in range(rng.randint(1, 4)))
         self.properties |= {

@@ -1,10 +1,10 @@
 """Members of share groups (KIP-932), and invariants of their deliveries.
 
 A member fetches, accepts, rejects, releases and renews records, or does nothing until its locks
-expire; it closes its session, closes its connection, or dies. The invariants: no record has two
-holders; a record whose acknowledgement got a response is not delivered again, across kills and
-power losses; each delivery is counted; a read_committed group gets only committed records; and
-finally the group has received every record.
+expire. It may close its session, close its connection, or die. The invariants are: no record is
+acquired by two members at once; a record whose acknowledgement got a response is not delivered
+again, even after kills and power losses; each delivery is counted; a read_committed group gets
+only committed records; and at the end the group has received every record.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 GROUP_RESOURCE = 32
 LOCK_MS, DELIVERIES = 1000, 4
 SESSION_OVER = frozenset({Code.SHARE_SESSION_NOT_FOUND, Code.INVALID_SHARE_SESSION_EPOCH})
-# An acknowledgement may fail with these: an expired lock, a reloaded share partition, no space for
-# the records.
+# The error codes of a failed acknowledgement: the lock has expired, the share partition was
+# reloaded, or there is no disk space.
 NOT_ACKNOWLEDGED = frozenset(
     {
         Code.INVALID_RECORD_STATE,
@@ -59,7 +59,8 @@ Place = tuple[Partition, int]  # (partition, offset)
 
 
 class Batch(NamedTuple):
-    """Acknowledgements of a range of records; types: one for each record."""
+    """Acknowledgements of a range of records. `types` has one acknowledgement type for each record.
+    """
 
     partition: Partition
     first: int
@@ -72,9 +73,9 @@ class Batch(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """A record that a member certainly holds during this time, unless the broker is restarted, or
-    the connection breaks on which the member's session began. The session itself continues on
-    another connection until the broker notices the break.
+    """A record, and the time during which a member certainly holds it, unless the broker is
+    restarted, or the connection breaks on which the member's session began. The session itself
+    continues on another connection until the broker notices the break.
     """
 
     member: str
@@ -149,8 +150,8 @@ class Group:
         self.holds[place] = Hold(member, sharer.session_link, now_ms, asked_ms + LOCK_MS, starts)
 
     def _is_kept(self, topic: str, value: bytes, settled_ms: int) -> bool:
-        """Whether no power loss since `settled_ms` may have lost the acknowledgement, or the
-        record, which its producer would then write again.
+        """Whether the acknowledgement, and the record itself, survived all power losses since
+        `settled_ms`. If the record were lost, its producer would write it again.
         """
         history = self.world.history
         losses = [loss_ms for loss_ms in history.power_losses if loss_ms >= settled_ms]
@@ -166,14 +167,16 @@ class Group:
         )
 
     def let_go(self, member: str, places: list[Place] | None = None) -> None:
-        """Note that the member may no longer hold these records; None: all of its records."""
+        """Record that the member may no longer hold the records at `places`, or any record if that
+        is None.
+        """
         if places is None:
             places = [place for place, hold in self.holds.items() if hold.member == member]
         for place in places:
             self.holds.pop(place, None)
 
     def settle(self, batch: Batch) -> None:
-        """Note that an acknowledgement got a response."""
+        """Record that acknowledgements got a response."""
         for place, kind in zip(batch.places, batch.types, strict=True):
             value = self.values.get(place)
             if kind in (ACCEPT, REJECT) and value is not None:
@@ -260,8 +263,9 @@ def _code_of(answer: Any) -> int | None:
 
 
 class Sharer(Client):
-    """A member of a share group. epoch: the epoch of its session's next request; session_link: the
-    connection on which the session began. held: records that it has not acknowledged yet.
+    """A member of a share group. `epoch` is the session epoch of its next request, `session_link`
+    is the connection on which the session began, and `held` has the records that it has not
+    acknowledged yet.
     """
 
     def __init__(self, world: World, name: str, group: Group) -> None:
@@ -271,7 +275,8 @@ class Sharer(Client):
         self.held: list[Batch] = []
 
     def run(self) -> Asking:
-        """Run sessions, one after the other, with pauses in which nothing is held."""
+        """Run one session after the other. The member holds no records in the pauses between them.
+        """
         while not self.world.is_over:
             self.epoch, self.held = 0, []
             try:
@@ -299,7 +304,7 @@ class Sharer(Client):
             yield rng.randint(1, 30 if self.world.is_draining else 300)
 
     def _chosen(self) -> list[Batch]:
-        """The acknowledgements that the next request sends, in order."""
+        """Choose the acknowledgements that the next request sends, in order."""
         rng, kept, chosen = self.rng, [], []
         if self.epoch == 0:
             return []
@@ -365,7 +370,7 @@ class Sharer(Client):
         return True
 
     def _take(self, partition: Partition, row: Any, asked_ms: int) -> None:
-        """Record the records that a response says were acquired."""
+        """Remember the records that the member has acquired, according to a response."""
         data, at, rows = bytes(row.records or b""), 0, {}
         while at + 12 <= len(data):
             size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
@@ -435,7 +440,7 @@ class Sharer(Client):
         return True
 
     def _note(self, batches: list[Batch], code: int) -> None:
-        """Note the result of acknowledgements. Raises: Refused."""
+        """Record the result of acknowledgements. Raises: Refused."""
         if code == Code.NONE:
             for batch in batches:
                 self.group.settle(batch)

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from sim.pair_world import PairWorld
 
 LOOK_AGAIN_MS = 20
-# the number of sent pieces that have not arrived, above which the sender has to wait
+# The sender has to wait while more than this number of sent pieces have not arrived.
 MOST_ON_ITS_WAY = 6
 
 
 class Direction:
-    """One direction of a connection: sent bytes arrive at `to` in order; the end arrives after all
-    of them.
+    """One direction of a connection. Sent bytes arrive at `to` in order, and the end of the
+    connection arrives after all of them.
     """
 
     def __init__(self, world: PairWorld, stream: Stream, to: PairNode, sender: PairNode) -> None:
@@ -46,7 +46,7 @@ class Direction:
             loop.at(self._last_ms, self._arrive)
 
     def _arrive(self) -> None:
-        """Deliver the next piece, or wait while the machines are apart."""
+        """Deliver the next bytes, or wait while the network between the machines is cut."""
         if self._world.are_apart:
             self._world.loop.later(LOOK_AGAIN_MS, self._arrive)
             return

@@ -35,7 +35,8 @@ Task = tuple[str, int]
 
 
 class Group:
-    """A group with a subtopology for each topic, which reads it. members: the running members."""
+    """A group whose topology has one subtopology for each topic. `members` are the running members.
+    """
 
     def __init__(self, world: World, name: str, topics: dict[str, int]) -> None:
         self.world, self.name, self.topics = world, name, topics
@@ -82,7 +83,7 @@ class Group:
 
 
 class Streamer(Client):
-    """A member of the streams group. sent: the tasks that its last heartbeat listed."""
+    """A member of the streams group. `sent` has the tasks that its last heartbeat listed."""
 
     def __init__(self, world: World, number: int, group: Group) -> None:
         super().__init__(world, f"{group.name}.{number}")
@@ -108,7 +109,7 @@ class Streamer(Client):
                 self.hang_up()
                 self._begin()
                 yield rng.randint(5, 2 * STREAMS_SESSION_MS)
-            elif what < 0.06:  # silent for so long that the group may remove it
+            elif what < 0.06:  # the member is silent for so long that the group may remove it
                 yield rng.randint(STREAMS_SESSION_MS // 2, 2 * STREAMS_SESSION_MS)
             else:
                 yield from self._beat()

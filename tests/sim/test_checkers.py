@@ -33,13 +33,15 @@ LOG = ("t", 0)
 def final(
     rows: list[tuple[int, bytes]], committed: list[tuple[int, bytes]] | None = None, start: int = 0
 ) -> FinalLog:
-    """The log's contents at the end; without `committed`, all rows are committed."""
+    """The log's contents at the end. Without `committed`, all rows are committed."""
     end = max((offset for offset, _ in rows), default=start - 1) + 1
     return FinalLog(start, end, end, rows if committed is None else committed, rows)
 
 
 def plain(values: str = "abc") -> History:
-    """A history with one session's records, acknowledged at 0, 1, 2 … at the times 10, 20, 30 …"""
+    """A history of the records of one session, acknowledged at the offsets 0, 1, 2 … and the times
+    10, 20, 30 …
+    """
     history = History()
     for offset, letter in enumerate(values):
         history.write(letter.encode(), LOG, session="s").ok(offset, 10 * (offset + 1))
@@ -70,8 +72,8 @@ def found(history: History) -> list[str]:
 
 
 def test_each_kind_that_is_told_is_explained() -> None:
-    """If a driver reported an unknown kind, its schedule would end with an error that hides the
-    finding.
+    """If a driver reported a finding of a kind without an explanation, its schedule would end with
+    an error that hides the finding.
     """
     tests = Path(__file__).parents[1]
     reported = {
@@ -273,8 +275,8 @@ def test_compacted_topics_keep_each_key_s_last_record() -> None:
 
 
 def remade(*, resent: bool = False) -> History:
-    """A history with the record a in the first life of the topic (10 to 50) and the record b in the
-    second (from 100 on), both acknowledged at offset 0.
+    """A history of a topic that was deleted and created again. The first topic (10 to 50) has the
+    record a, the second (from 100 on) has the record b, both acknowledged at offset 0.
     """
     history = History(lives={"t": [Life(0, asked_ms=50), Life(100)]})
     history.write(b"a", LOG, session="s").ok(0, 20, sent_ms=10, is_resent=resent)
@@ -357,8 +359,8 @@ def test_commits_that_are_not_durable() -> None:
 
 
 def members(*rows: tuple[str, str | None, int, int]) -> list[str]:
-    """The findings for members that were accepted immediately, as rows of (member id, instance,
-    generation, time).
+    """The findings for requests of group members that were accepted immediately, given as rows of
+    (member id, instance, generation, time).
     """
     history = History()
     history.accesses += [
@@ -406,8 +408,8 @@ def test_members_of_the_consumer_protocol_have_epochs_of_their_own() -> None:
 
 
 def holdings(*rows: tuple[str, int, int, int]) -> History:
-    """A history of holdings of one partition, as rows of (member, from, until, earlier power
-    losses).
+    """A history in which members own one partition in turn, given as rows of (member, from, until,
+    earlier power losses).
     """
     history = History()
     history.holdings += [Holding("g", name, LOG, *times) for name, *times in rows]
@@ -492,8 +494,8 @@ def test_what_was_told_holds_at_the_end() -> None:
 
 
 def test_the_end_is_not_behind_what_was_told_after_it() -> None:
-    """Retention continues, so a waiting fetch may get a later log start offset than the last reader
-    did.
+    """Retention continues, so a waiting fetch may report a higher log start offset than the last
+    reader got.
     """
     history = plain()
     history.watermarks.append(Watermarks("r", LOG, 3, 3, 1, 20, 5))

@@ -2,7 +2,7 @@
 for the unchanged broker.
 
 The seed that last found a mistake is tried first (`defect_seeds.py`); otherwise these tests would
-take two minutes. With `-n` each test is a separate piece of work (tests/conftest.py). A mistake
+take two minutes. With `-n` each test is distributed separately (tests/conftest.py). A mistake
 that is not found costs about half a minute.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-# imported since they add their mistakes to the list
+# These modules are imported because they add their mistakes to the list.
 from sim import quota_defects, share_defects, two_phase_defects
 from sim.defect_seeds import MOST_SEEDS, finding_seed, one_in_some
 from sim.defects import DEFECTS, Defect

@@ -1,4 +1,4 @@
-"""Schedules of two machines and a lease have no findings, and planted mistakes are found."""
+"""Schedules of two machines that share a lease have no findings, and planted mistakes are found."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from sim.scenario import Scenario
 
 SEEDS_IN_ALL, CHUNK = 24, 8
 MOST_SEEDS = 40
-# Faults of the product that schedules of two machines have found. Since the simulator includes the
-# rims, these seeds have other schedules than at that time.
+# Faults of the broker that schedules of two machines have found, with their seeds. Since the
+# simulator now includes the rims, these seeds give other schedules than they did then.
 LESSONS = (
     (2, "a leader at position 0 took its standby's copy for whole while it caught up"),
     (10, "a first leader that died before its directory was one could never lead again"),
@@ -107,8 +107,8 @@ def with_ends_and_power(pair: Pair) -> None:
 
 
 def test_a_directory_that_was_left_whole_may_lose_what_its_machines_power_took() -> None:
-    """After a clean end the standby has all data; that does not mean that the files of one machine
-    survive a later power loss.
+    """After a clean end the standby has all data. The files of the old leader's machine may still
+    be lost in a later power loss.
     """
     worlds = [PairWorld(seed, pair_tweak=with_ends_and_power) for seed in (0, 4, 17)]
     assert [world.run().findings for world in worlds] == [[]] * 3
@@ -129,7 +129,7 @@ def test_nothing_is_found_while_etcd_is_slow_silent_apart_or_restarted() -> None
 
 
 def with_outages(pair: Pair) -> None:
-    """Standbys that are repeatedly away while responses wait for them."""
+    """Make standbys unavailable repeatedly while responses wait for them."""
     with_patience(pair)
     pair.fault_count, pair.gap_ms = 6, (50, 600)
     pair.faults = (
@@ -147,8 +147,8 @@ def with_patience(pair: Pair) -> None:
 
 
 def test_what_is_sent_again_while_ids_expire_finds_its_producer_remembered() -> None:
-    """If the producer had been forgotten, the records would be written twice, as with Apache Kafka:
-    the pair does not promise more.
+    """If the broker had forgotten the producer, the records would be written twice. Apache Kafka
+    has the same limit, so a pair does not promise more.
     """
     worlds = [
         PairWorld(seed, tweak=Scenario._draw_expiry, pair_tweak=with_outages)
@@ -169,7 +169,7 @@ def test_a_seed_is_a_schedule() -> None:
 
 
 def test_leaders_change_and_each_kind_of_holding_leads() -> None:
-    """Without these, the schedules would prove little."""
+    """Without these events, the schedules would prove little."""
 
     def with_many_faults(pair: Pair) -> None:
         pair.fault_count, pair.gap_ms, pair.ttl_ms, pair.margin_ms = 6, (200, 2000), 400, 40

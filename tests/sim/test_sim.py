@@ -39,9 +39,9 @@ from sim.scenario import Scenario
 from sim.world import Report, Tweak, World, run_seed
 
 SEEDS_IN_ALL = 300
-SEEDS_OF_EACH_RUN = 50  # `make test` runs this many, `make test-long` all
+SEEDS_OF_EACH_RUN = 50  # `make test` runs this number of seeds, `make test-long` runs all
 CHUNK = 50
-# Settings that change an order of writes, with the number of values from which each is drawn:
+# Settings that change an order of writes, each with the number of values from which it is drawn.
 # README.md has the table.
 SETTINGS_DRAWN = {
     "barnabas.producer.snapshot.interval.ms": 3,
@@ -182,7 +182,7 @@ DRAWN_LESSONS = (
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """Suppress the broker's log lines about the leftovers of crashes, which are normal here."""
+    """Suppress the broker's log lines about the traces of crashes, which are normal here."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -335,8 +335,8 @@ def test_what_only_some_schedules_have_leaves_the_others_as_they_are() -> None:
 
 
 def test_groups_meet_their_former_selves() -> None:
-    """Static members return while their previous processes are still running, other members leave,
-    and the checkers get both.
+    """Static members return while their previous processes are still running, and other members
+    leave. The checkers receive the requests of both processes.
     """
     reported = [
         run_seed(seed, tweak=focuses.with_static_members).history.accesses for seed in range(14)
@@ -405,8 +405,8 @@ ONE_AT_A_TIME = (
 def test_whatever_is_done_in_slices_may_be_done_in_the_smallest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All work that is done in slices is done one element at a time, with crashes in between: these
-    schedules have too few topics and groups for slices of the real size.
+    """All work that is normally done in slices is done one element at a time, with crashes in
+    between. These schedules have too few topics and groups to fill slices of the normal size.
     """
     for module, name in ONE_AT_A_TIME:
         assert getattr(module, name) > 1
@@ -437,7 +437,7 @@ def test_a_reader_asks_again_for_what_it_left_out_when_a_deletion_does_not_come_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A fetch session reports an empty log's state only once. The reader did not count that report,
-    since the topic might have been created again meanwhile.
+    since the topic might have been created again in the meantime.
     """
     world, life = World(0), Life()
     world.history.lives["gone"] = [life]
@@ -580,8 +580,8 @@ def test_what_a_broker_may_do_is_no_finding(seed: int, tweak: Tweak, right: str)
 
 
 def test_damage_may_be_taken_for_a_power_loss() -> None:
-    """A start cannot distinguish a file that lacks durable data from a file of a copied disk; but a
-    kill without damage is never mistaken for a power loss or a copy.
+    """A start cannot distinguish a file that lacks durable data from a file of a copied disk. A
+    kill without damage, however, is never mistaken for a power loss or a copy.
     """
     world = World(3332, tweak=_with_outages_amid_work, is_plain=True)
     assert world.run().findings == []
@@ -589,8 +589,8 @@ def test_damage_may_be_taken_for_a_power_loss() -> None:
 
 
 def _with_a_full_disk(scenario: Scenario) -> None:
-    """The disk refuses renames, so that a file's new copy stays, and later new files: then a note
-    can only be written if such a copy exists.
+    """Make the disk refuse renames, so that a file's new copy stays, and refuse new files later. A
+    note can then be written only if such a copy exists.
     """
     focuses.with_group(scenario)
     scenario.rounds, scenario.chaos_ms, scenario.fault_count = 12, 6000, 0
@@ -603,7 +603,7 @@ def _with_a_full_disk(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("seed", [2, 56])
 def test_a_full_disk_is_not_taken_for_a_power_loss(seed: int) -> None:
-    """The lack of space makes no broker end, and no producer is fenced."""
+    """No broker ends because of the lack of space, and no producer is fenced."""
     world = World(seed, tweak=_with_a_full_disk, is_plain=True)
     report = world.run()
     assert report.findings == []
@@ -683,8 +683,8 @@ def _with_few_records_after_power_losses(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("seed", [1, 18])
 def test_a_reader_that_follows_epochs_has_read_all_in_the_last_of_them(seed: int) -> None:
-    """The reader's position may happen to be the end of a rewritten log: it goes back when it
-    learns the new epoch, and the schedule waits for that.
+    """The reader's position may happen to be the end of a rewritten log. The reader goes back when
+    it learns the new epoch, and the schedule waits for that.
     """
     report = run_seed(seed, tweak=_with_few_records_after_power_losses, is_plain=True)
     assert report.findings == []
@@ -708,8 +708,8 @@ def test_what_was_compacted_away_before_kafka_stopped_is_not_recognised(seed: in
 
 
 def test_ids_expire_and_producers_come_back() -> None:
-    """The expiration time is unchanged, unlike in the planted defect: no request is repeated after
-    it.
+    """The expiration time is unchanged, unlike in the planted defect, so no request is repeated
+    after its producer has expired.
     """
     reports = [run_seed(seed, tweak=Scenario._draw_expiry) for seed in range(4)]
     assert [reported(report) for report in reports if report.findings] == []
@@ -724,7 +724,7 @@ def calm(scenario: Scenario) -> None:
 
 
 def test_without_faults_every_write_is_acknowledged() -> None:
-    """The simulator itself refuses nothing: in other schedules all losses are due to faults."""
+    """The simulator itself refuses nothing, so all losses in other schedules are due to faults."""
     for seed in range(10):
         report = run_seed(seed, tweak=calm)
         assert report.findings == []

@@ -1,5 +1,5 @@
-"""Runs schedules in which all work is done in slices of one element: work that continues at the
-next tick is completed, although other events occur between any two slices.
+"""Runs schedules in which all work is done in slices of one element. Work that continues at the
+next tick must be completed although other events occur between any two slices.
 """
 
 from __future__ import annotations

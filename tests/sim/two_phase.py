@@ -1,10 +1,11 @@
-"""Two-phase producers (KIP-939), and the database with the decisions.
+"""Two-phase producers (KIP-939), and the database that stores the decisions on their transactions.
 
-The database is a model: it never fails, and of two decisions on one transaction the first counts.
-An application's instance dies between any two steps, or is believed dead and continues; the next
-instance finds the open transaction, and ends it as the database decided. Two invariants are checked
-in addition to those of all transactions: a prepared transaction stays open until the decision,
-across kills, power losses and any time; and a transaction that was reported as ended stays ended.
+The database is a model that never fails. If there are two decisions on one transaction, the first
+counts. An application's instance dies between any two steps, or is believed dead and continues; the
+next instance finds the open transaction, and ends it as the database decided. Two invariants are
+checked in addition to those of all transactions: a prepared transaction stays open until the
+decision, across kills and power losses and for any length of time; and a transaction that was
+reported as ended stays ended.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class State(NamedTuple):
 
 
 class Database:
-    """The database's record of transactions, prepared and decided. ended: the transactions that the
-    broker has reported as ended to some instance.
+    """The transactions that are prepared, and the decisions on them. `_ended` has the transactions
+    that the broker has reported as ended to some instance.
     """
 
     def __init__(self, world: World) -> None:
@@ -82,8 +83,8 @@ class Database:
             transaction.end(ending, self._world.loop.now_ms)
 
     def note_open(self, transactional_id: str, opened: State | None) -> None:
-        """Record the open transaction of an id, according to the response to a new producer, which
-        has fenced all others.
+        """Record which transaction of the id is still open, according to the InitProducerId
+        response that a new producer received. This producer has fenced all others.
         """
         if opened in self._ended and not self._may_be_forgotten:
             self._world.history.incident("contradicted", f"{opened} had ended, and is open again")
@@ -138,7 +139,7 @@ class TwoPhaseProducer(TransactionalProducer):
                 if world.is_draining:
                     break
                 if number and not self.is_version_2:
-                    # begins a new epoch, since each transaction needs its own
+                    # Recovery begins a new epoch, which each transaction needs with version 1.
                     yield from self.recover()
                 yield from self.transact(number)
                 yield self.rng.randint(1, 250)
@@ -236,14 +237,15 @@ class TwoPhaseProducer(TransactionalProducer):
             raise Fenced
 
     def was_fenced(self, code: int, *, is_end: bool = False) -> None:
-        """Report nothing: in nearly every schedule another producer takes over from one that it
+        """Report nothing: in nearly every schedule a producer takes over from another that it
         believes dead.
         """
 
 
 def application(world: World, name: str, partitions: list[Partition]) -> Asking:
-    """The instances of one transactional id, one after the other; some start while their
-    predecessor is still running. The last one starts after the faults, and leaves nothing open.
+    """Run the instances of one transactional id, one after the other. Some start while their
+    predecessor is still running. The last one starts after the faults, and leaves no transaction
+    open.
     """
     rng, database = world.rng, Database(world)
     instance = 0
@@ -263,5 +265,6 @@ def application(world: World, name: str, partitions: list[Partition]) -> Asking:
             yield from last.recover()
             break
         except Fenced:
-            yield rng.randint(10, 100)  # fenced, since an earlier instance is still running
+            # this instance was fenced, since an earlier instance is still running
+            yield rng.randint(10, 100)
     last.hang_up()

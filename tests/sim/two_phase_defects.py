@@ -1,4 +1,4 @@
-"""Mistakes planted into two-phase commit, like the others in `defects.py`."""
+"""Mistakes planted into two-phase commit; they extend the list of `defects.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sim.scenario import Scenario
 
 
 def _two_phase(scenario: Scenario) -> None:
-    """Only two-phase producers, and no directory of an Apache Kafka."""
+    """Use only two-phase producers, and no directory of an Apache Kafka."""
     scenario.kafka_epochs = scenario.workers = scenario.meddlers = 0
     scenario.applications, scenario.idempotent_producers = 1, 0
     scenario.use_two_phase(2)

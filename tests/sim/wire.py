@@ -1,8 +1,8 @@
-"""Requests and responses as bytes. The two hot requests are packed with `struct`; the others are
-our own messages, which property tests compare with kafka-python's.
+"""Requests and responses as bytes. The two most frequent requests are packed with `struct`; the
+others are the broker's message classes, which property tests compare with kafka-python's.
 
-    Produce v8, Fetch v11: without tagged fields, so each is a few struct packs.
-    Produce v12, of transactions of version 2, and Fetch v12: messages of our own.
+    Produce v8, Fetch v11     packed with struct, since they have no tagged fields
+    Produce v12, Fetch v12    message classes; this Produce is for transactions of version 2
 
 A response is decoded without its size and correlation id, which the link has removed.
 """
@@ -50,8 +50,8 @@ Decode = Callable[[bytes], Any]
 
 class Call(NamedTuple):
     """An encoded request: its API and version, its body, the decoder of its response, and whether
-    there is a response. about: its message, or for the two hot requests the partitions that it
-    names, by which a client of several brokers finds the right broker.
+    there is a response. `about` is its message or, for the two most frequent requests, the
+    partitions that it names: a client of several brokers uses it to find the right broker.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Call(NamedTuple):
 
 
 def frame(call: Call, correlation_id: int) -> bytes:
-    """The request's frame without the size field, as the broker's core takes it."""
+    """Return the request's frame without the size field, as the broker's core expects it."""
     tagged = call.api_version >= BY_KEY[call.api_key].flexible_from
     head = (
         struct.pack(">hhih", call.api_key, call.api_version, correlation_id, len(CLIENT_ID))
@@ -74,7 +74,9 @@ def frame(call: Call, correlation_id: int) -> bytes:
 
 
 def request(message: Message, version: int) -> Call:
-    """A call of any request except the two hot ones, in the given version."""
+    """Encode a request in the given version. It may be any request except the two that are packed
+    with `struct`.
+    """
     api = BY_KEY[message.API_KEY]
     start = 1 if response_has_tagged_header(api, version) else 0
     read = response_class(api.name).read
@@ -103,7 +105,7 @@ def produce(
     *,
     timeout_ms: int = 1000,
 ) -> Call:
-    """A Produce with one batch for one partition, and acks=all."""
+    """Encode a Produce request with one batch for one partition, and acks=all."""
     name = topic.encode()
     if transactional_id is None:
         head = b"\xff\xff"
@@ -126,7 +128,9 @@ def produce(
 def produce_and_add(
     transactional_id: str | None, topic: str, partition: int, batch: bytes | bytearray
 ) -> Call:
-    """A Produce with one batch in version 12, which adds the partition to the transaction."""
+    """Encode a Produce request of version 12 with one batch. It also adds the partition to the
+    transaction.
+    """
     row = PartitionProduceData(index=partition, records=bytes(batch))
     message = ProduceRequest(
         transactional_id=transactional_id,
@@ -144,7 +148,7 @@ def produce_and_add(
 
 
 def with_acks(call: Call, acks: int) -> Call:
-    """The given Produce, with another value for acks."""
+    """Return the given Produce request with another value of acks."""
     (size,) = _H.unpack_from(call.body, 0)
     at = 2 + max(size, 0)
     return call._replace(
@@ -170,9 +174,9 @@ def throttle_ms_of(call: Call, data: bytes) -> int | None:
 
 
 class Fetched(NamedTuple):
-    """The result of a Fetch for one partition. aborted: pairs (producer_id, first_offset), empty
-    for read_uncommitted. diverging: if the reader's log diverges from this log, the latest common
-    leader epoch and the offset where it ends.
+    """The result of a Fetch for one partition. `aborted` has pairs (producer_id, first_offset); it
+    is empty for read_uncommitted. If the reader's log diverges from this log, `diverging` has the
+    latest common leader epoch and the offset where it ends.
     """
 
     topic: str
@@ -206,8 +210,8 @@ def fetch(
     session_epoch: int = -1,
     forgotten: tuple[tuple[str, int], ...] = (),
 ) -> Call:
-    """A Fetch request. targets: (topic, partition, offset), followed by the leader epoch that the
-    client knows if it follows epochs.
+    """Encode a Fetch request. Each of `targets` is (topic, partition, offset), followed by the
+    leader epoch that the client knows if it follows epochs.
     """
     parts = [
         _FETCH_HEAD.pack(
@@ -233,8 +237,8 @@ def fetch(
 
 
 def with_last_epochs(call: Call, last_epochs: Sequence[int]) -> Call:
-    """The given Fetch in version 12, which adds to each target the leader epoch of the last record
-    that was read from it, or -1 if none was (KIP-595).
+    """Return the given Fetch request in version 12, which adds the leader epoch of the last record
+    that the client read from each partition, or -1 if it read none (KIP-595).
     """
     (old, _) = FetchRequest.read(call.body, 0, FETCH_VERSION)
     epochs = iter(last_epochs)

@@ -50,14 +50,14 @@ if TYPE_CHECKING:
 
 START_MS = 1_760_000_000_000
 PEACE_MS = 30_000
-PEACE_WITH_QUOTAS_MS = 120_000  # all readers together receive at least 4,000 bytes a second
+PEACE_WITH_QUOTAS_MS = 120_000  # all readers together receive at least 4,000 bytes per second
 LONGEST_AIM_MS, AIM_STEP_MS = 500, 2
 GROUP, READERS = "group", "readers"
 Tweak = Callable[[Scenario], None]
 
 
 class Report(NamedTuple):
-    """The result of a simulation run. digest: a hash of all bytes that were sent, in order."""
+    """The result of a simulation run. `digest` is a hash of all bytes that were sent, in order."""
 
     seed: int
     findings: list[Finding]
@@ -71,7 +71,8 @@ class Report(NamedTuple):
 class World:
     """The whole state of one schedule, and the code that runs it."""
 
-    # whether the end of the schedule checks this, which it does only with a single broker
+    # Whether the end of the schedule checks that an emptied broker keeps nothing. This check needs
+    # a single broker.
     is_to_be_emptied = True
 
     def __init__(
@@ -144,7 +145,8 @@ class World:
         self.share_groups: list[sharers.Group] = []
         self.streams_groups: list[streamers.Group] = []
         self._watermarks: dict[Any, tuple[int, int, int]] = {}
-        self._checked_ends: dict[Any, int] = {}  # the logs whose markers' timestamps are checked
+        # the offsets up to which the timestamps of markers were checked
+        self._checked_ends: dict[Any, int] = {}
         self._logs: list[tuple[Any, Any]] = []
         self._logs_of = (-1, -1)
 
@@ -189,8 +191,8 @@ class World:
         return self.connect_to(None)
 
     def connect_to(self, node_id: int | None, node: Node | None = None) -> Link:
-        """A connection to the running broker with this node id; None: to the only broker. node: the
-        machine, if it is not the first.
+        """Connect to the running broker with this node id, or to the only broker if it is None.
+        `node` is the broker's machine, if it is not the first.
         """
         link = Link(self, self._next_link, node_id, node)
         self._next_link += 1
@@ -198,8 +200,8 @@ class World:
         return link
 
     def trace(self, what: str, link_id: int, name: str, number: int, data: bytes) -> None:
-        """Write one line of the schedule's trace. Two runs of a seed are equal if the digests of
-        all their lines are.
+        """Write one line of the schedule's trace, and add it to the digest. Two runs of a seed are
+        equal if their digests are equal.
         """
         self._digest.update(f"{self.loop.now_ms} {what} {link_id} {name} {number} ".encode() + data)
         if self._tracing is not None:
@@ -209,8 +211,8 @@ class World:
             )
 
     def refused(self, refusal: Refused, *, is_explained: bool) -> None:
-        """A client could not continue, which is a finding unless a power loss or the deletion of a
-        topic explains it.
+        """Handle the failure of a client that could not continue. It is a finding unless a power
+        loss or the deletion of a topic explains it.
         """
         self.trace("refused", 0, str(refusal), 0, b"")
         if not is_explained:
@@ -230,7 +232,9 @@ class World:
         )
 
     def was_deleted(self, refusal: Refused) -> bool:
-        """Whether one of the topics was deleted, or may have been deleted, before."""
+        """Whether one of the refused request's topics was deleted, or may have been deleted,
+        before.
+        """
         lives = [
             self.history.lives[topic]
             for topic, _ in refusal.partitions
@@ -262,9 +266,9 @@ class World:
                     reader.unfollow(partition)
 
     def on_broker_closes(self, reason: CloseReason, link: Link | None) -> None:
-        """The broker closed a connection. This is a finding, unless a request on it arrived too
-        late, or a batch with acks=0 may have been refused, for example by a broker that is no
-        longer the leader.
+        """Handle a connection that the broker closed. This is a finding, unless a request on it
+        arrived too late, or a batch with acks=0 may have been refused, for example by a broker that
+        is no longer the leader.
         """
         scenario = self.scenario
         may_refuse = (
@@ -279,7 +283,9 @@ class World:
             self.history.incident("refused", f"the broker closed a connection: {reason}")
 
     def on_crash(self, node: Node) -> None:
-        """The disk crashed as planned in the middle of an operation, or refused an operation."""
+        """Handle the end of a broker whose disk crashed as planned during an operation, or refused
+        an operation.
+        """
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
             self.note_failure(error)
@@ -294,8 +300,8 @@ class World:
         self.start_later()
 
     def note_failure(self, error: OSError) -> None:
-        """The daemon ends with this error, and leaves a note of it for its next start. Unless the
-        error was a lack of space, data that was not flushed may be lost.
+        """Record the failure as a daemon does, which ends with this error and leaves a note for its
+        next start. Data that was not flushed may be lost, unless the error was a lack of space.
         """
         if error.errno == errno.EIO or isinstance(error, FailedFsync):
             self._is_powerless = True
@@ -314,8 +320,8 @@ class World:
 
     def observe(self) -> None:
         """Check after each event that the offsets of no log have decreased. Only a power loss may
-        decrease them, and then a log's start decreases only if the log now ends before it. Check
-        also that no fetch waits for records that are already available.
+        decrease them, and it may decrease the log start offset only if the log now ends before that
+        offset. Check also that no fetch waits for records that are already available.
         """
         broker = self.node.broker
         if broker is None:
@@ -353,10 +359,10 @@ class World:
                 self.history.incident("stuck", f"a {kind} waits for what {where} has")
 
     def _check_times_of_markers(self, key: Any, log: Any) -> None:
-        """Check that a marker's timestamp is the wall clock's time at which it was written.
+        """Check that a marker's timestamp is the time of the wall clock when it was written.
 
-        Retention and look-ups by time use this timestamp. Batches of clients have the time of their
-        client instead.
+        Retention and look-ups by time use this timestamp. The timestamps in other batches come from
+        their clients.
         """
         checked, self._checked_ends[key] = self._checked_ends[key], log.log_end_offset
         for header, _ in log.read_batches(checked) if checked < log.log_end_offset else ():
@@ -390,11 +396,10 @@ class World:
                 self.history.incident("clock", f"{key}: nothing is as late as {latest + 1}")
 
     def _check_epochs_of_markers(self) -> None:
-        """Check at the end that a producer's markers have coordinator epochs that never decrease.
+        """Check at the end that the coordinator epochs in a producer's markers never decrease.
 
-        The broker itself ends a transaction whatever the epoch is; but an Apache Kafka that
-        continues on this directory would refuse a marker whose epoch is lower than the previous
-        one.
+        Our broker ends a transaction whatever the epoch is. But an Apache Kafka that continues on
+        this directory would refuse a marker whose epoch is lower than the previous one.
         """
         for key, log in self._logs:
             highest: dict[int, int] = {}
@@ -414,7 +419,7 @@ class World:
     # --- faults ----------------------------------------------------------------------------------
 
     def lose_power(self) -> None:
-        """Let the machine lose power; from now on its logs may be shorter."""
+        """Let the machine lose power, after which its logs may be shorter."""
         self.trace("power", 0, "", 0, b"")
         self.node.lose_power(
             damages_journal=bool(self.scenario.journal_damage)
@@ -451,11 +456,12 @@ class World:
             self.start_later()
 
     def _notice_power_loss(self) -> None:
-        """Check that the broker can tell a kill, which ends no transaction, from a power loss.
+        """Check that the broker can distinguish a kill, which ends no transaction, from a power
+        loss.
 
-        It cannot if the damaged file's durable part is in a flush journal, since the disk may then
-        also be a copy. The broker then acts as after a power loss, but loses nothing: the file is
-        either offline, or rewritten from the journal.
+        It cannot do so if the durable part of a damaged file is in a flush journal, since the disk
+        may then also be a copy. In that case the broker acts as after a power loss, but loses
+        nothing: the file is either offline, or rewritten from the journal.
         """
         assert self.node.broker is not None
         logs = self.node.broker.logs
@@ -555,7 +561,7 @@ class World:
             self._restore()
 
     def _await_end(self) -> Asking:
-        """Wait until the broker is writing the outcome of a transaction to disk, but at most half a
+        """Wait until the broker is writing the outcome of a transaction to disk, for at most half a
         second.
         """
         for _ in range(LONGEST_AIM_MS // AIM_STEP_MS):
@@ -585,7 +591,7 @@ class World:
             yield for_ms
 
     def delete_records(self) -> None:
-        """Move the start of one log whose oldest records may be deleted."""
+        """Delete records from one of the logs whose oldest records may be deleted."""
         broker = self.node.broker
         assert broker is not None
         partition = self.rng.choice(self.scenario.deletable)
@@ -676,8 +682,8 @@ class World:
                 self.history.incident("left", kept)
 
     def _await_settled(self) -> None:
-        """Wait until everything is settled, and longer as long as readers make progress, since some
-        read only one batch between redirections.
+        """Wait until everything is settled. The wait is extended while readers make progress, since
+        some read only one batch between redirections.
         """
         patience_ms = PEACE_WITH_QUOTAS_MS if self.has_quotas else PEACE_MS
         end_ms = self.loop.now_ms + patience_ms
@@ -718,7 +724,8 @@ class World:
             next_producer_id=next_producer_id,
             is_clean=not scenario.kafka_was_killed,
         )
-        # after a kill of Apache Kafka, the start assumes a power loss, since it sees no difference
+        # Apache Kafka was killed. The start cannot distinguish this from a power loss, and assumes
+        # a power loss.
         if scenario.kafka_was_killed:
             self._mistaken_losses += 1
             self._is_powerless = True
@@ -790,8 +797,9 @@ class World:
         if scenario.is_audited:
             self.loop.spawn(Auditor(self, self._lasting_partitions()).run())
         for number in range(scenario.meddlers):
-            # not the workers' inputs, which are written only in transactions: a power loss might
-            # take a meddler's records from an input while the outputs made from them remain
+            # The workers' inputs are excluded, since they are written only in transactions. A power
+            # loss might remove a meddler's records from an input while the outputs made from them
+            # remain.
             partitions = [
                 partition for partition in self._lasting_partitions() if partition[0] != "in"
             ]
@@ -834,7 +842,7 @@ class World:
         self._busy -= 1
 
     def _application(self, name: str, partitions: list[Partition]) -> Asking:
-        """A sequence of instances with one transactional id, some of which start before their
+        """Run a sequence of instances with one transactional id. Some start before their
         predecessor knows that it has been replaced.
         """
         rng, scenario = self.rng, self.scenario
@@ -908,7 +916,9 @@ class World:
             yield rng.randint(10, 300)
 
     def _member(self, group: Group, number: int) -> Asking:
-        """A sequence of instances that take one member's place in a group."""
+        """Run a sequence of instances, each of which replaces the previous one as a member of a
+        group.
+        """
         rng = self.rng
         instance = 0
         while not self.is_over:
@@ -956,8 +966,9 @@ class World:
         """Check that a client that starts after the faults gets a session and can complete
         transactions.
 
-        A lease that was last renewed during the faults may still end meanwhile. If the new leader
-        then lacks acknowledged data, it fences this client, and another client is started.
+        A lease that was last renewed during the faults may still expire while this client runs. If
+        the new leader then lacks acknowledged data, it fences this client, and another client is
+        started.
         """
         partitions = self.transactional_partitions or self.idempotent_partitions
         fences, name = -1, "newcomer"
@@ -1023,7 +1034,7 @@ class World:
         return True
 
     def what_is_missing(self) -> str:
-        """A description of the work that has not been completed, for the finding."""
+        """Describe the work that has not been completed, for the finding."""
         if self.node.broker is None:
             return "the broker did not come up"
         parts = [f"{self._busy} producers are not done"] if self._busy else []
@@ -1060,9 +1071,9 @@ class World:
         return "; ".join(parts)
 
     def _look_for_leftovers(self) -> None:
-        """Check that no unneeded file remains: producer snapshots except the latest are deleted
-        with their segments. Check also that no table has an entry for a request that has its
-        response, or whose client has disconnected.
+        """Check that no unneeded file remains: all producer snapshots except the latest must have
+        been deleted with their segments. Check also that no table has an entry for a request that
+        already got a response, or whose client has disconnected.
         """
         if self.node.broker is None:
             return
@@ -1100,7 +1111,8 @@ class World:
         for stray in strays.strays_of(broker)[:2]:
             self.history.incident("left", stray)
         if any(log.high_watermark < log.log_end_offset for _, log in self._all_logs()):
-            return  # such records survive a kill, but are visible only after a flush
+            # records above the high watermark survive a kill, but are visible only after a flush
+            return
         under_way = pictures.groups_unknown_to_a_start(broker)
         live = pictures.known_of(broker, under_way)
         restarted = pictures.known_of(self.node.started_on_a_copy(), under_way)
@@ -1111,7 +1123,7 @@ class World:
                 break
 
     def _restart_at_last(self) -> None:
-        """Restart the broker as the scenario says."""
+        """Restart the broker in the way that the scenario specifies."""
         if self.scenario.last_restart == "kill":
             self.node.kill()
         elif self.scenario.last_restart == "power":
@@ -1123,7 +1135,9 @@ class World:
         self.observe()
 
     def _look_at_the_end(self) -> None:
-        """Read everything, once no request on a broken connection is still in transit."""
+        """Read everything, after waiting until no request on a broken connection is still in
+        transit.
+        """
         self.loop.run_until(max(self.loop.now_ms, self.drains_until_ms + 1))
         for reader in self._readers:
             for partition in reader.partitions:
@@ -1170,7 +1184,7 @@ class World:
             asked_ms = self.loop.now_ms
             everything, last = yield from read_all(self, partition, committed_only=False)
             committed, then = yield from read_all(self, partition, committed_only=True)
-            # repeated because retention deleted records between the two reads
+            # The reads are repeated because retention deleted records between them.
             while then.log_start_offset != last.log_start_offset:
                 asked_ms = self.loop.now_ms
                 everything, last = yield from read_all(self, partition, committed_only=False)
@@ -1214,8 +1228,8 @@ def decides_any(broker: Broker) -> bool:
 
 
 def _shows_data(log: Any, below: int) -> bool:
-    """Whether a log has data records below an offset. If not, the log had ended before that offset,
-    and only markers were written again.
+    """Whether a log has data records below an offset. If it has none, an earlier power loss had
+    removed them, and only markers were written again.
     """
     return any(
         header.base_offset < below and not header.is_control for header, _ in log.read_batches()
@@ -1229,8 +1243,8 @@ def run_seed(
     is_plain: bool = False,
     tracing: Callable[[str], None] | None = None,
 ) -> Report:
-    """Run the schedule of a seed. tweak: a function that changes the drawn scenario before the
-    start. is_plain: see `Scenario.drawn`.
+    """Run the schedule of a seed. `tweak` changes the drawn scenario before the start. For
+    `is_plain`, see `Scenario.drawn`.
     """
     return World(seed, tweak=tweak, is_plain=is_plain, tracing=tracing).run()
 

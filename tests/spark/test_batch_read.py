@@ -219,8 +219,8 @@ def test_filters_are_pushed_down(
 
 @pytest.fixture(scope="module")
 def everything(spark: SparkSession, broker: LocalBroker) -> Iterator[DataFrame]:
-    """Rows that are read once, without filters. Offsets and timestamps increase with the values,
-    except that the last record is older than all the others.
+    """Rows that are read once, without filters. Their offsets and timestamps increase with the
+    values, except that the last record is older than all the others.
     """
     records: list[tuple[Any, ...]] = [
         (n % 2, b"odd" if n % 2 else b"even", b"%d" % n, 1000 + n) for n in range(9)

@@ -1,4 +1,4 @@
-"""`make demo` with fewer flights: it takes the same steps, and it fails when it should."""
+"""`make demo`, run with fewer flights, takes the same steps, and fails when it should."""
 
 from __future__ import annotations
 

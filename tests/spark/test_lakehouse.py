@@ -51,8 +51,8 @@ def commits_of(form: str, table: Path) -> int:
 
 
 def values_in(form: str, table: Path) -> list[str]:
-    """The values of a table, read without the code that wrote them: by deltalake, or from the files
-    that Spark's log names.
+    """Read the values of a table without the code that wrote them, either with deltalake, or from
+    the files that Spark's log names.
     """
     from deltalake import DeltaTable
     from pyarrow import parquet

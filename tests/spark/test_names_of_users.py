@@ -1,5 +1,5 @@
 """The installed packages occupy only the names `barnabas` and `pyspark_barnabas`, and work whatever
-names users give to their own modules.
+names users choose for their own modules.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def wheel(folder: Path) -> list[str]:
-    """The names of the files in a wheel that is built from a copy of the files in git."""
+    """Build a wheel from a copy of the files in git. Gives: the names of the files in the wheel."""
     source = folder / "source"
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"],

@@ -325,9 +325,7 @@ def test_threads_of_a_program_write_once_the_session_is_active_in_them(
 def test_writes_without_an_id_leave_no_group_and_no_file(
     spark: SparkSession, broker: LocalBroker, topic: str
 ) -> None:
-    """The writes are those of a program and those of foreachBatch; large ones use a private
-    file.
-    """
+    """The test writes from a program and from foreachBatch; large writes use a private file."""
     from helpers.e2e_clients import admin
 
     from barnabas.spark_connector.spool_directory import private_directory
@@ -385,8 +383,8 @@ def test_writes_without_an_id_leave_no_group_and_no_file(
     ],
 )
 def test_wrong_options_and_columns(schema: str, options: dict[str, str], says: str) -> None:
-    """Spark checks these when it plans a write. A later test checks that the user sees the
-    message.
+    """Spark checks the options and columns when it plans a write. A later test checks that the user
+    sees the message.
     """
     from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 

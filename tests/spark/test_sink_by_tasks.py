@@ -1,5 +1,5 @@
-"""The sink in the mode in which each task writes its own rows: the output, what failed tasks leave
-behind, and drivers that are killed at each step of the end of a batch.
+"""The sink in the mode in which each task writes its own rows. The tests check the output, what
+failed tasks leave behind, and drivers that are killed at each step of the end of a batch.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
 BY_TASKS = {"sinkMode": "tasks", "inlineBytes": "0"}
 RECORDS, RECORDS_PER_BATCH = 1800, 300
-# The requests are small, so a batch takes several; the timeouts are long because the machine may be
-# busy.
+# The requests are small, so that a batch takes several. The timeouts are long because the machine
+# may be busy.
 SMALL = {
     "kafka.batch.size": "1024",
     "kafka.max.request.size": "1024",
@@ -64,7 +64,7 @@ def broker() -> Iterator[LocalBroker]:
 
 
 def transactional_ids(broker: LocalBroker) -> dict[str, str]:
-    """The state of each task's transactional id."""
+    """Return the state of each transactional id that a task has used."""
     with Admin("127.0.0.1", broker.port) as admin:
         answer = admin.call(ListTransactionsRequest(), 0, ListTransactionsResponse)
     return {
@@ -208,8 +208,8 @@ def test_each_input_once_through_crashes_at_every_step(
         killed_at(proxy, query, TXN_OFFSET_COMMIT, 1)
         # The batch is decided, but the driver does not get the response.
         killed_at(proxy, query, END_TXN, 0, response=True)
-        # Batch 1: half of its transactions have ended. (The new driver first ends the three of
-        # batch 0.)
+        # Batch 1: half of its transactions have ended. (The new driver first ends the three
+        # transactions of batch 0.)
         killed_at(proxy, query, END_TXN, 3 + 2)
         # Then a single driver survives a failing task, a killed worker, and a killed broker.
         faults = [{"batch": 2, "task": 0, "does": "raise"}, {"batch": 3, "task": 1, "does": "die"}]

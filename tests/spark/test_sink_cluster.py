@@ -87,7 +87,8 @@ def test_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
         is_lost = False
 
         def lose_a_worker(_: Frame) -> Action:
-            """Kill the worker when the tasks of batch 3 are done, whose files remain."""
+            """Kill the worker when the tasks of batch 3 are done. The files that they wrote remain.
+            """
             nonlocal is_lost
             if not is_lost and list(spool.rglob("*/3/*.batches")):
                 is_lost = True
@@ -104,8 +105,9 @@ def test_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_tasks_that_write_by_themselves_on_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
-    """The attempt that lost to its speculative copy has written all its rows, and its transaction
-    is still open. So are the transactions of the tasks whose worker is killed before the decision.
+    """One attempt has lost to its speculative copy: it has written all its rows, and its
+    transaction is still open. The transactions of the tasks whose worker is killed before the
+    decision are also still open.
     """
     settings = {"transaction.two.phase.commit.enable": "true"}
     with broker_behind_proxy(settings=settings) as (broker, proxy), Cluster(tmp_path) as cluster:

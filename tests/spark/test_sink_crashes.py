@@ -36,8 +36,8 @@ from barnabas import LocalBroker
 from barnabas.spark_connector.session import MissingRequirementError, prepare
 
 BATCHES, RECORDS_PER_BATCH = 8, 300
-# The requests are small, so a batch takes several; the timeouts are long because the machine may be
-# busy; every batch uses spool files.
+# The requests are small, so that a batch takes several. The timeouts are long because the machine
+# may be busy. Every batch uses spool files.
 SINK = {
     "kafka.batch.size": "1024",
     "kafka.max.request.size": "1024",
@@ -201,8 +201,8 @@ def restarted(broker: LocalBroker) -> Action:
 def test_a_plan_whose_rows_go_elsewhere_when_it_runs_again(
     behind: tuple[LocalBroker, KafkaProxy], tmp_path: Path
 ) -> None:
-    """The driver is killed before it learns that a batch is committed. The next one makes different
-    rows for this batch, and must publish none of them.
+    """The driver is killed before it learns that a batch is committed. The next driver computes
+    different rows for this batch, and must publish none of them.
     """
     _, proxy = behind
     source, sink, written = topics_with_input(proxy.bootstrap_servers, records=1200)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 class Copying:
-    """A streaming query with one checkpoint that copies its source. limit: the number of records in
-    a batch.
+    """A streaming query with one checkpoint that copies its source. `limit` is the number of
+    records in a batch.
     """
 
     def __init__(self, spark: SparkSession, broker: LocalBroker, checkpoint: Path) -> None:
@@ -97,8 +97,8 @@ class Copying:
         return through_slow_starts(lambda: _finished(writer.start()))
 
     def forget_last(self) -> None:
-        """Delete the last batch from the commit log, as if the driver had died before Spark wrote
-        it there.
+        """Delete the last batch from Spark's commit log, as if the driver had died before Spark
+        recorded the batch.
         """
         commits = self.checkpoint / "commits"
         last = max(int(path.name) for path in commits.glob("[0-9]*"))
@@ -132,7 +132,7 @@ def topic_of(query: Copying, name: str) -> str:
 def write_to(
     frame: DataFrame, servers: str, topic: str | None, name: str, batch_id: int | None
 ) -> None:
-    """Write a frame as the part of a batch that has this writeId and batchId."""
+    """Write a frame with this writeId and batchId, as one of the writes of a batch."""
     writer = (
         frame.write.format("barnabas")
         .mode("append")
@@ -209,7 +209,7 @@ def test_topics_in_a_column_and_a_batch_that_is_run_again(query: Copying) -> Non
 
 def test_a_query_goes_on_with_another_topic(query: Copying) -> None:
     """The topic changes twice: first after a batch that was committed without Spark's knowledge,
-    then after one that Spark has in its commit log.
+    then after a batch that Spark has in its commit log.
     """
     old, new = topic_of(query, "old"), topic_of(query, "new")
     query.send(6)
@@ -246,8 +246,7 @@ def test_a_copied_checkpoint_is_refused_when_both_go_on(query: Copying, tmp_path
 
 
 def test_a_checkpoint_that_was_restored_from_an_older_copy(query: Copying, tmp_path: Path) -> None:
-    """The first batches that Spark plans again have numbers that were used before, but other
-    rows.
+    """The first batches that Spark plans again have the numbers of earlier batches, but other rows.
     """
     topic = topic_of(query, "sink")
     query.send(3)
@@ -294,7 +293,7 @@ def forget_group(query: Copying, query_id: str, suffix: str = "") -> None:
 def test_a_group_that_was_forgotten_after_a_crash_is_in_doubt(
     query: Copying, on_uncertain: str
 ) -> None:
-    """The query was stopped for longer than offsets.retention.minutes, after a last batch that was
+    """The query was stopped for longer than offsets.retention.minutes. Its last batch had been
     committed without Spark's knowledge.
     """
     topic = topic_of(query, "sink")
@@ -349,7 +348,9 @@ def passing_from(first: str) -> str:
 def test_an_older_checkpoint_whose_first_batch_has_no_rows_is_refused(
     query: Copying, tmp_path: Path
 ) -> None:
-    """A copy of the checkpoint with which another query continues is refused, too."""
+    """A copy of a checkpoint is also refused if it was made from a checkpoint with which another
+    query continues.
+    """
     topic = topic_of(query, "sink")
     query.send(3)
     query.run(topic, where=passing_from("000"))

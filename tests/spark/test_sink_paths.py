@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 MOUNT = f"/cluster-{os.getpid()}"
-# Spark's manager for a local file system; the manager that Spark would choose for viewfs needs
+# Spark's file manager for a local file system. The manager that Spark would choose for viewfs needs
 # another interface of Hadoop.
 FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -166,8 +166,8 @@ def test_a_checkpoint_that_is_set_for_the_session(
 def test_a_checkpoint_that_the_sink_cannot_find_ends_the_query_before_it_publishes(
     spark: SparkSession, broker: LocalBroker, root: Path
 ) -> None:
-    """This happens if a program changes Hadoop's settings in the JVM, which tasks do not see: Spark
-    would write to one file system, and the sink to another.
+    """This happens if a program changes Hadoop's settings in the JVM. Tasks do not see such
+    changes, so Spark would write to one file system, and the sink to another.
     """
     query = Copying(spark, broker)
     query.send(b"1")

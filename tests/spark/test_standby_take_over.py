@@ -1,4 +1,4 @@
-"""A standby takes over during a query: two brokers have a lease in etcd, the leader is killed
+"""A standby takes over during a query. Two brokers have a lease in etcd, the leader is killed
 twice, and the query continues without a restart.
 """
 

@@ -43,7 +43,7 @@ def admin(broker: LocalBroker) -> AdminClient:
 
 
 def delete_before(broker: LocalBroker, topic: str, partition: int, offset: int) -> None:
-    """Delete the records before an offset at once, as retention would do later."""
+    """Delete the records before an offset immediately, as retention would do later."""
     from confluent_kafka import TopicPartition
 
     client = admin(broker)
@@ -125,7 +125,8 @@ def test_transactions(spark: SparkSession, broker: LocalBroker, topic: str, tmp_
     last = query.run().lastProgress
     assert last is not None
     assert query.batches == {0: [["c1", "c2"]], 1: [[], []], 2: [["c3"]]}
-    # for each transaction that wrote to the partition, its records and one marker
+    # The end offset counts the records and one marker of each transaction that wrote to the
+    # partition.
     assert json.loads(last.sources[0].endOffset)[topic] == {"0": 2 + 10 + 4 + 2, "1": 2 + 2}
 
 
@@ -194,7 +195,7 @@ def test_records_deleted_under_a_running_query(
 
     publish(broker, topic, plain(0, 40))
     query = Query(spark, broker, tmp_path, subscribe=topic, maxOffsetsPerTrigger="20")
-    # deleted during the first batch
+    # The records are deleted during the first batch.
     query.on_batch = lambda batch_id: delete_before(broker, topic, 0, 15)
     with pytest.raises(StreamingQueryException) as caught:
         query.run()
@@ -212,9 +213,7 @@ def test_records_deleted_under_a_running_query(
 def test_a_topic_deleted_under_a_batch_that_is_run_again(
     spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path
 ) -> None:
-    """The batch is in the checkpoint, so if it could not be skipped the query could never
-    continue.
-    """
+    """The batch is in the checkpoint. If the query could not skip it, it could never continue."""
     from pyspark.errors import StreamingQueryException
 
     other = topic + "-deleted"

@@ -54,9 +54,9 @@ BROKER_SETTINGS = {"group.min.session.timeout.ms": "500", "group.initial.rebalan
 BROKER_DEEDS = ("broker killed", "broker killed", "broker paused")
 CLIENT_DEEDS = ("client killed", "client killed", "client paused", "client replaced")
 FENCED = {"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"}
-# A librdkafka that finds all brokers down starts again from its bootstrap servers, and drops the
-# broker for which its coordinator requests wait, so these wait for ever (its issues 5456 and 5511,
-# seen here after every few kills). The first setting prevents this.
+# If librdkafka finds all brokers down, it starts again from its bootstrap servers and drops the
+# broker to which its coordinator requests were assigned, so these requests wait for ever (its
+# issues 5456 and 5511, seen here after every few kills). The first setting prevents this.
 RECONNECTING = {
     "metadata.recovery.strategy": "none",
     "reconnect.backoff.ms": 20,
@@ -68,7 +68,7 @@ PATIENT = {"message.timeout.ms": 0}
 
 
 def now_ms() -> int:
-    """The monotonic clock, which all processes of the machine share."""
+    """The time of the monotonic clock, which all processes of the machine share."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -88,7 +88,7 @@ class Diary:
 
 
 class Worker:
-    """The base of all roles, with the names of a session, its diary, and a flag that ends it."""
+    """The base of all roles. It has the names of a session, its diary, and a flag that ends it."""
 
     def __init__(self, servers: str, topic: str, slot: str, session: str, path: str) -> None:
         self.servers, self.topic, self.slot, self.session = servers, topic, slot, session
@@ -116,7 +116,7 @@ class Worker:
         while True:
             time.sleep(1)
             if os.getppid() != parent:
-                os._exit(1)  # because nothing else would end this process
+                os._exit(1)  # nothing else would end this process after its parent has ended
             idle_s, seen = (idle_s + 1 if self.steps == seen else 0), self.steps
             if idle_s > HUNG_S:
                 self.diary("hung")
@@ -222,8 +222,8 @@ class Worker:
         self._drain(client, HEAL_S)
 
     def _drain(self, client: Any, seconds: float) -> None:
-        """Wait for deliveries like `flush`, which cannot be used: it raises SystemError if a
-        callback meets an error.
+        """Wait for deliveries. `flush` cannot be used, since it raises SystemError if a callback
+        gets an error.
         """
         end = time.monotonic() + seconds
         while len(client) and time.monotonic() < end:
@@ -254,12 +254,13 @@ class Worker:
     def _end_transaction(self, client: Any, name: str, *, abort: bool) -> None:
         """Commit if all records were delivered, otherwise abort.
 
-        A record that timed out while no broker was up is not delivered, so there is nothing to
-        commit. If a client aborts a transaction that the broker does not know of, librdkafka fails
-        fatally (INVALID_TXN_STATE), and the client cannot know this in advance:
-        docs/TRANSACTIONS.md. So the commit is requested, and noted as requested, once all records
-        are delivered. Transformers request it immediately, and `commit_transaction` waits for the
-        records: the broker knows their transactions, since the group's offsets were added to them.
+        If a record timed out while no broker was up, it is not delivered, so there may be nothing
+        to commit. If a client aborts a transaction that the broker does not know, librdkafka fails
+        fatally (INVALID_TXN_STATE), and the client cannot know this in advance: see
+        docs/TRANSACTIONS.md. A feeder therefore requests the commit, and records that request, only
+        after all records are delivered. A transformer requests it immediately, and
+        `commit_transaction` waits for the records: the broker knows the transaction, since the
+        group's offsets were added to it.
         """
         from confluent_kafka import KafkaException
 
@@ -358,7 +359,7 @@ class Worker:
         self._rewind(reader, messages)
 
     def _rewind(self, reader: Any, messages: list[Any]) -> None:
-        """Seek back to the start of the aborted batch in those of its partitions that are still
+        """Seek back to the start of the aborted batch, in each of its partitions that is still
         assigned.
         """
         from confluent_kafka import KafkaException, TopicPartition
@@ -624,8 +625,8 @@ class Round:
         self._end_workers("plain", "transactional")
         self._until(self._is_done, "the transformers do not come to the end of the source")
         self._end_workers("transformer")
-        # if the last session of an id was killed and not replaced, its open transaction must time
-        # out
+        # If the last session of a transactional id was killed and not replaced, its open
+        # transaction must time out.
         self._until(
             lambda: all(low == high for low, high in self._stable_and_end()),
             "a transaction stays open for good",
