@@ -820,8 +820,8 @@ class Round:
     @staticmethod
     def _was_aborting(transactions: dict[str, Any]) -> bool:
         """Whether the last transaction was being aborted. An abort may be refused if a kill lost
-        the request that began the transaction: the broker then sees only the previous transaction,
-        which is complete. Apache Kafka refuses it, too.
+        the request that began the transaction: the broker then knows only the previous transaction,
+        which is complete. Apache Kafka refuses the abort, too.
         """
         return next(reversed(transactions.values())).commit_asked_ms is None
 
@@ -853,7 +853,7 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The entries of a diary, without the last line if a kill truncated it."""
+    """Yield the entries of a diary, without the last line if a kill truncated it."""
     for line in path.read_text().splitlines():
         with contextlib.suppress(json.JSONDecodeError):
             yield json.loads(line)
@@ -862,15 +862,15 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 def torture(
     seconds: float, *, seed: int, directory: str | None = None, round_s: float = ROUND_S
 ) -> Iterator[Report]:
-    """Run rounds until the time is up. All use one broker, so its logs and state grow from round to
-    round.
+    """Run rounds until the time is up. All rounds use one broker, so its logs and state grow from
+    round to round.
     """
     directory = directory or tempfile.mkdtemp(prefix="barnabas-torture-")
     diaries = os.path.join(directory, "diaries")
     os.makedirs(diaries, exist_ok=True)
     end = time.monotonic() + seconds
     number = 0
-    from checkers import Finding  # only from here on, since the workers need none of it
+    from checkers import Finding  # imported only here, since the worker processes do not need it
 
     loop_watchdog.start_watching()
     with LocalBroker(os.path.join(directory, "data"), settings=BROKER_SETTINGS) as broker:

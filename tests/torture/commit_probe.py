@@ -1,8 +1,8 @@
 """Measures how long a pair of brokers is unavailable, with a client that tries to commit until it
 succeeds.
 
-Real clients wait for more than the brokers (socket timeouts, backoff, pending requests), so their
-times would say more about the clients than about the pair.
+Real clients also wait for reasons of their own (socket timeouts, backoff, pending requests), so
+their times would say more about the clients than about the pair.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def prepare(port: int) -> None:
 
 
 def has_committed(port: int) -> bool:
-    """Whether a transaction of one record can be committed at this port, with each response within
-    ANSWER_S.
+    """Whether a transaction of one record can be committed at this port. Each response must arrive
+    within ANSWER_S.
     """
     try:
         with Wire(port, timeout_s=ANSWER_S) as client:

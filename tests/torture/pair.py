@@ -1,5 +1,5 @@
-"""Two real daemons with a real etcd, under the clients of `torture.clients` and with faults of
-everything between them.
+"""Two real daemons with a real etcd, used by the clients of `torture.clients`, with faults in the
+daemons, in etcd and in all connections between them.
 
     PYTHONPATH=tests:. python -m torture.pair --minutes N
 
@@ -89,7 +89,7 @@ class Pair:
 
     @property
     def record(self) -> LeaseRecord | None:
-        """The lease's current record."""
+        """The current record of the lease."""
         answer = self._engine.ask(Read())
         if not isinstance(answer, Found) or not answer.value:
             return None
@@ -97,7 +97,8 @@ class Pair:
 
     @property
     def is_whole(self) -> bool:
-        """Whether one node leads and responds, and the other may take over."""
+        """Whether one node is the leader and responds, and the other is in sync and may take over.
+        """
         record = self.record
         return (
             record is not None
@@ -107,7 +108,7 @@ class Pair:
         )
 
     def leader_id(self) -> int:
-        """The id of the node that leads, or that was the last to lead."""
+        """Return the id of the node that is the leader, or was the last leader."""
         record = self.record
         return 1 if record is None or record.leader is None else record.leader
 
@@ -153,7 +154,7 @@ class Pair:
 
 
 def _files(data_dir: Path) -> dict[str, str]:
-    """The digests of a node's files by path, without those that only one node has."""
+    """Return the digests of a node's files by path, without the files that only one node has."""
     found = {}
     for path in data_dir.rglob("*"):
         name = str(path.relative_to(data_dir))
@@ -162,14 +163,15 @@ def _files(data_dir: Path) -> dict[str, str]:
                 found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
             except FileNotFoundError:
                 continue
-    found.pop("meta.properties", None)  # not this file, which has the node's own node.id
+    found.pop("meta.properties", None)  # the nodes differ in this file, which contains node.id
     return found
 
 
 @dataclass(slots=True)
 class TakeOver:
-    """The times from the loss of a leader to a commit on the other node, by the probing client, and
-    by the first of the real clients, which have waits of their own (-1: none).
+    """The milliseconds from the loss of a leader to a commit on the other node. `took_ms` is
+    measured by the probing client. `client_ms` is measured by the first of the real clients, which
+    also wait for reasons of their own; it is -1 if there was none.
     """
 
     deed: str
@@ -182,8 +184,8 @@ class TakeOver:
 
 
 class PairRound(Round):
-    """A round with clients, faults of both nodes, healing and checks. take_overs: an entry for each
-    loss of a leader whose standby was in sync and took over.
+    """A round with clients, faults of both nodes, healing and checks. `take_overs` has an entry for
+    each loss of a leader whose standby was in sync and took over.
     """
 
     def __init__(self, pair: Pair, number: int, seed: int, directory: str) -> None:
@@ -223,20 +225,22 @@ class PairRound(Round):
             self.harm(self.random.choice(CLIENT_DEEDS))
             return
         if self._later:
-            return  # only one fault of the nodes at a time, until its consequences are over
+            # Only one fault of the nodes occurs at a time, and its consequences must be over before
+            # the next.
+            return
         if self.random.random() < 0.8:
             self._await_whole()
         leader_id = self.pair.leader_id()
         lost_ms = now_ms()
         seconds = self._harm(deed, leader_id)
         self.report.deeds[deed] += 1
-        # not for a leader that is cut off from etcd, since it continues until its lease ends
+        # A leader that is cut off from etcd is excluded, since it continues until its lease ends.
         if deed in ("leader killed", "leader stopped") and seconds >= 6:
             self._await_take_over(deed, leader_id, lost_ms)
 
     def _await_take_over(self, deed: str, leader_id: int, lost_ms: int) -> None:
-        """If the standby may lead, wait for a commit. Until then there are no other faults of the
-        nodes.
+        """If the standby may take over, wait for a commit on it. Until then the nodes get no other
+        faults.
         """
         record = self.pair.record
         if record is None or record.leader != leader_id or len(record.in_sync) < 2:
@@ -260,7 +264,7 @@ class PairRound(Round):
         return True
 
     def _harm(self, deed: str, leader_id: int) -> float:
-        """Cause a fault. Gives: for how many seconds the leader is away."""
+        """Cause a fault. Gives: for how many seconds the leader is unavailable."""
         pair, rng = self.pair, self.random
         node = pair.nodes[leader_id if deed.startswith("leader") else 3 - leader_id]
         seconds = rng.choice((0.3, 1.0, 2.0, 4.0, 6.5, 8.0))

@@ -6,12 +6,12 @@ The drivers of one query publish batch after batch with the sink's own publisher
 and keep a commit log as Spark does: a file for each batch, which only one of them can create. Their
 plans are not deterministic: each attempt at a batch has different rows in a different order, in
 random partitions and topics, and sometimes no rows. Drivers are killed, or stopped, replaced and
-woken as zombies; the broker is killed and stopped; connections end, and responses are lost or
-delayed, at any request; timeouts are so short that they do occur. A run publishes hundreds of
-batches a minute, where Spark publishes about twelve (`torture.spark_pipeline`).
+woken as zombies. The broker is killed and stopped. At any request, connections end, and responses
+are lost or delayed. The timeouts are so short that requests do time out. A run publishes hundreds
+of batches a minute, where Spark publishes about twelve (`torture.spark_pipeline`).
 
 At the end, each batch in the log must be in the topics with all rows of exactly one attempt, or
-without rows if a driver was informed that its attempt had none.
+without rows if a driver learned that its attempt had none.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ROUND_S = 60.0
 MAX_ROWS, BATCH_ROWS = 40, 7
 LAST_BATCHES = 10
 CLIENT_ID = "torture-publisher"
-# The constants' names in kafka_proxy. A fault at the last of these requests does the most harm.
+# The names of constants in kafka_proxy. A fault at the last of these requests does the most harm.
 KINDS = (
     "INIT_PRODUCER_ID",
     "OFFSET_FETCH",
@@ -74,7 +74,9 @@ class Row(NamedTuple):
 
 
 def row_count(batch: int) -> int:
-    """The number of a batch's rows, the same for all attempts except those without rows."""
+    """Return the number of rows of a batch. It is the same for all attempts, except those without
+    rows.
+    """
     return random.Random(batch).randrange(MAX_ROWS)
 
 
@@ -129,7 +131,8 @@ class Driver:
             except FileExistsError:
                 self.diary("concurrent", batch=batch)
                 return
-            # closed after each batch, since Spark's sink opens new connections for each batch
+            # The connections are closed after this batch, since Spark's sink opens new ones for
+            # each batch.
             if self.random.random() < 0.3:
                 publisher.close()
 
@@ -168,7 +171,8 @@ class Driver:
             yield batch
 
     def _batches(self, batch: int, attempt: str) -> Iterator[EncodedRecordBatch]:
-        """The batch's rows in random order, over random partitions; rarely none."""
+        """Yield the rows of a batch in random order, over random partitions. Rarely there are none.
+        """
         order = list(range(row_count(batch))) if self.random.random() > 0.05 else []
         self.random.shuffle(order)
         now_ms = time.time_ns() // 1_000_000
@@ -195,7 +199,7 @@ def next_batch(directory: Path) -> int:
 
 
 def judge(rows: Iterable[Row], log: list[int], empty: set[int]) -> Iterator[str]:
-    """Yield all faults of the output. empty: the batches of which a driver was informed that its
+    """Yield all errors in the output. `empty` has the batches for which a driver learned that its
     attempt had no rows.
     """
     if log != list(range(len(log))):
@@ -258,8 +262,8 @@ class Zombie:
 
 
 class Round:
-    """A round: one query with topics of its own, whose drivers are disturbed, and the checks of its
-    output.
+    """A round: one query with its own topics runs while its drivers are disturbed, and then its
+    output is checked.
     """
 
     def __init__(self, broker: LocalBroker, proxy: Any, seed: int, directory: Path) -> None:
@@ -298,7 +302,7 @@ class Round:
         return self.report
 
     def _note(self, deed: str, more: str = "") -> None:
-        """Note what was done, for the report."""
+        """Record an action in the report and its schedule."""
         self.report.deeds[deed] += 1
         self.report.schedule.append(
             f"{time.monotonic() - self._began:8.2f} {deed} {more} (batch "
@@ -323,7 +327,7 @@ class Round:
         )
 
     def _see_to_zombies(self) -> None:
-        """Wake paused drivers that are due, and later kill them."""
+        """Wake paused drivers when their time has come, and later kill them."""
         for zombie in list(self.zombies):
             if zombie.due > time.monotonic():
                 continue
@@ -373,7 +377,7 @@ class Round:
         process.send_signal(signal.SIGCONT)
 
     def _arm(self, driver: subprocess.Popen[bytes]) -> None:
-        """Set a fault at a random frame, which may come immediately, later, or never."""
+        """Set a fault at a random frame, which may be sent immediately, later, or never."""
         from helpers import kafka_proxy as wire
 
         kind, harm = (
@@ -401,8 +405,8 @@ class Round:
         on(getattr(wire, kind), wire.once(act, after=after))
 
     def _heal(self) -> None:
-        """Leave only one driver, which must make progress. It ends the others' transactions, or
-        they time out.
+        """Leave only one driver, which must make progress. The transactions of the other drivers
+        are ended by this driver, or time out.
         """
         self.proxy.clear()
         for process in [self.driver, *(zombie.process for zombie in self.zombies)]:
@@ -431,15 +435,15 @@ class Round:
                         empty.add(reported["batch"])
         rows = self._rows()
         log = commit_log(self.directory)
-        # A batch may be published but missing in the log, if a driver was killed between the end of
-        # its transaction and the entry in the log.
+        # A batch may be published but missing in the log, if a driver was killed after its
+        # transaction had ended and before it created the log entry.
         report.batches, report.rows = len(log), len(rows)
         report.findings += judge(rows, log, empty)
         self._judge_spool(max(log, default=-1))
 
     def _judge_spool(self, last: int) -> None:
-        """Check that spool files remain only for the last batch, if it had no rows, and for the
-        batch in progress.
+        """Check that spool files remain only for the batch in progress, and for the last batch if
+        it had no rows.
         """
         for name in os.listdir(self.directory / "spool"):
             if int(name) < last:

@@ -1,4 +1,4 @@
-"""bench/scale.py, with the watchdog on each call into its brokers.
+"""Runs bench/scale.py with a watchdog on each call into its brokers.
 
     python -m torture.scale [--scale X] [CASE …]
 

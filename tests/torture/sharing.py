@@ -1,5 +1,5 @@
-"""Existing share consumers (librdkafka's, Java's or Go's) on one topic, which are killed at random,
-as is the broker.
+"""Existing share consumers (librdkafka's, Java's or Go's) on one topic. The consumers and the
+broker are killed at random.
 
     PYTHONPATH=tests:. python -m torture.sharing --seconds 60 --seed 7 [--member COMMAND]
 
@@ -43,10 +43,11 @@ ATTEMPT, DONE, RENEWED = "attempt", "done", "renewed"
 
 
 class Report(NamedTuple):
-    """The result of a run. finished: the number of records whose acknowledgement got a response;
-    renewed: of those whose renewal did. missing: values that no member has tried to acknowledge.
-    twice: values for which the acknowledgements of two deliveries got a response. left: the number
-    of records that the group has not finished.
+    """The result of a run. `finished` is the number of records whose acknowledgement got a
+    response, and `renewed` the number of these records whose renewal got one. `missing` has the
+    values that no member has tried to acknowledge, and `twice` the values of which two deliveries
+    were acknowledged with a response. `left` is the number of records that the group has not
+    finished.
     """
 
     records: int
@@ -95,7 +96,7 @@ def work(servers: str, path: str, seed: int) -> None:
 
 
 class Run:
-    """The members and the broker of a run, which are killed at random. member: see `run`."""
+    """The members and the broker of a run, which are killed at random. For `member`, see `run`."""
 
     def __init__(
         self, broker: LocalBroker, directory: str, seed: int, member: Sequence[str]
@@ -152,7 +153,7 @@ class Run:
         return records
 
     def rows(self, kind: str) -> Iterator[Any]:
-        """The rows of one kind in the diaries of all members."""
+        """Yield the entries of one kind in the diaries of all members."""
         for path in self.directory.glob("*.diary"):
             for line in path.read_text(encoding="utf-8").splitlines():
                 try:
@@ -167,8 +168,8 @@ class Run:
         return sorted({str(number) for number in range(records)} - tried, key=int)
 
     def left(self) -> int:
-        """The number of records that the group has not finished. A partition whose number is
-        unknown counts as one record.
+        """The number of records that the group has not finished. A partition for which this number
+        is unknown counts as one record.
         """
         command = [
             sys.executable, "-m", "barnabas", "groups", "describe", GROUP, "--json",
@@ -207,7 +208,7 @@ def java(class_path: str) -> list[str]:
 
 
 def run(seconds: float, seed: int, patience_s: float = 90, member: Sequence[str] = ()) -> Report:
-    """Run members on a broker of their own.
+    """Start a broker, and run members on it.
 
     Takes: member, the command of a member (tests/clients), which gets the arguments server, group,
     topic, diary and seed; by default members use librdkafka.

@@ -42,7 +42,7 @@ DOCUMENT = ROOT / "docs" / "SPARK_CLUSTER.md"
 USER, PASSWORD = "alice", "the password of alice"
 SOURCE, SINK, BUCKET = "orders", "loud-orders", "lake"
 PER_TRIGGER, BATCHES, BATCHES_BEFORE_A_KILL = 1_000, 12, 3
-RECORD_BYTES = 2_000  # each task then has more than 256 KiB, so it uses a spool file
+RECORD_BYTES = 2_000  # each task then writes more than 256 KiB, so it uses a spool file
 PAIR_RECORDS, PAIR_PER_TRIGGER, BATCHES_BETWEEN_KILLS = 3_000, 100, 5
 IN_SYNC_S = 4.0  # the time until the lease's record names the standby as in sync
 
@@ -114,7 +114,9 @@ def run_document(directory: Path, s3_server: str | None) -> None:
 
 
 def written(directory: Path, broker: LocalBroker, spool: str, master: str) -> tuple[str, str]:
-    """The program and the command of the document, with the paths and addresses of this machine."""
+    """Return the program and the command of the document, with the paths and addresses of this
+    machine.
+    """
     text = DOCUMENT.read_text()
     (program,) = re.findall(r"```python\n(# secured_query\.py\n.*?)```", text, re.DOTALL)
     (command,) = re.findall(r"```sh\nexport AWS_.*?\n(\$SPARK_HOME.*?)```", text, re.DOTALL)
@@ -131,9 +133,7 @@ def written(directory: Path, broker: LocalBroker, spool: str, master: str) -> tu
 
 
 def replaced(text: str, places: dict[str, str]) -> str:
-    """The text with the document's addresses and paths replaced by ours. Each must occur in the
-    text.
-    """
+    """Replace the document's addresses and paths by ours. Each of them must occur in the text."""
     for place, ours in places.items():
         assert place in text, f"{DOCUMENT.name} does not have {place!r} any more"
         text = text.replace(place, ours)
@@ -182,7 +182,7 @@ def file_system(keys: dict[str, str]) -> arrow_fs.S3FileSystem:
 
 
 def made(store: arrow_fs.S3FileSystem) -> bool:
-    """Whether the bucket could be created, so the server is up."""
+    """Whether the bucket could be created, which shows that the server is running."""
     try:
         store.create_dir(BUCKET)
     except OSError:

@@ -59,8 +59,8 @@ class Source(NamedTuple):
 
 @dataclass
 class Batch:
-    """The checkpoint's entry for one batch: the offsets where it ends, and the watermark with which
-    it ran.
+    """The checkpoint's entry for one batch: the offsets where the batch ends, and the watermark
+    with which it ran.
     """
 
     ends: dict[Place, int]
@@ -69,8 +69,8 @@ class Batch:
 
 @dataclass
 class Story:
-    """The data of a round. committed and everything: the final output, as the two isolation levels
-    read it.
+    """The data of a round. `committed` and `everything` are the final output as read_committed and
+    read_uncommitted readers receive it.
     """
 
     plan: str
@@ -112,8 +112,8 @@ def source_of(value: str) -> Source | None:
 
 
 def read_offset_log(directory: Path) -> dict[int, Batch]:
-    """The batches in a checkpoint's folder `offsets`, whose files have a line for the version, one
-    about the batch, and one for the query's only source.
+    """Read the batches from the folder `offsets` of a checkpoint. Each of its files has one line
+    for the version, one about the batch, and one for the query's only source.
     """
     batches: dict[int, Batch] = {}
     for path in directory.iterdir() if directory.is_dir() else ():
@@ -130,7 +130,7 @@ def read_offset_log(directory: Path) -> dict[int, Batch]:
 
 
 class Index:
-    """Finds the batch of an input record."""
+    """Finds the batch that contains an input record."""
 
     def __init__(self, batches: Mapping[int, Batch]) -> None:
         self._ends: dict[Place, list[tuple[int, int]]] = defaultdict(list)
@@ -156,8 +156,8 @@ def judge(story: Story) -> list[Finding]:
 
 
 def check_input(story: Story) -> Iterator[Finding]:
-    """Check that the input has each acknowledged record exactly once, and nothing that the feeders
-    did not commit.
+    """Check that the input has each acknowledged record exactly once, and no record that the
+    feeders did not commit.
     """
     counts = Counter(row.value for row in story.input)
     for value in sorted(story.forbidden & counts.keys()):
@@ -189,8 +189,8 @@ def check_batches(story: Story) -> Iterator[Finding]:
 
 
 def check_rows(story: Story, index: Index) -> Iterator[Finding]:
-    """Check that each input record is in the output exactly once, and that uncommitted attempts
-    also use only committed input.
+    """Check that each input record is in the output exactly once, and that even uncommitted
+    attempts use only committed input.
     """
     inputs = {Source(row.value, row.topic, row.partition, row.offset): row for row in story.input}
     for row in story.everything:
@@ -225,7 +225,7 @@ def check_rows(story: Story, index: Index) -> Iterator[Finding]:
 
 
 def _batch(row: Row, index: Index) -> int:
-    """The number of the batch that the row belongs to; -1 if it cannot be told."""
+    """Return the number of the batch that the row belongs to, or -1 if it is unknown."""
     source = source_of(row.value)
     number = (
         None if source is None else index.batch_of(source.topic, source.partition, source.offset)
@@ -259,7 +259,8 @@ def check_order(story: Story, index: Index) -> Iterator[Finding]:
 
 def check_counts(story: Story, index: Index) -> Iterator[Finding]:
     """Check that each window of each key is reported once, with the number of records that the
-    input has. Windows with a record that arrived behind the watermark are not checked for this.
+    input has. The number is not checked for a window with a record that arrived behind the
+    watermark.
     """
     wanted: Counter[tuple[int, str]] = Counter()
     unsure: set[tuple[int, str]] = set()
@@ -305,7 +306,7 @@ def check_seen(story: Story) -> Iterator[Finding]:
 
 
 def read_diaries(paths: Iterable[Path]) -> tuple[set[str], set[str]]:
-    """What the feeders know: the values that must not be in the input, and those that must be."""
+    """Read from the feeders' diaries which values must not be in the input, and which must be."""
     forbidden: set[str] = set()
     promised: set[str] = set()
     for path in paths:

@@ -5,10 +5,10 @@
 Feeders write into topics with and without transactions, some of which are aborted or left open;
 partitions and a second topic are added later. A driver reads all topics by a pattern with
 `readStream.format("barnabas")`, and writes with `writeStream.format("barnabas")`. Each round has a
-random plan, and each start random options, such as whether the driver or the tasks write. Meanwhile
-drivers, their JVMs, Python processes and workers, feeders and the broker are killed and stopped;
-connections are cut and responses lost, at random times and at random frames of the sink's and the
-source's requests. Stopped drivers are replaced, and later wake up as zombies.
+random plan, and each start has random options, such as whether the driver or the tasks write.
+Meanwhile drivers, their JVMs, Python processes and workers, feeders and the broker are killed and
+stopped. Connections are cut and responses lost, at random times and at random frames of the sink's
+and the source's requests. Stopped drivers are replaced, and later wake up as zombies.
 
 Each round ends with a query that reads to the end of the input (Trigger.AvailableNow). Then each
 committed record must be in the output exactly once (tests/torture/spark_judging.py), and no open
@@ -51,8 +51,8 @@ STALLED_S = 150.0
 LEFT_OVER_S = 60.0
 MEMORY_GROWTH_MB = 150
 FEEDERS = ("plain-0", "transactional-0", "transactional-1")
-# The expected reasons for which a query may end: another driver uses its checkpoint, or a fault
-# lasted longer than its timeouts.
+# The expected reasons why a query may end: another driver uses its checkpoint, or a fault lasted
+# longer than its timeouts.
 EXPECTED = {
     "another driver's batch": (
         r"CONCURRENT_STREAM_LOG_UPDATE|was ended by others twice|"
@@ -81,8 +81,9 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.log.level": "ERROR",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # this halves the time of a start
-    # keeps all of the offset log, which shows the batch of each record
+    # this halves the time that a start takes
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    # Keep the whole offset log, which shows the batch of each record.
     "spark.sql.streaming.minBatchesToRetain": "100000",
 }
 
@@ -99,8 +100,8 @@ class Memory:
 
     @property
     def growth(self) -> float:
-        """The growth since the end of the first third of the samples, by when everything has been
-        imported and used once.
+        """The growth after the first third of the samples. By then everything has been imported and
+        used once.
         """
         return (
             self.samples[-1] - self.samples[len(self.samples) // 3]
@@ -110,8 +111,8 @@ class Memory:
 
 
 class DriverProcess:
-    """A driver and its descendants in one session: its Python process, the JVM, and PySpark's
-    daemon and workers.
+    """A driver and its descendants, which run in one session: its Python process, the JVM, and
+    PySpark's daemon and workers.
     """
 
     def __init__(self, name: str, text: str, directory: Path) -> None:
@@ -288,8 +289,8 @@ class Round:
         self._began = time.monotonic()
         self._doom: float | None = None
         self._life_s, self._life_batches = 0.0, 0
-        # no faults until the driver has completed this many batches, or until this time; otherwise
-        # a busy machine would make no progress
+        # There are no faults until the driver has completed this number of batches, or until this
+        # time. Otherwise a busy machine would make no progress.
         self._peace = (0, 0.0)
         self._progress: tuple[int, float] = (0, time.monotonic())
         self._clients: dict[int, bytes] = {}
@@ -457,7 +458,7 @@ class Round:
             self._strike(driver)
 
     def _ended(self, driver: DriverProcess) -> None:
-        """Note that the driver has ended, by itself or by a fault at a frame."""
+        """Record that the driver has ended, either by itself or because of a fault at a frame."""
         self.note("driver ended", f"{driver.name}: {driver.process.returncode}")
         self._dismiss(driver)
 
@@ -490,8 +491,8 @@ class Round:
                 )
 
     def _dismiss(self, driver: DriverProcess) -> None:
-        """Replace this driver as the current one, or as the zombie; its processes get some time to
-        end by themselves.
+        """Remove this driver from its place as the current driver or as the zombie. Its processes
+        get some time to end by themselves.
         """
         if driver is self.driver:
             self.driver = None
@@ -564,7 +565,7 @@ class Round:
         self._later.append((time.monotonic() + seconds, what, act))
 
     def _wait(self, seconds: float) -> None:
-        """Wait for some time; meanwhile do what is due."""
+        """Wait for some time, and carry out the actions that become due meanwhile."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, 0.1))
@@ -594,7 +595,7 @@ class Round:
 
     def _disturb(self) -> None:
         if not self._progress[0] and self.random.random() < 0.75:
-            return  # without further faults, since a start takes long enough
+            return  # no further faults yet, since a start takes long enough
         deed = self.random.choice(
             (
                 "broker killed",
@@ -718,8 +719,8 @@ class Round:
         (self.proxy.on_response if response else self.proxy.on_request)(api_key, hook)
 
     def _harm(self, driver: DriverProcess, harm: str) -> Any:
-        """Cause the fault, in the thread that carries the frame. Gives: what the proxy does with
-        the frame.
+        """Cause the fault, in the proxy's thread that forwards the frame. Gives: what the proxy
+        does with the frame.
         """
         from helpers import kafka_proxy as wire
 
@@ -939,7 +940,7 @@ class Round:
 
 
 def wire_name(api_key: int) -> str:
-    """The constant's name in kafka_proxy for an API key, used in the schedule."""
+    """Return the name of the constant for an API key in kafka_proxy, for the schedule."""
     from helpers import kafka_proxy as wire
 
     names: dict[str, Any] = vars(wire)

@@ -15,8 +15,8 @@ from typing import Any
 from torture.clients import PATIENT, Diary, Worker
 from torture.spark_judging import COPIED, COUNTED, DISTINCT, SCATTERED, SHUFFLED, WINDOW_MS
 
-# longer than most records wait, since the query may read records of new partitions earlier than
-# those of old ones
+# This is longer than most records wait, since the query may read records of new partitions before
+# older records of existing partitions.
 WATERMARK_S = 90
 SINK_ID, SOURCE_ID = "torture-sink", "torture-source"
 KEYS = 23
@@ -36,8 +36,8 @@ class Feeder(Worker):
         self._layout: dict[str, int] = {}
 
     def _places(self, client: Any) -> list[tuple[str, int]]:
-        """The listed partitions that the client knows. It would refuse a record for an unknown
-        partition.
+        """Return the listed partitions that the client knows. The client would refuse a record for
+        an unknown partition.
         """
         from confluent_kafka import KafkaException
 
@@ -101,8 +101,8 @@ class Feeder(Worker):
                 self.diary("session-end", code=failure.args[0].name())
 
     def _transaction(self, client: Any) -> bool:
-        """Run a transaction. Gives: whether it was ended. If not, it is left open, and the next
-        session of the id fences it.
+        """Run a transaction. Gives: whether it has ended. If not, it is left open, and the next
+        session of the transactional id fences it.
         """
         places = self._places(client)
         if not places:
@@ -131,7 +131,8 @@ def feed(role: str, *arguments: str) -> None:
 
 @dataclass
 class Drive:
-    """The parameters of a driver. finish: whether to read to the end of the input and then exit."""
+    """The parameters of a driver. `finish` tells it to read to the end of the input and then exit.
+    """
 
     servers: str
     plan: str
@@ -170,8 +171,8 @@ def drawn(chance: random.Random) -> dict[str, Any]:
 
 
 def drive(text: str) -> int:
-    """The main function of a driver. Gives: 0 at the end of the input, or 1 if the query failed for
-    good. The diary has the reasons.
+    """The main function of a driver. Gives: 0 at the end of the input, or 1 if the query has
+    finally failed. The diary has the reasons.
 
     A query that is not the last of its round is stopped with `stop()` after a while, and restarted
     in the same session with other options. Usually it is also restarted after a failure, as users
@@ -200,7 +201,8 @@ def drive(text: str) -> int:
                 **{name: value for name, value in drawn(chance).items() if name != "cores"},
             )
         if task.plan == COUNTED:
-            _end_of_time(task)  # writes a record that is so late that every window closes
+            # write a record with a timestamp so far in the future that every window closes
+            _end_of_time(task)
             _run(spark, task, diary, None)
     except StreamingQueryException as error:
         diary("failed", text=str(error))
@@ -212,7 +214,7 @@ def drive(text: str) -> int:
 
 
 def _run(spark: Any, task: Drive, diary: Diary, seconds: float | None) -> bool:
-    """Start the query, and stop it when the time is up. Gives: whether it reached its end.
+    """Start the query, and stop it after `seconds`. Gives: whether it reached its end.
 
     Raises: StreamingQueryException.
     """
@@ -258,7 +260,7 @@ def _run(spark: Any, task: Drive, diary: Diary, seconds: float | None) -> bool:
 
 
 def planned(task: Drive, rows: Any) -> Any:
-    """The rows of the query's plan, with the columns key, value and topic."""
+    """Apply the query's plan to the rows. Gives: the columns key, value and topic."""
     from pyspark.sql import functions as f
 
     chance = (

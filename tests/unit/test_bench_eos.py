@@ -1,5 +1,5 @@
-"""The calculations of bench/eos.py: medians and overheads, the table, the figures kept as JSON,
-percentiles.
+"""The calculations of bench/eos.py: medians and overheads, the table, the figures stored as JSON,
+and percentiles.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ AT_10 = Point(10, 100)
 
 
 def turn(mode: str, records: int, *, point: Point = AT_10, p50: float = 8.0) -> Turn:
-    """A turn with the given number of records in 2 seconds. The other figures are fixed."""
+    """Return the result of a turn with the given number of records in 2 seconds. The other figures
+    are fixed.
+    """
     throughput = {
         "records": records,
         "seconds": 2.0,

@@ -1,5 +1,5 @@
-"""bench/many_partitions.py works: every kind of request succeeds, and has a figure and a place in
-the table.
+"""bench/many_partitions.py works: every kind of request succeeds, and the table has a figure for
+it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """bench/scale.py works: in each case brokers of all sizes do the same work, and the table compares
-each with the smallest one.
+each of them with the smallest.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ ALL = Taker("m", 500, 500)
 
 
 def log(*lengths: int, first: int = 0) -> list[LogBatch]:
-    """Consecutive batches of a log, which have these lengths."""
+    """Return consecutive batches of a log with these lengths."""
     ends = itertools.accumulate(lengths, initial=first)
     return [LogBatch(begin, end - 1) for begin, end in itertools.pairwise(ends)]
 
@@ -65,8 +65,9 @@ def release_all(partition: SharePartition, limits: GroupLimits = LIMITS) -> None
 def test_whole_batches_are_acquired_unless_the_record_limit_is_strict(
     taker: Taker, expected: list[tuple[int, int, int]]
 ) -> None:
-    """The log has three batches of five records. A taker has a name, its most records, and its
-    batch size. `is_limited` is KIP-1206's strict limit: only then is a batch of the log divided.
+    """The log has three batches of five records. A taker has a name, the maximum number of its
+    records, and its batch size. `is_limited` is the strict limit of KIP-1206: only with this limit
+    is a batch of the log divided.
     """
     assert take(SharePartition(0), log(5, 5, 5), taker) == expected
 
@@ -89,8 +90,8 @@ def test_released_records_are_acquired_again_in_the_same_batches() -> None:
 
 
 def test_records_that_fail_again_and_again_come_in_ever_smaller_parts() -> None:
-    """500 records may be delivered 10 times each: the first five fetches get all of them, and the
-    next ones 250, 125, 62, 31 and 1.
+    """500 records may be delivered 10 times each. The first five fetches get all of them, and the
+    next ones get 250, 125, 62, 31 and 1.
     """
     limits = GroupLimits(delivery_count=10)
     partition = SharePartition(0)
@@ -164,7 +165,7 @@ def test_released_records_of_a_full_window_are_acquired_again() -> None:
     batches = log(*[1] * 20)
     assert take(partition, batches, limits=limits) == [(0, 9, 1)]
     assert not partition.may_acquire(10)
-    # type 2 is release
+    # acknowledgement type 2 is release
     released = partition.on_acknowledged("m", [Acknowledgement(4, 5, [2])], limits, 0)
     partition.apply(released)
     assert partition.may_acquire(10)
@@ -185,7 +186,9 @@ def test_batches_of_aborted_transactions_are_not_acquired_but_archived() -> None
 
 
 def test_the_cost_does_not_depend_on_the_number_of_locked_records() -> None:
-    """The state of a share partition has runs and batches, not an entry for each record."""
+    """The state of a share partition consists of runs and batches, and has no entry for each
+    record.
+    """
     partition = SharePartition(0)
     limits = GroupLimits(record_locks=1_000_000)
     take(partition, log(100_000), limits=limits)

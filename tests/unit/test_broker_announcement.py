@@ -1,5 +1,5 @@
-"""The commands that a start prints: they work as printed, or the text names the settings that they
-need.
+"""The commands that the broker prints when it starts. They work as printed, or the text names the
+settings that they need.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The machine's two clocks, steady and wall."""
+"""The two clocks of the machine: the monotonic clock and the wall clock."""
 
 from __future__ import annotations
 

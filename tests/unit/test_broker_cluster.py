@@ -179,7 +179,7 @@ def test_only_an_available_replica_that_is_in_sync_may_lead(
 
 
 def test_the_controller_is_an_available_broker(cluster: Cluster) -> None:
-    """The controller moves only when its broker leaves: the return of broker 1 does not move it."""
+    """The controller moves only when its broker leaves. The return of broker 1 does not move it."""
     cluster.take_away(1)
     assert cluster.controller_id == 2
     cluster.take_away(2)

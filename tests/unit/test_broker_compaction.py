@@ -1,5 +1,5 @@
-"""The core's decisions on cleaning, without a cleaner process: when a log is cleaned, the order of
-the effects, and failures.
+"""The core's decisions about cleaning, without a cleaner process: when a log is cleaned, the order
+of the effects, and the handling of failures.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class Host:
         return self.logs.create(topic, 0, TOPIC_ID, replace(COMPACTED, **settings), NOW_MS)
 
     def tick(self) -> None:
-        """Move the clock to the next deadline, and carry out the flushes that this starts."""
+        """Move the clock to the next deadline, and carry out the flushes that are then requested.
+        """
         deadline = self.compaction.next_deadline_ms()
         assert deadline is not None
         self.now_ms = max(self.now_ms, deadline)
@@ -150,7 +151,7 @@ def test_the_dirtiest_log_is_cleaned_first_and_one_log_at_a_time(tmp_path: Path)
     order = [cleaned, host.clean()]
     host.tick()
     order.append(host.clean())
-    # at the second choice, all of b was dirty, but only a part of a
+    # At the second choice, all of log b was dirty, but only a part of log a.
     assert order == ["a-0", "b-0", "a-0"]
     host.tick()
     assert not host.outbox.cleanings
@@ -171,7 +172,7 @@ def test_after_a_restart_a_log_is_dirty_only_from_its_checkpointed_offset(tmp_pa
     again.tick()
     assert (
         again.outbox.cleanings[0].first_dirty_offset == 0
-    )  # the only entry is incomplete, so all is dirty
+    )  # the checkpoint's only entry is incomplete, so the whole log is dirty
 
 
 def test_the_result_of_a_job_is_dropped_when_its_log_was_deleted_and_created_again(
@@ -192,7 +193,7 @@ def test_the_result_of_a_job_is_dropped_when_its_log_was_deleted_and_created_aga
     again.flush()
     result = clean(
         OsDisk(), job._replace(groups=job.groups[:1], aborted=(), end_offset=2)
-    )  # this directory now belongs to the new log of that name
+    )  # the directory now belongs to the new log of that name
     host.outbox.cleanings.clear()
     host.compaction.on_cleaned(job, result, "", host.now_ms)
     assert [entry[0] for entry in entries(again)] == list(range(10))
@@ -214,7 +215,7 @@ def test_nothing_is_kept_of_a_deleted_log(tmp_path: Path, error: str) -> None:
     result = None if error else clean(OsDisk(), job)._replace(unreadable=(0,))
     host.outbox.cleanings.clear()
     host.compaction.on_cleaned(job, result, error, host.now_ms)
-    for flush in host.outbox.flushes:  # flushes the recovery point before the swap
+    for flush in host.outbox.flushes:  # each of these flushes the recovery point before the swap
         assert flush.then is not None
         flush.then(host.now_ms)
     delete_log(host.logs, "one-that-goes", 0, host.now_ms)
@@ -262,13 +263,14 @@ def test_a_log_is_cleaned_again_when_segments_of_its_job_were_deleted_meanwhile(
     tmp_path: Path, lost: int
 ) -> None:
     """DeleteRecords or retention removed segments of the job's group during the job. The result
-    cannot replace the group, so the log stays dirty there.
+    cannot replace the group, so that part of the log stays dirty.
     """
     host = Host(tmp_path)
     log = host.log(cleanup_policy=frozenset({"compact", "delete"}))
     for number in range(12):
         put(log, b"%d" % (number % 3), b"%d" % number)
-    log.config = replace(log.config, segment_bytes=400)  # one cleaned segment replaces several
+    # so that one cleaned segment replaces several
+    log.config = replace(log.config, segment_bytes=400)
     host.tick()
     (job,) = host.outbox.cleanings
     host.outbox.cleanings.clear()
@@ -394,7 +396,8 @@ def test_a_compaction_waits_until_there_is_disk_space(
                 host.clean()
             return
         host.clean()
-    # the checkpoint of the recovery point is written before the swap, the cleaner's after the swap
+    # The checkpoint of recovery points is written before the swap, the cleaner's checkpoint after
+    # it.
     is_clean = name.startswith("cleaner")
     assert [entry[0] for entry in entries(log)] == ([2, 3] if is_clean else [0, 1, 2, 3])
     assert not [path for path in os.listdir(log.directory) if path.endswith(".cleaned")], (
@@ -430,7 +433,7 @@ def test_compacted_segments_serve_readers_when_there_is_no_space_to_rename_them(
     log = host.log()
     fill(log)
     host.tick()
-    # so many renames succeed before one fails
+    # The number of renames that succeed before one fails.
     left = [renamed]
     rename = OsDisk.rename
 
@@ -452,7 +455,7 @@ def test_compacted_segments_serve_readers_when_there_is_no_space_to_rename_them(
         assert [entry[0] for entry in entries(log)] == [2, 3]
         put(log, b"other", b"x")
         log.checkpoint()
-        # close all files: the reads below have to open them by the names that they have now
+        # Close all files, so that the reads below have to open them by their current names.
         for segment in log.segments:
             segment.batches.close()
             segment.indexes.drop()
@@ -503,7 +506,7 @@ def test_damage_is_a_failure_of_one_log(tmp_path: Path, caplog: pytest.LogCaptur
         False,
         None,
         None,
-    )  # the segment must be read for its aborted transactions
+    )  # so the segment must be read to find its aborted transactions
     host.tick()
     assert not host.outbox.cleanings
     assert "t-0 cannot be compacted" in caplog.text
@@ -518,7 +521,7 @@ def test_a_log_is_compacted_later_when_no_file_descriptor_is_left_to_read_it(
     log = host.log()
     fill(log)
     log.flush()
-    # without its indexes, the segment must be read for its aborted transactions
+    # Without its indexes, the segment must be read to find its aborted transactions.
     log.segments[0].indexes.loaded_aborted = log.segments[0].indexes.manifest = None
     log.segments[0].indexes.txn_trusted = False
 
@@ -561,7 +564,7 @@ def test_many_segments_are_swapped_in_a_few_at_a_time(tmp_path: Path) -> None:
         host.flush()
         left = [entry[0] for entry in entries(log)]
         assert left == list(range(SWAPPED_AT_ONCE, 41))
-        # due at once, but after other events
+        # The next swaps are due immediately, but after other events.
         assert host.compaction.next_deadline_ms() == host.now_ms
         assert not (host.path / "cleaner-offset-checkpoint").exists()
         if meanwhile == "append":
@@ -618,7 +621,7 @@ def test_internal_logs_are_compacted_before_their_segments_are_full(tmp_path: Pa
 def test_an_internal_log_is_rolled_only_when_its_dirty_bytes_exceed_its_clean_bytes(
     tmp_path: Path,
 ) -> None:
-    """Above the bound of 500 dirty bytes, the dirty ratio of 0.5 decides."""
+    """Once a log has more than 500 dirty bytes, the dirty ratio of 0.5 decides."""
     host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "500"})
     (log,) = internal_logs(host, OFFSETS_TOPIC)
     for number in range(50):
@@ -653,7 +656,7 @@ def test_partitions_with_few_dirty_bytes_each_are_not_rolled(
     ]
     for log in logs:
         fill(log, count)
-    # for two records, a log has exactly LEAST_SHARE of this bound
+    # With two records, the dirty bytes of a log are exactly LEAST_SHARE of this bound.
     most = int(logs[0].segments.active.batches.size * 2 / count / LEAST_SHARE)
     host.compaction._config = BrokerConfig.from_properties(
         {"barnabas.internal.topics.dirty.bytes": str(most)}

@@ -1,5 +1,5 @@
-"""Settings with Apache Kafka's names. Defaults and bounds are those of the configuration reference
-of Apache Kafka 3.9.
+"""Settings with Apache Kafka's names. Their defaults and bounds are those in the configuration
+reference of Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from barnabas.storage.log_config import LogConfig
 
 LONG_MAX = 9223372036854775807
 
-# Apache Kafka 3.9's topic settings, as documented: the type and the default, in the form that
-# DescribeConfigs shows.
+# The topic settings of Apache Kafka 3.9 as documented, each with its type (as DescribeConfigs
+# encodes it) and its default.
 KAFKA_TOPIC_SETTINGS = {
     "cleanup.policy": (7, "delete"),
     "compression.gzip.level": (3, "-1"),
@@ -209,8 +209,9 @@ def test_broker_defaults_are_those_of_kafka() -> None:
     assert {name: defaults[name] for name in KAFKA_BROKER_DEFAULTS} == KAFKA_BROKER_DEFAULTS
 
 
-# Settings of share groups with Apache Kafka 4.3's (default, lower bound, upper bound); None for no
-# bound. By default __share_group_state has one replica here, as other topics have.
+# Settings of share groups with (default, lower bound, upper bound) of Apache Kafka 4.3; None means
+# no bound. Unlike in Apache Kafka, __share_group_state has one replica by default, as other topics
+# have.
 KAFKA_SHARE_SETTINGS = {
     "group.share.assignment.interval.ms": (1000, 0, None),
     "group.share.assignors": (("simple",), None, None),
@@ -272,7 +273,7 @@ def test_settings_of_share_groups_are_those_of_kafka() -> None:
     ],
 )
 def test_settings_of_share_groups_may_not_contradict_each_other(name: str, text: str) -> None:
-    """Each of the values is outside the bounds that another setting gives: for example a delivery
+    """Each of the values is outside the bounds that another setting defines, for example a delivery
     count limit above its maximum (9 here), or a session timeout below its minimum.
     """
     properties = {name: text, "group.share.max.delivery.count.limit": "9"}
@@ -309,8 +310,8 @@ def test_each_default_rendered_as_text_parses_to_the_same_value() -> None:
 
 
 def test_broker_level_names_of_topic_settings_exist() -> None:
-    """The synonym of a topic setting is the broker setting that gives its default; it has the same
-    kind, or is an INT (log.retention.hours).
+    """The synonym of a topic setting is the broker setting that provides its default. Both have the
+    same kind, or the synonym is an INT (log.retention.hours).
     """
     for row in TOPIC_SETTINGS.values():
         for synonym in row.synonyms:
@@ -323,8 +324,8 @@ def test_a_topic_without_settings_has_kafkas_defaults_in_its_logs() -> None:
 
 @pytest.mark.parametrize("text", [KRAFT_FILE, ZOOKEEPER_FILE])
 def test_kafkas_server_properties_files_are_accepted(text: str) -> None:
-    """A server.properties file of Apache Kafka is accepted; settings in it without an effect here
-    give warnings.
+    """A server.properties file of Apache Kafka is accepted. Settings that have no effect in this
+    broker cause warnings.
     """
     taken = BrokerConfig.from_properties(read_properties(text))
     assert taken.data_dir.startswith("/tmp/k")
@@ -544,8 +545,8 @@ def test_segment_times_are_taken_in_the_finest_unit_too() -> None:
 
 
 def test_the_deprecated_timestamp_bound_holds_where_no_newer_bound_is_set() -> None:
-    """message.timestamp.difference.max.ms is the deprecated setting for both directions; the newer
-    setting of one direction has precedence.
+    """message.timestamp.difference.max.ms is the deprecated setting for both directions. The newer
+    setting for one direction has precedence.
     """
     bounded = topic_log_config(
         config(),
@@ -686,7 +687,8 @@ TYPES = {
     Kind.DOUBLE: float,
     Kind.LIST: tuple,
 }
-# Prefixes of settings whose names the code composes: a group's bounds, a listener's tokens.
+# Prefixes of settings whose names the code composes, such as the bounds of a group or the tokens of
+# a listener.
 READ_BY_PREFIX = (
     "group.consumer.min.", "group.consumer.max.", "group.share.", "group.streams.",
     "sasl.oauthbearer.",
@@ -694,7 +696,7 @@ READ_BY_PREFIX = (
 
 
 def attributes_of(table: type) -> dict[str, Row[Any]]:
-    """The rows of a table, by the names of its attributes."""
+    """Return the rows of a settings table by the names of its attributes."""
     parts = (vars(part) for part in table.__mro__)
     return {name: row for part in parts for name, row in part.items() if isinstance(row, Row)}
 
@@ -738,7 +740,7 @@ def test_a_setting_that_has_an_effect_is_read_somewhere() -> None:
         if not {attribute, row.name} & names
         and not row.doc.startswith(("Accepted", "Default of"))
         and not row.name.startswith(READ_BY_PREFIX)
-        and row.name != "remote.storage.enable"  # it can only be false
+        and row.name != "remote.storage.enable"  # this setting can only be false
     }
     assert unread == set()
 
@@ -757,8 +759,8 @@ def test_a_typed_attribute_follows_dynamic_changes_of_its_setting() -> None:
 
 # --- where settings have their effects ----------------------------------------------------------
 
-# each function that makes the settings of a part from the broker's, and its fields by the names of
-# their settings
+# Each function that derives a part's settings from the broker's settings, with the names of these
+# settings and the fields that they set.
 TRANSACTIONS = FinalizedFeatures({TRANSACTION_VERSION: 2}, 1)
 FIELDS_OF_COORDINATORS: dict[Callable[[BrokerConfig], Any], dict[str, str]] = {
     group_settings: {
@@ -821,7 +823,8 @@ FIELDS_OF_LOGS = {
 
 
 def another_value(setting: Setting[Any]) -> str | None:
-    """A value other than the default, as text; None where the type alone does not give one."""
+    """Return a value other than the default, as text. Gives: None if the type does not suggest one.
+    """
     if setting.kind is Kind.BOOLEAN:
         return str(not setting.default).lower()
     if setting.kind is Kind.DOUBLE:
@@ -842,8 +845,8 @@ def differences(before: Any, after: Any) -> set[str]:
 
 
 def test_each_setting_of_the_coordinators_has_its_effect_and_no_other_one() -> None:
-    """A setting that is read in the place of another one has the same type, and often the same
-    default.
+    """If the code read another setting by mistake, the types would not show it, and often the
+    defaults would not either.
     """
     broker = config()
     before = {function: function(broker) for function in FIELDS_OF_COORDINATORS}

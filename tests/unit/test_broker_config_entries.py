@@ -78,7 +78,7 @@ def test_a_password_in_an_address_is_hidden(text: str, shown: str) -> None:
 
 
 def test_no_setting_shows_a_password_wherever_it_is_set() -> None:
-    """Each setting that accepts any text gets a value with a password, in every layer."""
+    """Each setting that accepts any text is set to a text with a password, on every level."""
     text = "https://ann:her-password@example.org/keys"
     for setting in broker_entries(BrokerConfig.from_properties({})):
         row = setting.setting
@@ -96,7 +96,8 @@ def test_no_setting_shows_a_password_wherever_it_is_set() -> None:
 
 # --- what Kafka lets change at run time ---------------------------------------------------------
 
-# Apache Kafka's DynamicBrokerConfig.AllDynamicConfigs, split into the sets that it consists of.
+# The settings in Apache Kafka's DynamicBrokerConfig.AllDynamicConfigs, divided as in its source
+# code.
 SSL_RECONFIGURABLE = """ssl.keystore.type ssl.keystore.location ssl.keystore.password
     ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.truststore.type
     ssl.truststore.location ssl.truststore.password ssl.truststore.certificates"""
@@ -131,7 +132,7 @@ OTHERS = """metric.reporters producer.id.expiration.ms transaction.partition.ver
     remote.log.index.file.cache.total.size.bytes remote.fetch.max.wait.ms
     remote.log.manager.copy.max.bytes.per.second remote.log.manager.fetch.max.bytes.per.second
     group.share.assignment.interval.ms
-    group.streams.assignment.interval.ms"""  # the last two: since 4.3
+    group.streams.assignment.interval.ms"""  # the last two exist since 4.3
 ALL_DYNAMIC = {
     name
     for names in (

@@ -23,8 +23,8 @@ def directory(tmp_path: Path) -> Path:
 
 
 def value(text: str, **providers: str) -> str:
-    """What ssl.key.password resolves to when the file gives this text. Keywords are settings of
-    providers: `_env_param_x` is config.providers.env.param.x.
+    """Return the value of ssl.key.password after this text in the file has been resolved. Keywords
+    are settings of providers: `_env_param_x` is config.providers.env.param.x.
     """
     settings = {f"config.providers{name}".replace("_", "."): to for name, to in providers.items()}
     settings.setdefault("config.providers", "file,env,directory")

@@ -1,4 +1,4 @@
-"""Limits on the number and the rate of connections, with the times that were recorded with Apache
+"""Limits on the number and the rate of connections. The expected times were recorded with Apache
 Kafka 3.9.
 """
 
@@ -65,8 +65,8 @@ def test_all_connections_are_counted() -> None:
 
 
 def test_connections_above_the_rate_of_an_address_are_closed_after_a_delay() -> None:
-    """In the recording, with a rate of 1 per second, ten connections were served and ten further
-    ones were closed after a second each.
+    """In the recording, with a rate of 1 per second, ten connections were accepted, and ten further
+    connections were closed after a second each.
     """
     bound = limits(quotas=rate_of(HERE, 1.0))
     assert [bound.on_connected(HERE, 3) for _ in range(10)] == [None] * 10
@@ -119,8 +119,8 @@ def test_nothing_is_kept_of_an_address_whose_connections_have_ended() -> None:
 
 
 def test_what_is_kept_of_addresses_is_bounded() -> None:
-    """A new address connects every 11 ms, so the window of 11 s has 1,000 addresses. Older ones are
-    dropped.
+    """A new address connects every 11 ms, so the window of 11 s contains 1,000 addresses. Older
+    addresses are dropped.
     """
     bound = limits(quotas=rate_of(None, 5.0))
     for number in range(3 * FEWEST_KEPT):

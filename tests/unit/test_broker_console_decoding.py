@@ -28,7 +28,7 @@ ORDER = {
     "name": "Order",
     "fields": [{"name": "id", "type": "long"}, {"name": "item", "type": "string"}],
 }
-DATA = b"\x0e\x06tea"  # Avro: 7 as a zigzag varint, a text of 3 bytes
+DATA = b"\x0e\x06tea"  # Avro: the number 7 as a zigzag varint, then a string of 3 bytes
 PROTO = 'syntax = "proto3"; message A { int32 x = 1; } message B { string name = 1; }'
 TLS = Path(__file__).resolve().parents[1] / "fixtures" / "tls"
 SLOW = {"type": "string", "pattern": "^(a+)+$"}
@@ -68,8 +68,8 @@ def test_each_kind_is_decoded(registry: FakeRegistry, decoder: Decoder) -> None:
         wire_format.header(proto, (1,)) + b"\x0a\x03tea",
         wire_format.header(schema) + b'{"a": 1}',
     ]
-    # One request for each value: a request's time is limited, and the first value of each format
-    # loads a library.
+    # There is one request for each value, since a request's time is limited, and the first value of
+    # each format loads a library.
     assert [decoder.decode([part])[0] for part in data] == [
         Decoded(avro, "AVRO", '{"id": 7, "item": "tea"}'),
         Decoded(proto, "PROTOBUF", '{"name": "tea"}'),

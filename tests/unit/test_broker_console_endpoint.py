@@ -36,11 +36,11 @@ def until(is_so: Any) -> None:
 
 
 class Watched:
-    """A console with a fake server, a broker of its own, and an event loop in a thread."""
+    """A console with a stand-in server, its own broker core, and an event loop in a thread."""
 
     def __init__(self, directory: Path) -> None:
-        """A console for a broker core with a topic of three partitions. A stand-in server notes
-        frames, and its event loop runs in a thread, as in the real broker.
+        """Create a console for a broker core with a topic of three partitions. A stand-in server
+        records frames, and its event loop runs in a thread, as in the real broker.
         """
         self.host = CoreHost(directory)
         self.host.create("orders", 3)
@@ -114,8 +114,9 @@ def look_of(watched: Watched) -> Any:
 def test_an_expensive_snapshot_is_reused_for_longer(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A snapshot stays fresh for SHARE_OF_TIME times as long as it took, so that snapshots use a
-    bounded share of the time. With 10,000 the second request gets the first one's snapshot.
+    """A snapshot stays fresh for SHARE_OF_TIME times as long as it took to create, so that creating
+    snapshots uses a bounded share of the time. With 10,000, the second request gets the snapshot of
+    the first.
     """
     monkeypatch.setattr(source, "FRESH_S", 0.0)
     monkeypatch.setattr(source, "SHARE_OF_TIME", 10_000)
@@ -150,8 +151,8 @@ def test_requests_are_counted_only_while_a_client_uses_the_console(
 def test_the_console_keeps_error_counts_that_another_component_installed(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The errors are counted already, for example for the metrics endpoint. The console shows these
-    counts, and does not remove them when its last client is gone.
+    """Another component, for example the metrics endpoint, already counts the errors. The console
+    shows these counts, and does not remove them when its last client has disconnected.
     """
     monkeypatch.setattr(watch, "WATCHED_S", 0.1)
     counts = watched.server.broker.requests.errors = ErrorCounts()
@@ -164,7 +165,7 @@ def test_the_console_keeps_error_counts_that_another_component_installed(
 def test_a_request_gets_503_while_too_many_others_run(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test holds the lock that a request takes, as other requests would."""
+    """The test holds the lock that each request takes, as other requests would."""
     monkeypatch.setattr(endpoint, "BUSY_AFTER_S", 0.05)
     with watched.console._turn:
         status, body = watched.ask()

@@ -1,4 +1,6 @@
-"""The language of the page's filter: which records match, and the position that an error names."""
+"""The filter language of the console page: which records match, and the position that an error
+reports.
+"""
 
 from __future__ import annotations
 

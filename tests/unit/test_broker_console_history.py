@@ -1,4 +1,6 @@
-"""The samples of the last hour: rates of topics, lags of groups, and the memory that they need."""
+"""The samples of the last hour: rates of topics, lags of groups, and the memory that the samples
+need.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,8 @@ def test_rates_of_a_topic_over_its_partitions() -> None:
 
 
 def test_after_retention_the_byte_rate_is_estimated_from_the_number_of_records() -> None:
-    """Retention removed bytes, so the size of the log does not show how many were written. The
-    remaining 80 records have 800 bytes, so 30 new records are taken as 300 bytes in 30 s.
+    """Retention removed bytes, so the size of the log does not show how many bytes were written.
+    The remaining 80 records have 800 bytes, so 30 new records in 30 s are counted as 300 bytes.
     """
     history = History()
     sampled(history, partition("orders", 0, 100, 1000), at=0)
@@ -105,8 +107,8 @@ def test_an_hour_is_kept() -> None:
 def test_a_lag_grows_if_it_was_never_as_low_again_as_at_first(
     lags: list[int], now: int, grows: bool, change: int
 ) -> None:
-    """At least three of the last ten samples are known, every later lag is above the first, and the
-    lag now is above that of the middle sample.
+    """A lag counts as growing if at least three of the last ten samples are known, every later lag
+    is above the first, and the current lag is above that of the middle sample.
     """
     history = History()
     for at, lag in enumerate(lags):

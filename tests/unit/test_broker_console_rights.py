@@ -46,8 +46,9 @@ OBSERVED = views.Observed(
 
 
 def seen(*allowed: tuple[int, str]) -> views.Broker:
-    """The broker as a user sees it who may describe the `allowed` pairs of resource type and name.
-    `restricted` is a generator, so that long work can be interrupted; here it runs to its end.
+    """Return the broker as it appears to a user who may describe only the `allowed` pairs of
+    resource type and name. `restricted` is a generator, so that long work can be interrupted; here
+    it runs to its end.
     """
 
     def sees(operation: int, kind: int, name: str) -> bool:
@@ -83,8 +84,8 @@ def test_a_group_is_shown_without_the_topics_that_the_user_may_not_describe() ->
 
 
 def test_a_transaction_is_shown_without_a_transactional_id_that_may_not_be_described() -> None:
-    """The user does not see the transactional id of producer 8. The transaction is not shown as
-    hanging for that reason.
+    """The user does not see the transactional id of producer 8. This alone does not make the
+    transaction appear as hanging.
     """
     broker = seen((TOPIC, "orders"), (TXN, "pay"))
     rows = {

@@ -28,11 +28,11 @@ from barnabas.storage.log_config import LogConfig
 
 
 class Topic:
-    """A topic with three partitions. windows: how many windows of its logs were taken."""
+    """A topic with three partitions. `windows` counts how often a window of its logs was taken."""
 
     def __init__(self, directory: Path) -> None:
-        """A topic of three partitions with small segments and a dense index, so that few records
-        fill several segments.
+        """Create a topic of three partitions with small segments and a dense index, so that few
+        records fill several segments.
         """
         config = LogConfig(segment_bytes=3000, index_interval_bytes=200)
         self.manager = open_manager(directory, config)
@@ -81,7 +81,7 @@ def times(result: Result) -> list[int]:
 
 
 def all_of(topic: Topic, text: str, count: int, is_over: object = never) -> list[tuple[int, int]]:
-    """The partition and offset of each match; sends as many requests as the search needs."""
+    """Send as many requests as the search needs. Gives: the partition and offset of each match."""
     rows: list[tuple[int, int]] = []
     cursor: str | None = None
     for _ in range(10_000):
@@ -131,8 +131,8 @@ def test_a_filter_selects_records_and_the_scanned_count_includes_the_others(topi
 
 @pytest.mark.parametrize("seed", range(5))
 def test_every_record_is_found_once_however_short_the_requests(topic: Topic, seed: int) -> None:
-    """There are batches of all sizes in many segments, and each request ends after one step or a
-    few rows.
+    """There are batches of all sizes in many segments, and each request ends after one step or
+    after a few matches.
     """
     chance = random.Random(seed)
     expected = set()

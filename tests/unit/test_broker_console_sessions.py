@@ -16,7 +16,7 @@ from barnabas.broker.console.sessions import (
 
 
 def begun(*tokens: str) -> Sessions:
-    """Sessions for the tokens, begun one millisecond after another."""
+    """Begin a session for each token, each one millisecond after the previous."""
     sessions = Sessions()
     for now_ms, token in enumerate(tokens):
         sessions.begin(token, f"user of {token}", "PLAIN", None, now_ms)
@@ -69,8 +69,8 @@ def test_an_address_that_failed_often_has_to_wait() -> None:
 
 
 def test_a_login_that_succeeds_is_no_failure() -> None:
-    """Each attempt counts as a failure until its success is known, so success takes the count back.
-    A success without an attempt changes nothing.
+    """Each attempt is counted as a failure until its success is known, and a success then reduces
+    the count. A success without an attempt changes nothing.
     """
     sessions = Sessions()
     for now_ms in range(100):

@@ -1,4 +1,4 @@
-"""Strips of particular logs. A property test checks that a strip shows the state of every
+"""Strips of some example logs. A property test checks that a strip shows the state of every
 offset.
 """
 
@@ -87,7 +87,7 @@ def test_a_transaction_that_began_before_the_strip(log: Log) -> None:
     strip = read_strip(take_window(log), 3)
     assert [span.kind for span in strip.spans] == [OPEN, "committed", "commit"]
     assert [row.first_offset for row in strip.transactions] == [0, 1], "the walk saw its beginning"
-    # this window begins after both transactions began
+    # This window starts after the first records of both transactions.
     tail = read_strip(take_window(log)._replace(slices=_last_batches(log, 7)), 10)
     assert [row.first_offset for row in tail.transactions] == [0, -1], (
         "the log knows where open ones begin; of a committed one nobody says it"

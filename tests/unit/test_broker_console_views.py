@@ -162,7 +162,7 @@ def test_groups_that_wait_for_a_transaction_come_first_with_its_transactional_id
 
 
 def test_a_group_beyond_the_last_stable_offset_does_not_wait_there() -> None:
-    """A group with such an offset reads uncommitted records. `barnabas txn why-stuck` has the same
+    """Such a group evidently reads uncommitted records. `barnabas txn why-stuck` uses the same
     rule.
     """
     ahead = group("ahead", CommittedOffsetState("orders", 1, 41, 59))

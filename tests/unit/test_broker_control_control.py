@@ -18,7 +18,7 @@ from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 
 
 def exchange(number: int) -> Exchange:
-    """A ListTransactions request as the journal keeps it."""
+    """A ListTransactions request as the journal stores it."""
     frame = encode_request(ListTransactionsRequest(), 0, number, "c")[SIZE.size :]
     request = observe(memoryview(frame))
     assert request is not None
@@ -45,7 +45,8 @@ def test_large_responses_evict_earlier_requests_but_never_the_last() -> None:
         journal.add(each)
     journal.on_answer(second, 1000)
     assert numbers(journal) == [2]
-    journal.on_answer(first, 5000)  # no longer in the journal: not counted
+    # this request is no longer in the journal, so its response is not counted
+    journal.on_answer(first, 5000)
     journal.on_answer(second, 5000)
     assert numbers(journal) == [2]
     journal.add(exchange(3))
@@ -58,8 +59,7 @@ def test_large_responses_evict_earlier_requests_but_never_the_last() -> None:
 
 
 def shown(filters: dict[str, Any]) -> list[int]:
-    """GET /requests with filters, for four requests. Gives the numbers of the requests it
-    returns.
+    """Return the numbers of those of four requests that GET /requests returns with these filters.
     """
     journal = Journal()
     for number in range(1, 5):

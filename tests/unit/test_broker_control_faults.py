@@ -126,7 +126,9 @@ def test_a_rule_applies_to_the_nth_fitting_request_or_to_a_number_of_them() -> N
 
 @pytest.mark.parametrize("chance", [1.0, 0.5])
 def test_which_of_the_matching_requests_meet_a_fault(chance: float) -> None:
-    """Of the matching requests chance spares some: these do not count as met."""
+    """A fault may apply with a probability below 1. The matching requests that it spares are not
+    counted.
+    """
     ends = seen(EndTxnRequest("shop", 1, 0, committed=True), 3)
     others = seen(OffsetFetchRequest("g", []), 5)
     for seed, nth, times in product(range(5), (None, 1, 3), (None, 1, 4)):

@@ -1,4 +1,6 @@
-"""The content of files after a power loss: bytes that were flushed or existed before the run."""
+"""The content of files after a power loss: the bytes that were flushed, or that existed before the
+run.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ def test_bytes_that_were_not_flushed_are_lost(disk: ForgetfulDisk, tmp_path: Pat
 def test_bytes_written_while_a_flush_runs_are_not_durable(
     disk: ForgetfulDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_path: bool
 ) -> None:
-    """Flushes run in other threads, so an append may come between the sync and the note that it has
-    succeeded.
+    """Flushes run in other threads, so an append may occur between the sync and the record that the
+    sync has succeeded.
     """
     path = str(tmp_path / "a")
     file = disk.open(path, create=True)
@@ -57,7 +59,9 @@ def test_bytes_written_while_a_flush_runs_are_not_durable(
 def test_a_file_has_its_durable_bytes_whatever_was_done_to_it(
     disk: ForgetfulDisk, tmp_path: Path, seed: int
 ) -> None:
-    """Against a model: a file's bytes, and how many of them are durable."""
+    """The files are compared with a model: the bytes of each file, and how many of them are
+    durable.
+    """
     drawn, names = random.Random(seed), ("a", "b")
     model: dict[str, tuple[bytes, int]] = {}
     for number in range(30):
@@ -98,7 +102,7 @@ def test_a_flush_that_ends_late_does_not_lower_the_durable_size(
     path = str(tmp_path / "a")
     disk.open(path, create=True).append(b"kept and kept")
     disk.note(path, 13)
-    disk.note(path, 4)  # from a flush that began before that one
+    disk.note(path, 4)  # reported late, by a flush that began before the previous one
     disk.lose_power()
     assert (tmp_path / "a").read_bytes() == b"kept and kept"
 

@@ -52,9 +52,7 @@ TXN_LOG = "__transaction_state"
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[CoreHost]:
-    """The core with three connections. After the test, the flushes that are left are
-    carried out.
-    """
+    """The core with three connections. After the test, the remaining flushes are carried out."""
     host = CoreHost(tmp_path)
     for connection in (1, 2, 3):
         host.connect(connection)
@@ -69,11 +67,11 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 
 def test_a_small_produce_takes_few_function_calls(host: CoreHost) -> None:
-    """Each function call adds nearly one percent to the cost of a Produce request of one record, so
-    a further call must be worth that.
+    """Each function call adds nearly one percent to the cost of a Produce request with one record,
+    so the benefit of a further call must justify this.
     """
     host.create("t")
-    for _ in range(3):  # creates what is created at first use
+    for _ in range(3):  # so that everything exists that the first request creates
         assert error_of(host.call(1, produce("t"), 9)) == 0
     frame = memoryview(bytearray(request_frame(produce("t"), 9, 1)))
     with Walk() as walk:
@@ -88,8 +86,8 @@ def test_a_small_produce_takes_few_function_calls(host: CoreHost) -> None:
 def test_each_part_has_its_own_ticket_and_its_amendments_apply_in_order(
     host: CoreHost,
 ) -> None:
-    """A part is a request that the core makes for a piece of a larger one. An amendment changes its
-    response before the response is passed on.
+    """A part is a request that the core creates to handle one element of a larger request. An
+    amendment changes the part's response before the response is passed on.
     """
     requests, taken = host.broker.requests, []
     tickets = [
@@ -151,8 +149,8 @@ def test_a_request_that_cannot_be_decoded_closes_only_its_connection(
 
 
 def test_tickets_are_not_used_twice(host: CoreHost) -> None:
-    """The response to a closed connection's request must not go to the next connection with the
-    same number.
+    """When a connection is closed, the response to its request must not go to a later connection
+    with the same number.
     """
     host.create("t")
     host.ask(1, fetch({"t": {0: 0}}, max_wait_ms=1000), 12)
@@ -199,8 +197,8 @@ def test_deferred_work_runs_before_the_next_event(host: CoreHost) -> None:
 def test_a_failed_stop_raises_and_records_whether_unflushed_bytes_may_be_lost(
     tmp_path: Path, number: int, is_noted: bool
 ) -> None:
-    """After an I/O error, the next start must not trust unflushed bytes. A lack of descriptors
-    loses nothing.
+    """After an I/O error, the next start must not trust unflushed bytes. If only file descriptors
+    were missing, nothing is lost.
     """
     host = CoreHost(tmp_path)
     host.connect(1)
@@ -218,7 +216,9 @@ def test_a_failed_stop_raises_and_records_whether_unflushed_bytes_may_be_lost(
 
 
 def test_a_stop_finishes_the_deletion_of_a_topic(tmp_path: Path) -> None:
-    """The core deletes the 200 partitions in several steps; the stop comes between two of them."""
+    """The core deletes the 200 partitions in several steps, and the broker is stopped between two
+    of them.
+    """
     host = CoreHost(tmp_path)
     host.connect(1)
     host.create("t", 200)
@@ -357,7 +357,7 @@ def test_flush_ms_flushes_records_in_time_and_no_request_waits(
     transactional_id: str | None,
     deferred_above: str | None,
 ) -> None:
-    """The batches may be of a transaction, and may be appended after the worker has checked
+    """The batches may belong to a transaction, and may be appended after the worker has checked
     them.
     """
     if deferred_above is not None:
@@ -469,7 +469,7 @@ class Transaction:
         self.host.ask(1, EndTxnRequest(committed=commit, **self.names()), 3)
 
     def markers(self) -> list[list[bool]]:
-        """For each partition, the outcomes (whether it commits) of the markers in its log."""
+        """Return for each partition whether each marker in its log is a commit."""
         return [
             [
                 decode_marker(batch).commit
@@ -570,8 +570,8 @@ def test_markers_are_flushed_soon_after_the_commit_was_answered(host: CoreHost) 
 
 
 def test_a_decision_that_is_made_later_brings_earlier_markers_to_the_disk(host: CoreHost) -> None:
-    """The producer of the later commit may have read the records of the earlier one: a power loss
-    that keeps its decision must keep these records.
+    """The producer of the later commit may have read the records of the earlier transaction. If a
+    power loss keeps the later decision, it must also keep these records.
     """
     other = Transaction(host, transactional_id="other", topic="u")
     other.begin()
@@ -621,8 +621,8 @@ def test_requests_for_a_transaction_wait_while_its_decision_is_flushed(host: Cor
 def test_a_request_for_several_transactions_gets_concurrent_transactions_during_a_decision(
     host: CoreHost,
 ) -> None:
-    """Version 4 of AddPartitionsToTxn may contain several transactions, and does not wait for one
-    of them.
+    """A request of version 4 of AddPartitionsToTxn may name several transactions, so it does not
+    wait for one of them.
     """
     transaction = while_deciding(host)
     producer_id, producer_epoch = transaction.identity
@@ -665,7 +665,7 @@ def test_the_first_batch_of_a_partition_is_refused_while_the_decision_is_flushed
     )
     assert error_of(host.call(2, request, 9)) == 0
     for log in host.broker.topics.logs_of("t"):
-        # partition 1 has no record yet, and so no files
+        # partition 1 has no record yet, so it has no files
         log.files.make()
     transaction.end(commit=True)
     host.flush()
@@ -739,8 +739,8 @@ def test_without_a_journal_the_next_transaction_waits_for_the_completion(
 
 
 def test_a_waiting_fetch_is_dropped_when_its_client_disconnects(host: CoreHost) -> None:
-    """Records may not arrive for a long time, and the connection's state would be kept until
-    then.
+    """New records may not arrive for a long time, and the state of the connection would be kept
+    until then.
     """
     host.create("idle")
     host.ask(host.connect(7), fetch({"idle": {0: 0}}, max_wait_ms=60_000), 12)
@@ -788,7 +788,7 @@ def test_with_durability_os_no_step_waits_for_a_flush(tmp_path: Path) -> None:
     answer = host.call(
         1, InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000), 1
     )
-    # its __init__ expects that the answer to InitProducerId waits for a flush
+    # __init__ is not called, since it expects that the response to InitProducerId waits for a flush
     transaction = Transaction.__new__(Transaction)
     transaction.host, transaction.logs, transaction.sequence = (
         host,
@@ -859,7 +859,7 @@ def test_a_hundred_commits_at_a_time_cost_a_few_flushes(host: CoreHost) -> None:
 
 
 def open_kafkas(path: Path, now_ms: int) -> Any:
-    """The core on a data directory that a broker of Apache Kafka wrote."""
+    """Open the core on a data directory that a broker of Apache Kafka wrote."""
     config = BrokerConfig.from_properties(
         {"node.id": "1", "log.dirs": str(path), "log.retention.ms": "-1"}
     )
@@ -925,7 +925,7 @@ def test_the_highest_producer_id_in_a_log_does_not_exhaust_the_ids(tmp_path: Pat
 
 
 def test_a_damaged_internal_topic_ends_the_start_with_one_line(tmp_path: Path) -> None:
-    """A start finds a flipped bit even if nothing needs recovery."""
+    """The broker finds a flipped bit when it starts, even if nothing needs recovery."""
     path = tmp_path / "data"
     shutil.copytree(KAFKA, path)
     file = path / "__consumer_offsets-0" / "00000000000000000000.log"
@@ -946,7 +946,9 @@ def test_a_damaged_internal_topic_ends_the_start_with_one_line(tmp_path: Path) -
 def test_an_offset_commit_with_the_highest_epoch_is_refused_within_a_transaction(
     tmp_path: Path,
 ) -> None:
-    """No producer can have the highest epoch, which would fence the producer id for good."""
+    """No producer can have the highest epoch. If a commit with that epoch were accepted, it would
+    fence the producer id permanently.
+    """
     host = CoreHost(tmp_path)
     host.connect(1)
     host.create("t")

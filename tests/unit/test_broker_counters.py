@@ -1,4 +1,4 @@
-"""Counters, which are named like their metrics; the table of metrics lists the valid names."""
+"""Counters have the names of their metrics, and the table of metrics lists the valid names."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_counter_names_in_the_code_are_exactly_the_plain_counters_of_the_metrics
 
 
 def test_each_metric_has_exactly_one_source_of_its_value() -> None:
-    """`now`, `read` and `buckets` are the ways to compute a metric; a counter without any of these
-    is read from the Counters.
+    """`now`, `read` and `buckets` are the ways to compute a metric. A counter without any of these
+    is read from `Counters`.
     """
     for row in METRICS:
         ways = [way for way in (row.now, row.read, row.buckets) if way is not None]

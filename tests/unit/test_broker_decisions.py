@@ -18,8 +18,8 @@ TRANSACTIONS = "__transaction_state"
 
 
 def ready(**settings: str) -> tuple[DiskBroker, Producer]:
-    """A broker and a producer with one committed transaction, after which all files were flushed,
-    and an open one with further records.
+    """Create a broker and a producer with one committed transaction, after which all files were
+    flushed, and an open transaction with further records.
     """
     b = DiskBroker(**settings)
     b.topic("in")
@@ -45,8 +45,8 @@ def is_committed(b: DiskBroker) -> bool:
 
 
 def with_decision_on_the_disk(**settings: str) -> tuple[DiskBroker, Producer]:
-    """A broker whose journal has a durable frame with the decision, before the core learns that the
-    flush has ended.
+    """Return a broker whose journal has a durable frame with the decision. The core does not know
+    yet that the flush has ended.
     """
     b, p = ready(**settings)
     b.hold_flushes()
@@ -132,8 +132,8 @@ def test_an_unflushed_decision_is_lost_with_the_power_but_survives_a_kill() -> N
 
 @pytest.mark.parametrize("kept", ["", TRANSACTIONS, "t-0", "t-1", "__consumer_offsets"])
 def test_a_commit_that_was_answered_survives_a_power_loss(kept: str) -> None:
-    """The commit's record and markers are durable only in the journal. The logs' own files have
-    them in the page cache, and the system may write any of these files back.
+    """The record of the commit and its markers are durable only in the journal. In the logs' own
+    files they are in the page cache, and the system may write back any of these files.
     """
     b, p = ready()
     b.hold_flushes()
@@ -168,7 +168,7 @@ def test_a_marker_that_was_deleted_is_not_written_to_the_next_transaction(kept: 
     """DeleteRecords removed the marker of the decided transaction, and the transaction that is now
     open in the partition began later.
 
-    If only the partition's files survive, the decision itself is carried out again.
+    If only the partition's files survive, the decision itself is applied again.
     """
     b, p = ready(log_segment_bytes="300")
     assert p.end(True) == 0
@@ -199,8 +199,8 @@ def test_a_decision_does_not_apply_to_a_later_topic_of_the_same_name() -> None:
 
 
 def test_a_decision_does_not_apply_to_a_topic_that_was_created_after_it() -> None:
-    """The topic was deleted before the decision, and another topic of that name was created
-    after it.
+    """The topic was deleted before the decision, and another topic with its name was created after
+    the decision.
     """
     b, p = ready()
     b.topic("gone")
@@ -260,7 +260,7 @@ def test_a_start_flushes_the_transaction_log_when_it_contains_a_decision(
 
 
 def begin_a_flush(b: DiskBroker) -> None:
-    """Start a flush of another topic, which does not end."""
+    """Start a flush of another topic that does not complete."""
     b.hold_flushes()
     assert b.produce("in", (b"x",))[0] == 0
     log = b.broker.topics.partition("in", 0)
@@ -317,7 +317,7 @@ def test_records_that_readers_saw_after_a_kill_survive_a_power_loss() -> None:
     b.hold_flushes()
     p.start_end(True)
     b.disk.kill()
-    # starts again after the kill
+    # start again after the kill
     b.open()
     assert is_committed(b)
     b.lose_power()
@@ -334,8 +334,8 @@ def test_an_expired_transactional_id_is_not_restored_from_the_journal() -> None:
 
 
 def test_a_decision_in_the_journal_does_not_undo_a_later_abort() -> None:
-    """The journal still has the decision on the transaction before the aborted one; its offsets are
-    below the log's end.
+    """The journal still has the decision on the transaction before the aborted one. The offsets of
+    that decision are below the log's end.
     """
     b, p = ready()
     assert p.end(True) == 0
@@ -362,8 +362,8 @@ def test_a_new_producer_session_keeps_its_epoch_despite_an_earlier_decision_in_t
 
 
 def hanging() -> tuple[DiskBroker, Inode]:
-    """A broker after a power loss that kept a batch but not the coordinator's record for the
-    batch's partition; and the partition's file.
+    """Return a broker after a power loss, and the file of a partition. The power loss kept a batch
+    in this file, but not the coordinator's record that added the partition to the transaction.
     """
     b = DiskBroker()
     b.topic("t")
@@ -381,8 +381,8 @@ def hanging() -> tuple[DiskBroker, Inode]:
 
 
 def test_the_abort_of_a_hanging_transaction_is_durable_before_any_request() -> None:
-    """Otherwise another power loss would reopen the hanging transaction, as part of the producer's
-    next one.
+    """Otherwise another power loss would open the hanging transaction again, as a part of the
+    producer's next transaction.
     """
     _, inode = hanging()
     assert inode.synced == len(inode.data)
@@ -415,7 +415,8 @@ def test_a_commit_does_not_include_open_records_of_an_earlier_epoch() -> None:
     b = DiskBroker()
     b.topic("t")
     Producer(b, "txn").send("t", 0, b"a")
-    p = Producer(b, "txn")  # its InitProducerId aborts the open transaction
+    # the InitProducerId request of this producer aborts the open transaction
+    p = Producer(b, "txn")
     assert p.add("t", 0) == 0
     log = b.broker.topics.partition("t", 0)
     assert log is not None
@@ -424,7 +425,7 @@ def test_a_commit_does_not_include_open_records_of_an_earlier_epoch() -> None:
     file = next(
         inode for path, inode in b.disk.files() if path == log.segments.active.batches.path(".log")
     )
-    file.cut(position)  # a power loss might leave it like this
+    file.cut(position)  # a power loss might truncate the file like this
     b.kill()
     assert b.state("txn") == ("Ongoing", p.pid, p.epoch)
     p.connection = b.connect()
@@ -462,8 +463,8 @@ def test_the_journal_is_used_again_when_the_disk_has_space_again() -> None:
 
 @pytest.mark.parametrize("commits", range(3, 13))
 def test_journals_are_deleted_when_the_logs_own_files_have_their_content(commits: int) -> None:
-    """Every few of these commits start a new journal. All answered commits survive a power loss at
-    any time.
+    """A new journal is started after every few of these commits. All commits that got a response
+    survive a power loss at any time.
     """
     b, p = ready(log_flush_offset_checkpoint_interval_ms="30")
     assert p.end(True) == 0
@@ -499,7 +500,7 @@ def test_a_commit_requested_in_time_does_not_time_out_while_a_flush_runs() -> No
     p = Producer(b, "late", timeout_ms=5000)
     p.send("t", 0, b"c")
     b.hold_flushes()
-    other.start_end(True)  # its flush begins, and ends only at release_flushes
+    other.start_end(True)  # the flush for this request begins, and ends only at release_flushes
     b.tick(4999)
     p.start_end(True)
     b.tick(1)

@@ -1,4 +1,4 @@
-"""When no file descriptor is left, the broker refuses only the requests that need one."""
+"""If no file descriptor is left, the broker refuses only the requests that need one."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def b() -> DiskBroker:
     """
     b = DiskBroker()
     b.disk.descriptors = 2
-    # a kill with a restart, so that the new limit takes effect
+    # the kill and restart make the new limit effective
     b.kill()
     b.topic("t", 1, segment_bytes="400")
     p = Producer(b, "txn")
@@ -79,7 +79,7 @@ def close_file(segment: Segment) -> None:
 
 
 def refuse(b: DiskBroker) -> None:
-    """Close the topic's files and let every open fail, as if the system had no descriptor left."""
+    """Close the topic's files and make every open fail, as if the system had no descriptor left."""
     for segment in list(log_of(b).segments):
         close_file(segment)
     b.disk.refuse(Refusal(frozenset(["open"]), errno.ENFILE))
@@ -124,7 +124,7 @@ def test_a_search_by_time_without_a_free_descriptor_is_refused_and_succeeds_late
     if is_in_slices:
         monkeypatch.setattr(segment_indexes, "BUILT_AT_ONCE_BYTES", 0)
     expected = list_offsets(b, timestamp, version)
-    b.kill()  # afterwards, the time indexes are not in memory
+    b.kill()  # after this restart, the time indexes are not in memory
     for path, _ in list(b.disk.files()):
         if path.endswith((".timeindex", ".manifest")) and "/t-0/" in path:
             b.disk.unlink(path)

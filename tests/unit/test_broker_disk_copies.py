@@ -1,5 +1,5 @@
-"""A start on a copy of the disk that was made while the broker ran: the machine did not restart,
-but the copy lacks unflushed bytes.
+"""A start on a copy of the disk that was made while the broker was running. The machine was not
+restarted, but the copy lacks unflushed bytes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ NOW_MS = 1_700_000_100_000
 
 
 def committed(**settings: str) -> tuple[DiskBroker, Producer]:
-    """A broker and a producer with two committed transactions. The data and the decision of the
-    second one are durable only in a flush journal.
+    """Create a broker and a producer with two committed transactions. The data and the decision of
+    the second one are durable only in a flush journal.
     """
     b = DiskBroker(**settings)
     b.topic("t", 2)
@@ -132,14 +132,16 @@ def test_after_a_disk_failure_the_next_start_trusts_no_unflushed_bytes(tmp_path:
     kill(manager, machine=False)
     again = open_manager(tmp_path)
     assert again.lost_power
-    # the start has succeeded
+    # record that the start has succeeded
     again.note_boot()
     kill(again, machine=False)
     assert not open_manager(tmp_path).lost_power
 
 
 def test_a_boot_file_in_the_first_version_s_format_does_not_prove_a_kill(tmp_path: Path) -> None:
-    """The first version wrote the boot id alone, which a copy of the disk has as well."""
+    """The first version of the file contained only the boot id, which does not distinguish a copy
+    of the disk from the original.
+    """
     manager, _ = new_log(tmp_path)
     (tmp_path / BOOT_ID_NAME).write_text(OsDisk().boot_id() or "")
     kill(manager, machine=False)
@@ -154,7 +156,7 @@ def test_a_boot_file_in_the_first_version_s_format_does_not_prove_a_kill(tmp_pat
 def test_a_start_or_stop_that_fails_with_a_disk_error_counts_as_a_power_loss(
     when: str, operation: str, code: int, is_noted: bool
 ) -> None:
-    """If a start after a kill, or a stop, ends with a disk error, the bytes that it could not flush
+    """If a stop, or a start after a kill, ends with a disk error, the bytes that it could not flush
     may be lost.
     """
     b = DiskBroker()

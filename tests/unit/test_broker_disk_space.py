@@ -1,5 +1,5 @@
-"""If a disk becomes full while a producer has several batches in flight, the order of its batches
-has no gap.
+"""If a disk becomes full while a producer has several batches in flight, its sequence of batches
+gets no gap.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def test_after_a_batch_found_no_space_the_producers_later_batches_are_refused(
     monkeypatch: pytest.MonkeyPatch, deferred_above: str | None
 ) -> None:
     """Three batches of a new producer are in flight. The disk is full for the first two, and has
-    space for the third, which must be refused nevertheless. Batches are appended at once, or after
-    the worker has checked them.
+    space for the third, which must be refused nevertheless. Batches are appended immediately, or
+    after the worker has checked them.
     """
     if deferred_above is not None:
         monkeypatch.setattr(produce_handler, deferred_above, -1)
@@ -66,7 +66,7 @@ def test_too_little_free_space_counts_as_a_full_disk(
     b.topic("t")
     pid = b.init(None)[1]
     b.disk.free_bytes = lambda path: 0  # type: ignore[method-assign]
-    # the budget before the free space is measured again
+    # the number of bytes that may be written before the free space is measured again
     b.parts.disk_space._left_bytes = 0
     request = b.produce_request("t", (b"0",), pid=pid, epoch=0, sequence=0)
     row = b.call(request, 9).responses[0].partition_responses[0]
@@ -85,7 +85,9 @@ def test_too_little_free_space_counts_as_a_full_disk(
 
 @pytest.mark.parametrize("seed", range(20))
 def test_clients_leave_the_reserve_and_get_all_else(seed: int) -> None:
-    """The model is the disk: what is reserved is written at once, and space is freed at times."""
+    """The test is itself a model of the disk. Reserved bytes are written immediately, and space is
+    sometimes freed.
+    """
     rng = random.Random(seed)
     reserve = rng.choice([0, 1, 5 * MEASURED_EVERY_BYTES])
     free, measured = reserve + rng.randrange(4 * MEASURED_EVERY_BYTES), 0
@@ -112,8 +114,8 @@ def test_clients_leave_the_reserve_and_get_all_else(seed: int) -> None:
 
 
 def test_a_full_disk_gives_log_start_offset_minus_one(tmp_path: Path) -> None:
-    """As in Kafka, the log_start_offset of a Produce error is that of the log if the log refused
-    the batch, and otherwise -1.
+    """As in Apache Kafka, log_start_offset in a Produce error is that of the log if the log refused
+    the batch, and -1 otherwise.
     """
     host = CoreHost(tmp_path)
     host.connect(1)
@@ -136,8 +138,8 @@ def test_a_full_disk_gives_log_start_offset_minus_one(tmp_path: Path) -> None:
 
 
 def test_the_flush_queue_sees_when_the_disk_is_full() -> None:
-    """The flush queue reads the same DiskSpace that Produce sets; the test of the queue
-    (test_broker_flush_queue.py) shows that it writes no journal while this is full.
+    """The flush queue reads the same DiskSpace object that Produce updates. A test of the queue
+    (test_broker_flush_queue.py) shows that the queue writes no journal while the disk is full.
     """
     b = DiskBroker()
     b.topic("t", 2)

@@ -37,7 +37,7 @@ PING_VERSION = METADATA_VERSION = 4
 
 
 def asking(count: int) -> Any:
-    """A Metadata request for "t" and `count` topics that do not exist."""
+    """Return a Metadata request for "t" and `count` topics that do not exist."""
     names = [f"missing-{number:05}" for number in range(count)]
     return MetadataRequest(
         topics=[MetadataRequestTopic(name=name) for name in [*names, "t"]],
@@ -46,7 +46,7 @@ def asking(count: int) -> Any:
 
 
 def wanting(name: str) -> MetadataRequest:
-    """A Metadata request that creates the topic."""
+    """Return a Metadata request that creates the topic."""
     return MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
 
 
@@ -112,8 +112,8 @@ def test_a_fault_of_the_handler_of_a_long_request_closes_only_its_connection(
 
 @pytest.fixture
 def importing(host: CoreHost) -> CoreHost:
-    """A broker before its first request, in which the worker imports the code of handlers, as in
-    the daemon.
+    """A broker before its first request. As in the daemon, the worker imports the code of its
+    handlers.
     """
     host.broker.routes.imports.are_elsewhere = True
     return host
@@ -210,8 +210,8 @@ def test_the_gate_sees_a_first_request_once(tmp_path: Path) -> None:
 def test_the_first_topic_is_created_after_the_worker_has_imported_the_code_of_logs(
     importing: CoreHost,
 ) -> None:
-    """A Metadata request does not import the code of logs by itself, since most such requests
-    create no topic.
+    """The handler of Metadata does not import the code of logs in advance, since most Metadata
+    requests create no topic.
     """
     host = importing
     first, second, other = host.connect(1), host.connect(2), host.connect(3)
@@ -236,14 +236,15 @@ def test_the_first_topic_is_created_after_the_worker_has_imported_the_code_of_lo
 def test_a_stop_creates_a_topic_that_waits_for_imports(importing: CoreHost) -> None:
     host = importing
     host.ask(host.connect(1), wanting("new"), METADATA_VERSION)
-    # imports the handler; the imports for logs are then under way
+    # The worker has imported the handler, and the imports for logs are in progress.
     host.finish_work()
     host.broker.close_logs(host.event_ms())
     assert list(host.broker.metadata.topics) == ["t", "new"]
 
 
 def test_all_modules_that_the_worker_imports_exist() -> None:
-    """A row that named a module that no longer exists would fail only at the first request."""
+    """A row with the name of a module that no longer exists would fail only at the first request.
+    """
     import_all((*FOR_COORDINATORS, *FOR_NEW_LOGS, *FOR_TOPICS_AT_A_START))
     for api in APIS:
         import_modules(api, is_one=False)
@@ -259,7 +260,9 @@ def table_host(tmp_path_factory: pytest.TempPathFactory) -> CoreHost:
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_each_row_names_the_parameters_of_its_handler(table_host: CoreHost, api: Api) -> None:
-    """A row names the parts of its handler as strings, which a type checker does not check."""
+    """A row has the names of its handler's parameters as strings, which a type checker does not
+    check.
+    """
     host = table_host
     route = host.broker.routes.load(api)
     assert route.name == api.name
@@ -274,7 +277,7 @@ def test_each_row_names_the_parameters_of_its_handler(table_host: CoreHost, api:
         if function.__module__.startswith("barnabas.broker.handlers."):
             made_by = type(handler.__self__).__init__
             taken = parameters_of(made_by)[1:]
-            # the handler's parts have a class of their own
+            # the parts that this handler needs are attributes of a separate class
             if [name for name, _ in taken] == ["parts"]:
                 holder = handler.__self__._parts
                 taken = [

@@ -1,5 +1,5 @@
-"""With flush.messages=1 readers see only durable records: a power loss removes no record that was
-read.
+"""With flush.messages=1 readers see only durable records, so a power loss removes no record that
+was read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def test_after_a_kill_the_high_watermark_is_where_it_was() -> None:
 @pytest.mark.parametrize("journal", ["0", "1", "2"])
 @pytest.mark.parametrize("durability", ["flush", "os"])
 def test_a_commit_is_visible_to_readers_once_it_was_answered(journal: str, durability: str) -> None:
-    """Markers are flushed later; after a power loss, the start writes the lost markers again."""
+    """Markers are flushed later. After a power loss, the start writes lost markers again."""
     b = DiskBroker(barnabas_flush_journal_logs=journal, barnabas_transaction_durability=durability)
     b.topic("t", flush_messages="1")
     producer = Producer(b, "txn")
@@ -66,8 +66,8 @@ def test_a_commit_is_visible_to_readers_once_it_was_answered(journal: str, durab
 
 
 def test_a_transaction_ended_by_write_txn_markers_is_read_when_its_marker_is_durable() -> None:
-    """The coordinator has no decision that would restore this marker: after a power loss it aborts
-    the transaction.
+    """The coordinator has no decision from which a start could restore this marker, so after a
+    power loss it would abort the transaction.
     """
     b = DiskBroker()
     b.topic("t", flush_messages="1")

@@ -1,4 +1,4 @@
-"""The warnings of a start about secrets and directories that others may read."""
+"""The warnings at a start about secrets and directories that other users may read."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_a_broker_without_settings_is_open_to_nobody_else() -> None:
 def test_a_public_listener_without_authentication_gives_a_warning_with_the_settings_to_add(
     listeners: str, more: dict[str, str], lines: tuple[str, ...]
 ) -> None:
-    """A listener on an address other than localhost lets any client do everything. The warning
-    names the settings that would authenticate clients.
+    """A listener on an address other than localhost without authentication lets any client do
+    everything. The warning names the settings that would authenticate clients.
     """
     text = warnings(listeners=listeners, **more)
     assert len(text.splitlines()) == 1
@@ -92,7 +92,7 @@ def test_a_key_for_the_console_s_registry_that_others_may_read(tmp_path: Path) -
     private = tmp_path / "private.pem"
     private.touch(0o600)
     settings = {"barnabas_console_registry_key_file": str(private), **certificate}
-    assert warnings(**settings) == ""  # a certificate without a key is no secret
+    assert warnings(**settings) == ""  # a certificate without a key is not secret
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_key_for_the_console_s_registry_that_others_may_read(tmp_path: Path) -
     ],
 )  # fmt: skip
 def test_which_addresses_are_of_this_machine_alone(host: str, is_this_machine: bool) -> None:
-    """What is not encrypted may be sent to these."""
+    """Unencrypted data may be sent to addresses of the same machine."""
     assert is_local(host) is is_this_machine
 
 

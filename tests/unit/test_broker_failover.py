@@ -1,8 +1,8 @@
-"""Several brokers from the view of clients: which broker answers, which brokers refuse, and the
+"""Several brokers from the view of clients: which broker responds, which brokers refuse, and the
 effects of a change of leaders.
 
-Codes and hints: KIP-101, KIP-320, KIP-951; the protocol's guide on NOT_LEADER_OR_FOLLOWER,
-NOT_COORDINATOR and NOT_ENOUGH_REPLICAS.
+The error codes and hints follow KIP-101, KIP-320, KIP-951, and the protocol guide on
+NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR and NOT_ENOUGH_REPLICAS.
 """
 
 from __future__ import annotations
@@ -102,11 +102,13 @@ PORTS = {1: 9092, 2: 9193, 3: 9294}
 
 
 class Cluster(CoreHost):
-    """Three brokers; connection N is one to broker N. The replicas of `t` are (1, 2) and (2, 3)."""
+    """Three brokers. Connection N is to broker N. The replicas of the two partitions of `t` are
+    (1, 2) and (2, 3).
+    """
 
     def __init__(self, directory: Path, **settings: str) -> None:
-        """Three brokers, each with the connection of its node id's number. Partition t-0 has the
-        replicas 1 and 2, and t-1 has 2 and 3.
+        """Start three brokers, each with a connection whose number is its node id. Partition t-0
+        has the replicas 1 and 2, and t-1 has 2 and 3.
         """
         super().__init__(
             directory,
@@ -149,7 +151,9 @@ class Cluster(CoreHost):
         return node_id
 
     def call_flushed(self, connection: int, request: Any, version: int) -> Any:
-        """The response to a request that waits for a flush, or for the files of a new partition."""
+        """Send a request that waits for a flush, or for the files of a new partition. Gives: its
+        response.
+        """
         before = len(self.answers[connection])
         self.ask(connection, request, version)
         while self.flushes or self.work:
@@ -216,9 +220,7 @@ def test_the_brokers_advertised_ports_have_the_distances_of_their_ports(tmp_path
 
 
 def test_each_listener_has_ports_of_its_own(tmp_path: Path) -> None:
-    """Each response that contains ports has those of the listener that the client is connected
-    to.
-    """
+    """The ports in each response are those of the listener that the client is connected to."""
     cluster = Cluster(
         tmp_path,
         listeners="PLAINTEXT://:9092,OTHER://:1000",
@@ -293,8 +295,9 @@ def test_a_produce_without_records_is_refused_by_a_follower(
 
 
 def test_a_new_leader_refuses_a_batch_whose_predecessor_was_refused(cluster: Cluster) -> None:
-    """A log accepts any sequence in the first batch of an unknown producer. If the second batch
-    were appended, the first one, which the former leader refused, would be out of order for good.
+    """A log accepts any sequence number in the first batch of an unknown producer. If the new
+    leader appended the second batch, the first one, which the former leader refused, would remain
+    out of order.
     """
 
     def send(node_id: int, sequence: int) -> int:
@@ -378,12 +381,12 @@ def test_a_leader_move_raises_the_epoch_and_a_restart_raises_it_further(tmp_path
     assert after[0] > before[0]
     assert after[1] == before[1]
     assert error_of(cluster.call(2, produce("t"), 8)) == 0
-    # no change, since it is the leader
+    # this has no effect, since broker 2 is already the leader
     cluster.broker.failover.move_leader("t", 0, 2, cluster.now_ms)
     assert cluster.broker.topics.leader_epochs("t") == after
     cluster.broker.failover.move_leader("t", 0, 1, cluster.now_ms)
     latest = cluster.broker.topics.leader_epochs("t")
-    # copied while the broker runs, so the files are as after a kill
+    # the files are copied while the broker runs, so the copy is as after a kill
     copy = tmp_path / "copy"
     copy.mkdir()
     import shutil
@@ -468,7 +471,9 @@ def test_coordinators_refuse_to_write_with_too_few_replicas_in_sync(tmp_path: Pa
     assert cluster.call(node_id, end, 3).error_code == Code.COORDINATOR_NOT_AVAILABLE
 
     def code_of_partition(*, verify_only: bool) -> int:
-        """The answer to the request of another broker that adds or verifies the partition."""
+        """Return the error code for a request by which another broker adds or verifies the
+        partition.
+        """
         transaction = AddPartitionsToTxnTransaction(
             "shop", producer_id, epoch, verify_only, [AddPartitionsToTxnTopic("t", [0])]
         )
@@ -488,8 +493,8 @@ def test_coordinators_refuse_to_write_with_too_few_replicas_in_sync(tmp_path: Pa
 def test_group_requests_that_write_are_refused_with_too_few_replicas_in_sync(
     tmp_path: Path,
 ) -> None:
-    """Requests that write records only in some cases: the assignment of a group's leader, members
-    that join or leave, and the deletion of groups.
+    """These requests write records only in some cases: the assignment from a group's leader,
+    members that join or leave, and the deletion of groups.
     """
     cluster = Cluster(
         tmp_path, offsets_topic_replication_factor="3", offsets_topic_num_partitions="1",
@@ -746,7 +751,8 @@ def test_the_connections_of_a_broker_are_closed_when_it_is_stopped(cluster: Clus
     cluster.carry_out()
     assert set(cluster.closed) == {2, 21}
     assert [one.node_id for one in cluster.metadata().brokers] == [1, 3]
-    cluster.broker.failover.take_away(2, cluster.now_ms)  # no effect: already taken away
+    # no effect, since broker 2 was already taken away
+    cluster.broker.failover.take_away(2, cluster.now_ms)
     cluster.broker.failover.give_back(2, cluster.now_ms)
     assert [one.node_id for one in cluster.metadata().brokers] == [1, 2, 3]
 
@@ -955,9 +961,9 @@ def test_a_broker_lists_only_the_groups_and_transactions_that_it_coordinates(
 
 
 def join(cluster: Cluster, group: str) -> int:
-    """Two members join a group over two connections to the coordinator: the first gets a response,
-    and the second waits for the first to join again. Gives: the coordinator's node id, which is
-    also the number of the second connection.
+    """Let two members join a group over two connections to the coordinator. The first gets a
+    response, and the second waits until the first joins again. Gives: the coordinator's node id,
+    which is also the number of the second connection.
     """
     node_id = cluster.coordinator(0, group)
     cluster.connect(30, node_id)
