@@ -1,5 +1,5 @@
-"""Incremental fetch sessions (KIP-227). The expected values of the two long tests are Apache Kafka
-3.9's responses to the same requests.
+"""Incremental fetch sessions (KIP-227). The expected values of the two long tests are the responses
+of Apache Kafka 3.9 to the same requests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def ask(
 
 
 def reported(answer: Any) -> Told:
-    """The (error code, high watermark, values) of each partition in the response, in its order."""
+    """Return the (error code, high watermark, values) of each partition in a response, in the order
+    of the response.
+    """
     assert answer.error_code == Code.NONE
     return {
         (topic.topic, row.partition_index): (
@@ -108,7 +110,7 @@ def test_an_incremental_response_has_only_the_partitions_with_changes(host: Core
 def test_a_partition_is_in_the_response_again_after_its_error_has_ended(
     high_watermark: int,
 ) -> None:
-    """After an error, the client waits until a response contains the partition again."""
+    """A client that got an error waits until a response contains the partition again."""
     target = FetchTarget("t", FetchPartition(partition=0))
     assert target.has_news(0, 5, 0, 0)
     assert not target.has_news(0, 5, 0, 0)
@@ -188,8 +190,8 @@ def test_without_a_free_slot_a_client_gets_no_session_until_one_is_idle(host: Co
 
 
 def test_a_session_with_more_partitions_evicts_an_old_one_with_fewer(host: CoreHost) -> None:
-    """Although the old sessions are in use, one of those older than two minutes is evicted: the one
-    with the fewest partitions.
+    """Although the old sessions are in use, one of those that are older than two minutes is
+    evicted, namely the one with the fewest partitions.
     """
     host.create("t", 3)
     many = ask(host, {"t": {0: 0, 1: 0}}, session=(0, 0)).session_id
@@ -221,8 +223,8 @@ def partitions(*indexes: int) -> dict[str, dict[int, int]]:
 
 
 def test_the_partitions_of_all_sessions_together_are_bounded(small: CoreHost) -> None:
-    """A client that finds no room gets no session, and each of its responses has all its
-    partitions. Sessions that were idle for two minutes are evicted.
+    """If a client's partitions would exceed the limit, it gets no session, and each of its
+    responses has all its partitions. Sessions that were idle for two minutes are evicted.
     """
     first = ask(small, partitions(*range(6)), session=(0, 0)).session_id
     none = ask(small, partitions(*range(5)), session=(0, 0))
@@ -278,8 +280,8 @@ def test_a_partition_of_a_topic_with_a_long_name_counts_as_several(small: CoreHo
 
 
 def test_partitions_whose_records_were_sent_move_to_the_end_of_the_session(host: CoreHost) -> None:
-    """If partitions with records kept their place, the last ones would never be read with a small
-    max_bytes.
+    """If partitions with records kept their place in the session, a fetch with a small max_bytes
+    would never read the last ones.
     """
     host.create("t", 3)
     for partition in range(3):

@@ -1,4 +1,4 @@
-"""The first offsets of a new share group: they are found by time, with a few look-ups in each
+"""The first offsets of a new share group, which are found by time, with a few look-ups in each
 event.
 """
 
@@ -36,7 +36,9 @@ def aged(partitions: int = 1) -> DiskBroker:
 
 
 def take(m: ShareMember, *places: tuple[str, int]) -> list[tuple[int, int, int]]:
-    """The records that a fetch gets; it waits until the group's first offsets are stored."""
+    """Fetch records, after waiting until the group's first offsets are stored. Gives: the acquired
+    records.
+    """
     m.send_fetch(*places, max_wait_ms=1000)
     return acquired(m.answer())
 
@@ -54,7 +56,9 @@ def test_a_group_begins_at_the_first_record_that_is_young_enough() -> None:
 
 
 def test_without_a_record_since_the_start_time_the_member_tries_again() -> None:
-    """No record is from the last hour, so the group gets no first offset until there is one."""
+    """No record is from the last hour, so the group gets no first offset until a new record is
+    written.
+    """
     b = aged()
     b.now_ms += 2 * HOUR_MS
     b.broker.wall.feed(b.now_ms, b.now_ms)

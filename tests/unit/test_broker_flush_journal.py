@@ -19,14 +19,14 @@ from barnabas.storage.log_config import LogConfig
 
 
 def full_disk() -> DiskSpace:
-    """The view of a disk on which no byte is free for a journal."""
+    """Return the state of a disk that has no free byte for a journal."""
     space = DiskSpace(lambda: 0, 0)
     assert not space.reserve(1)
     return space
 
 
 class Queue:
-    """A queue over real logs, each of which has been flushed once: the journal may be used."""
+    """A flush queue over real logs. Each log has been flushed once, so the journal may be used."""
 
     def __init__(self, path: Path, logs: int = 3, **settings: int) -> None:
         self.path = path
@@ -47,7 +47,7 @@ class Queue:
             log.append(batch([bytes(size)]), now_ms=NOW_MS)
 
     def wait(self, name: str, *logs: Log, in_place: bool = False, now_ms: int = NOW_MS) -> None:
-        """Wait for a flush of the logs (all without any named). When it has ended, the name is
+        """Wait for a flush of the given logs, or of all logs. When the flush has ended, the name is
         added to `done`.
         """
         self.queue.wait(
@@ -132,8 +132,8 @@ def test_the_most_bytes_of_a_log_in_the_journal_depend_on_the_number_of_logs(
 def test_a_flush_in_place_flushes_own_files_although_the_journal_has_the_bytes(
     tmp_path: Path,
 ) -> None:
-    """Compaction needs such a flush: bytes in the journal do not make the segments durable that
-    replace others.
+    """Compaction needs such a flush, since bytes in the journal do not make the cleaned segments
+    durable.
     """
     queue = Queue(tmp_path)
     queue.append()
@@ -324,8 +324,8 @@ def test_without_a_journal_a_decision_is_made_after_the_flush_of_its_data(
 
 
 def with_decision(path: Path, **settings: int) -> Queue:
-    """A queue with a decision that is durable in a journal. A later flush of its effects is
-    requested, but no flush of the log of decisions.
+    """Return a queue with a decision that is durable in a journal. A flush of the decision's
+    effects is requested for later, but no flush of the log that contains the decision.
     """
     queue = Queue(path, **settings)
     queue.append(*queue.logs[:2])
@@ -400,8 +400,8 @@ def test_effects_of_a_decision_in_a_closed_segment_are_flushed_in_place(tmp_path
 
 
 def test_no_decision_is_made_during_a_flush_in_place_of_earlier_effects(tmp_path: Path) -> None:
-    """A power loss during this flush might keep only the frame with the new decision, whose
-    producer may have read the effects of the earlier one.
+    """A power loss during this flush might keep only the frame with the new decision. But the
+    producer of that decision may have read the effects of the earlier one.
     """
     queue = with_decision(tmp_path)
     queue.logs[0]._roll(NOW_MS)
@@ -515,7 +515,7 @@ def test_the_journal_of_an_earlier_run_is_deleted_after_its_logs_are_checkpointe
 
 
 class Decisions:
-    """Adds a decision to a frame, and when the frame is durable appends the effects to the same
+    """Adds a decision to a frame. When the frame is durable, it appends the effects to the same
     logs.
     """
 
@@ -524,13 +524,13 @@ class Decisions:
         queue.queue.wait_for_frame(logs, self.add, NOW_MS)
 
     def add(self, frame: Frame | None, _now_ms: int) -> None:
-        """Add the decision to the frame, and the first log as the log of its record."""
+        """Add the decision to the frame. Its record belongs to the first log."""
         assert frame is not None
         decision = JournalDecision(self.name.encode(), b"", ())
         frame.add(decision, self.logs[0], self.on_durable, lambda _now_ms: None)
 
     def on_durable(self, now_ms: int) -> None:
-        """Append the effects to all logs, to be flushed later."""
+        """Append the effects to all logs, and request a later flush of them."""
         self.queue.done.append(self.name)
         self.queue.append(*self.logs)
         self.queue.queue.flush_later(self.logs, now_ms)
@@ -567,7 +567,7 @@ def test_a_decision_is_in_the_frame_with_the_last_of_its_data(tmp_path: Path) ->
 
 
 def test_a_decision_is_durable_only_after_all_effects_of_an_earlier_one(tmp_path: Path) -> None:
-    """The producer of the later record may have read any effect of the earlier one."""
+    """The producer of the later record may have read any effect of the earlier decision."""
     queue = Queue(tmp_path, logs=5)
     queue.append()
     Decisions(queue, "first", *queue.logs)

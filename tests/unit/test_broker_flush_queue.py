@@ -30,7 +30,7 @@ class FakeLog:
         return self.flushed
 
     def begin_flush(self) -> Any:
-        """None if everything is flushed, as of a real log."""
+        """Like a real log, return None if everything is flushed."""
         return (
             None
             if self.flushed == self.log_end_offset
@@ -183,8 +183,8 @@ def test_the_end_of_a_flush_that_is_not_under_way_is_an_error(queue: Queue, log:
 
 
 class JournaledLog(FakeLog):
-    """A log whose offsets count bytes. is_closed: whether an earlier segment is not durable, in
-    which case a flush goes to the log's own files.
+    """A log whose offsets count bytes. With `is_closed`, an earlier segment is not durable, so a
+    flush must go to the log's own files.
     """
 
     def __init__(self, name: str, appended: int = 1) -> None:
@@ -228,8 +228,8 @@ class FakeEntry(NamedTuple):
 
 
 class FakeJournal:
-    """A journal that records its calls. frames: the (entries, records) of each frame so far, in all
-    journals.
+    """A journal that records its calls. `frames` has the (entries, records) of each frame so far,
+    in all journals.
     """
 
     def __init__(self, *, has_older: bool = False) -> None:
@@ -272,8 +272,8 @@ class JournaledQueue(Queue):
     def wait_for_frame(
         self, name: str, *logs: FakeLog, adds: JournaledLog | None = None, now_ms: int = 1
     ) -> None:
-        """Wait for a frame. adds: the log of a record to put into the frame, which is appended to
-        the log once the frame is durable.
+        """Wait for a frame. With `adds`, a record of that log is put into the frame, and appended
+        to the log once the frame is durable.
         """
 
         def then(frame: Any, then_ms: int) -> None:
@@ -288,8 +288,8 @@ class JournaledQueue(Queue):
         self.done.append((f"{name} is undone", now_ms))
 
     def _follow(self, name: str, log: JournaledLog) -> Any:
-        """What the coordinator does when its record's frame is durable: append the record to the
-        log.
+        """Return a callback that does what the coordinator does when the frame with its record is
+        durable: append the record to the log.
         """
 
         def follow(now_ms: int) -> None:
@@ -341,7 +341,7 @@ def test_without_a_journal_logs_are_flushed_to_their_own_files(settings: dict[st
 @pytest.mark.parametrize(
     ("sizes", "in_place"),
     [
-        ((1, (1 << 19)), []),  # a log may have half of a flush
+        ((1, (1 << 19)), []),  # a log may use half of the bytes of a flush
         ((1, (1 << 19) + 1), ["log 1"]),
         ((1,) * 40 + (32 << 10,), []),  # 32 KiB are always allowed
         ((1,) * 40 + ((32 << 10) + 1,), ["log 40"]),
@@ -386,8 +386,8 @@ def test_one_callback_with_in_place_sends_the_flush_to_the_logs_own_files() -> N
 
 
 def test_a_decision_and_its_data_go_into_one_journal_frame() -> None:
-    """A commit's decision must not be durable before the transaction's data. One journal frame with
-    both has one flush fewer.
+    """A commit's decision must not be durable before the transaction's data. If one journal frame
+    has both, the commit needs one flush less.
     """
     queue = JournaledQueue(fewest_logs=9)
     data, decisions = logs_of(1, 0)
@@ -401,8 +401,8 @@ def test_a_decision_and_its_data_go_into_one_journal_frame() -> None:
 
 
 def test_the_decision_is_appended_before_other_callbacks_for_the_same_data_run() -> None:
-    """When the other callbacks run, they see the state after the decision, and so do the next
-    requests of their clients.
+    """The other callbacks, and the next requests of their clients, see the state after the
+    decision.
     """
     queue = JournaledQueue(fewest_logs=9)
     data, decisions = logs_of(1, 0)
@@ -426,7 +426,7 @@ def test_a_decision_waits_for_the_running_flush_that_has_its_data() -> None:
 def test_a_decision_waits_for_data_that_goes_to_its_own_files() -> None:
     queue = JournaledQueue()
     data, decisions = logs_of(1, 0)
-    # so its data cannot go to the journal
+    # an earlier segment is not durable, so the data cannot go to the journal
     data.is_closed = True
     queue.wait_for_frame("commit", data, adds=decisions)
     assert queue.files() == ["log 0"] and queue.done == [] and queue.journal.frames == []
@@ -447,7 +447,7 @@ def test_an_appended_decision_is_in_the_next_frame_before_its_records() -> None:
 
 
 def test_a_frame_has_no_record_while_earlier_decisions_are_flushed_to_their_own_file() -> None:
-    """A power loss may keep the frame but lose the log's own file."""
+    """A power loss may keep the frame but lose the changes in the log's own file."""
     queue = JournaledQueue()
     decisions, data = logs_of(0, 1)
     queue.wait_for_frame("first", adds=decisions)
@@ -549,8 +549,8 @@ def test_on_a_full_disk_the_journal_is_rolled_so_that_it_can_be_deleted() -> Non
 
 @pytest.mark.parametrize(("waits", "at_a_time"), [(True, 8), (False, 64)])
 def test_logs_are_checkpointed_a_few_at_a_time(waits: bool, at_a_time: int) -> None:
-    """A flush that requests wait for checkpoints 8 logs of earlier journals beside its own, so that
-    it stays short; an idle queue checkpoints 64 in a flush.
+    """If requests wait for a flush, it also checkpoints 8 logs of earlier journals, so that it
+    stays short. A flush of an idle queue checkpoints 64.
     """
     earlier = [JournaledLog(f"old {number}") for number in range(100)]
     queue = JournaledQueue(has_older=True, logs_to_checkpoint=earlier)
@@ -578,7 +578,7 @@ def test_journals_of_an_earlier_run_are_kept_while_logs_are_offline() -> None:
     )
     queue.queue.on_tick(1)
     queue.end_flush(2)
-    # True: keep the journals of earlier runs, which the offline logs need
+    # True means that the journals of earlier runs are kept, since the offline logs need them.
     assert queue.journal.forgotten == [True]
 
 

@@ -62,8 +62,8 @@ def test_each_file_is_synced_once(flusher: Flusher, done: Done, count: int) -> N
 
 
 class Closed(File):
-    """A file that must be opened for an fsync, which fails `times` times for lack of a
-    descriptor.
+    """A file that must be opened for an fsync. The first `times` fsyncs fail, since no file
+    descriptor is free.
     """
 
     def __init__(self, error: OSError, times: int) -> None:
@@ -71,7 +71,7 @@ class Closed(File):
         self.times = times
 
     def fsync(self) -> None:
-        """Fail for lack of a descriptor the first `times` calls, then succeed."""
+        """Fail in the first `times` calls, since no file descriptor is free; then succeed."""
         if len(self.fsyncs) == self.times:
             self.error = None
         super().fsync()

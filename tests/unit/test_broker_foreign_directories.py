@@ -1,6 +1,6 @@
-"""A partition's directory with the id of another topic, because it was restored from an earlier
-topic of that name or copied from another topic. The broker does not serve it, and changes nothing
-in it.
+"""A partition's directory that has the id of another topic. It was restored from an earlier topic
+of the same name, or copied from another topic. The broker does not serve it, and changes nothing in
+it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def two_topics() -> DiskBroker:
 
 
 def put(b: DiskBroker, source: str, target: str) -> dict[str, bytes]:
-    """Stop the broker and put one partition's directory in the place of another's. Gives the files
+    """Stop the broker, and replace one partition's directory by that of another. Gives: the files
     of the disk.
     """
     b.broker.close_logs(b.now_ms)
@@ -103,8 +103,8 @@ def test_a_directory_of_a_deleted_topic_with_the_same_name_is_off_line() -> None
 
 
 def test_a_directory_without_a_topic_id_belongs_to_the_topic_of_its_name() -> None:
-    """The error message names this repair: remove the two files with the id to keep the directory's
-    records.
+    """The error message describes this repair: to keep the directory's records, remove the two
+    files with the topic id.
     """
     b = two_topics()
     put(b, "u-1", "t-1")
@@ -192,7 +192,7 @@ def test_a_torn_journal_sets_no_directory_aside_however_often_it_is_started() ->
     b.produce("t", (b"t15000",))
     b.broker.close_logs(b.now_ms)
     b.disk.kill()
-    # only the torn change says whether the topic has such a partition
+    # Only the torn change shows whether the topic has such a partition.
     files = {path.replace("/t-0/", "/t-15000/"): data for path, data in b.saved().items()}
     journal = f"{DATA_DIR}/{JOURNAL}"
     *_, (position, end, _) = (
@@ -203,7 +203,8 @@ def test_a_torn_journal_sets_no_directory_aside_however_often_it_is_started() ->
     with pytest.raises(LogDirectoryError, match="bytes of whole changes, and had"):
         b.open()
     b.disk.kill()
-    del files[journal + SIZE_SUFFIX]  # as the error advises: start with the changes that are whole
+    # as the error message advises, to start with the complete changes only
+    del files[journal + SIZE_SUFFIX]
     b.load({**files, journal: torn})
     for _ in range(3):
         with pytest.raises(LogDirectoryError, match="t-15000 may be a partition, or a copy of one"):
@@ -216,8 +217,8 @@ def test_a_torn_journal_sets_no_directory_aside_however_often_it_is_started() ->
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_without_the_journal_a_foreign_directory_does_not_decide_the_topic_id(place: int) -> None:
-    """A directory of u takes the place of a directory of t3. The start gives t3 the id that most of
-    its directories have, and serves u as before.
+    """A directory of u replaces a directory of t3. The start gives t3 the id that most of its
+    directories have, and serves u as before.
     """
     b = two_topics()
     b.topic("t3", 3)

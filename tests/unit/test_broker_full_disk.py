@@ -42,7 +42,7 @@ TRIED_ELSEWHERE = {
     79: "ShareAcknowledge: test_broker_handlers_share_fetch.py",
 }
 OF_ADMINISTRATORS = {"authorizer_class_name": "StandardAuthorizer", "super_users": "User:ANONYMOUS"}
-# The code of a repeated request, where the broker carries out the first one as soon as there is
+# The codes of repeated requests, for requests that the broker carries out as soon as there is
 # space.
 AGAIN = {
     13: Code.UNKNOWN_MEMBER_ID,
@@ -54,7 +54,7 @@ AGAIN = {
 @pytest.mark.parametrize("key", sorted(REQUESTS), ids=lambda key: BY_KEY[key].name)
 def test_a_request_without_space_is_refused_and_may_be_sent_again(key: int) -> None:
     full = FullDisk(**(OF_ADMINISTRATORS if key in (30, 31) else {}))
-    if key == 92:  # the request deletes the value that this one sets
+    if key == 92:  # request 92 deletes the value that request 91 sets
         assert codes(full.call(*REQUESTS[91](full))) == {Code.NONE}
     request, version = REQUESTS[key](full)
     before = full.state()
@@ -109,13 +109,13 @@ def test_a_coordinator_without_its_topic_is_not_available() -> None:
 
 
 class Only:
-    """Makes the disk full for some files, with space for all others."""
+    """Makes the disk full for some files, but not for others."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *parts: str) -> None:
         self._patch, self._parts = monkeypatch, parts
 
     def __enter__(self) -> None:
-        """Let each append to one of the paths fail for lack of space, after a half of the data."""
+        """Make each append to one of the paths fail for lack of space, after half of the data."""
         append = SimFile.append
 
         def refuse(file: SimFile, data: Data) -> int:
@@ -176,7 +176,8 @@ def test_an_end_is_refused_until_it_is_written(
         if without in ("barnabas-flush", "txnindex"):
             assert codes[0] == Code.NONE, "another way leads to the same end"
         elif without == "u-0/" and commit and durability == "flush":
-            # the response to EndTxn is sent before the markers, which must follow from the decision
+            # The response to EndTxn is sent before the markers are written, since the decision is
+            # durable.
             assert codes[0] == Code.NONE
             assert set(codes[1:]) == {Code.CONCURRENT_TRANSACTIONS}
         else:
@@ -225,7 +226,8 @@ def test_nothing_is_added_to_a_transaction_whose_markers_wait(
     b: DiskBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request of version 1, which keeps the epoch, has ended the transaction, but u lacks a
-    marker. A batch of version 2 and offsets must not join it, even when there is space again.
+    marker. A batch of version 2 and offsets must not be added to the transaction, even when there
+    is space again.
     """
     producer = transaction(b)
     producer.send_offset("g", "t", 1)
@@ -281,7 +283,7 @@ def test_a_new_producer_session_without_space_is_refused(
 
 @pytest.mark.parametrize("failing", [set(), {0}, {1, 3}, {0, 1, 2}, set(range(40))])
 def test_a_call_that_finds_no_space_delays_the_others_once(failing: set[int]) -> None:
-    """Each call is made in its turn; the one that fails is behind all others then."""
+    """The calls are made in turn. A call that fails is then behind all others."""
     unwritten = UnwrittenWork()
     made: list[int] = []
 
@@ -337,7 +339,9 @@ def test_markers_are_continued_at_the_partition_that_had_no_space(
 
 
 class NoSpaceFrom:
-    """Within it the disk is full from its nth append on. Gives: whether an append was refused."""
+    """A context in which the disk is full from its nth append on. `has_refused` tells whether an
+    append was refused.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
         self._patch, self._left, self.has_refused = monkeypatch, nth, False
@@ -395,9 +399,10 @@ def test_each_request_of_a_transaction_is_answered_wherever_it_finds_no_space(
     hang_up: bool,
     journal_logs: str,
 ) -> None:
-    """The disk becomes full at any of their writes. All but the first come while it waits for the
-    disk, for its data or (after a flush) for its decision. Once there is space, the next session
-    begins. hang_up: whether the clients close their connections before the flush ends.
+    """The disk becomes full at any write of these requests. All requests but the first arrive while
+    the first waits for its data to be flushed or, after a flush, for its decision. Once there is
+    space, the next session begins. `hang_up` tells whether the clients close their connections
+    before the flush ends.
     """
     nth, has_refused = 0, True
     while has_refused:
@@ -434,7 +439,9 @@ def test_each_request_of_a_transaction_is_answered_wherever_it_finds_no_space(
 def test_an_end_that_finds_no_space_for_a_producer_id_is_refused(
     monkeypatch: pytest.MonkeyPatch, commit: bool, journal_logs: str
 ) -> None:
-    """At the last epoch an end of version 2 allocates the next id, perhaps from a new block."""
+    """At the last epoch, an EndTxn of version 2 allocates the next producer id, perhaps from a new
+    block.
+    """
     b = DiskBroker(barnabas_flush_journal_logs=journal_logs)
     for topic in ("t", "u"):
         b.topic(topic)
@@ -459,7 +466,7 @@ def test_an_end_that_finds_no_space_for_a_producer_id_is_refused(
 
 @pytest.mark.parametrize("seconds", range(100, 110))
 def test_members_are_not_removed_before_they_can_send_a_heartbeat(seconds: int) -> None:
-    """No session ends while a Result waits for space. Then a member has some seconds for a
+    """No session ends while a Result waits for space. After that, a member has some seconds for a
     heartbeat, even if its deadline was near.
     """
     full = FullDisk()
@@ -507,8 +514,8 @@ MEMBERS: dict[str, tuple[Any, Any, int]] = {
 
 @pytest.mark.parametrize("group", MEMBERS)
 def test_a_member_whose_removal_waits_for_space_gets_errors_for_its_heartbeats(group: str) -> None:
-    """The member's session has ended, and its removal is decided. If the broker accepted its
-    heartbeats, it would remove the member during the next session.
+    """The member's session has ended, and its removal is decided. If the broker accepted the
+    member's heartbeats, it would then remove the member during its next session.
     """
     b = DiskBroker(**SHARED, group_streams_initial_rebalance_delay_ms="0")
     for name in ("s", "t"):
@@ -586,7 +593,7 @@ def test_a_deleted_topic_keeps_its_name_until_its_offsets_are_gone(
 
 @pytest.mark.parametrize("key", [0, 8, 14, 19, 22, 26])
 def test_a_disk_error_other_than_lack_of_space_ends_the_broker(key: int) -> None:
-    """After any error except a lack of space, pages may be lost, so the broker ends."""
+    """After any error except a lack of space, dirty pages may be lost, so the broker ends."""
     full = FullDisk()
     with full.no_space(errno.EIO), pytest.raises(OSError, match="Input/output"):
         full.call(*REQUESTS[key](full))

@@ -24,7 +24,7 @@ def kill(b: DiskBroker) -> None:
 
 
 def stop(b: DiskBroker) -> None:
-    """Stop cleanly; then start without space."""
+    """Stop the broker cleanly, then start it without disk space."""
     b.broker.close_logs(b.now_ms)
     b.disk.kill()
     b.disk.refuse(NO_SPACE)
@@ -32,7 +32,7 @@ def stop(b: DiskBroker) -> None:
 
 
 def stop_and_boot(b: DiskBroker) -> None:
-    """Stop cleanly and restart the machine; then start without space."""
+    """Stop the broker cleanly and restart the machine, then start the broker without disk space."""
     b.broker.close_logs(b.now_ms)
     b.disk.sync_all()
     b.disk.lose_power()
@@ -41,7 +41,7 @@ def stop_and_boot(b: DiskBroker) -> None:
 
 
 def stop_without_space(b: DiskBroker) -> None:
-    """Stop without space for the files that a clean start reads; then start."""
+    """Stop the broker without space for the files that a clean start reads, then start it."""
     b.disk.refuse(NO_SPACE)
     with pytest.raises(OSError, match="No space left"):
         b.broker.close_logs(b.now_ms)
@@ -83,8 +83,8 @@ def test_a_start_without_space_serves_reads_and_refuses_writes(
 
 
 def test_leader_epochs_of_moves_on_a_full_disk_are_not_used_again() -> None:
-    """Clients know the epoch of the move from Metadata; after the restart the leader must have a
-    later one.
+    """Clients know the epoch of the move from Metadata, so after the restart the leader must have a
+    later epoch.
     """
     b = DiskBroker(barnabas_brokers="3")
     b.topic("t")
@@ -128,8 +128,8 @@ def test_a_stop_that_runs_out_of_space_ends_as_a_kill(after: int) -> None:
 def test_a_transaction_ends_completely_after_starts_on_a_full_disk(
     durability: str, commit: bool
 ) -> None:
-    """The disk becomes full at any step, and then the broker is killed. A start that must write a
-    decision before it serves requests fails; a start that must only write markers succeeds, and
+    """The disk becomes full at any step, and then the broker is killed. The next start fails if it
+    must write a decision before it serves requests. If it must only write markers, it succeeds, and
     writes them later.
     """
     refused, served, rows = 0, 0, [b"a"] if commit else []

@@ -1,4 +1,4 @@
-"""A copy of a directory for Kafka: closed segments may be hard links; other files are real
+"""A copy of a directory for Apache Kafka. Closed segments may be hard links; other files are real
 copies.
 """
 
@@ -37,8 +37,9 @@ def source(tmp_path: Path) -> Path:
 def test_a_copy_has_kafkas_files_and_shares_only_closed_segments(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clones: bool
 ) -> None:
-    """With clones, closed segments are copied as reflinks; without them, as hard links, since
-    neither broker changes them. Kafka's writes to the copy must not reach any other file.
+    """If the file system supports clones, closed segments are copied as reflinks. Otherwise they
+    are hard links, since neither broker changes them. Kafka's writes to the copy must not reach any
+    other file.
     """
     if not clones:
         monkeypatch.setattr(copies, "_is_cloned", lambda source, target: False)

@@ -1,4 +1,5 @@
-"""The settings, users and features that Kafka gets in a hand-over, by Kafka's version."""
+"""The settings, users and features that Apache Kafka gets in a hand-over, for each of its versions.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +53,8 @@ def test_an_extra_topic_setting_does_not_change_own_values_and_internal_topics(
 
 
 def test_defaults_that_differ_from_kafkas_become_cluster_wide_settings(disk: SimDisk) -> None:
-    """The default of message.timestamp.after.max.ms differs: an hour in Kafka since 4.0 (KIP-1030),
-    no limit here.
+    """The defaults of message.timestamp.after.max.ms differ: it is an hour in Apache Kafka since
+    4.0 (KIP-1030), while there is no limit here.
     """
     settings = {"log_retention_hours": "1", "log_segment_bytes": "1000"}
     of_3_9 = planned(disk, "3.9", **settings).broker_default_configs

@@ -73,8 +73,8 @@ def test_the_states_of_share_groups_keep_their_partitions(disk: SimDisk) -> None
     assert lines(planned(shared, "4.3", **settings))[name] == "4"
 
 
-# Settings of Apache Kafka's internal topics whose default needs more than one broker, with the
-# version that introduced each (from the configuration references of 3.9, 4.0 and 4.3).
+# Settings of Apache Kafka's internal topics whose defaults need more than one broker, each with the
+# first version that has it (from the configuration references of 3.9, 4.0 and 4.3).
 WANT_MORE_BROKERS = {
     "offsets.topic.replication.factor": "3.9",
     "transaction.state.log.replication.factor": "3.9",
@@ -161,7 +161,7 @@ def test_names_and_passwords_of_any_kind_are_in_the_logins(
 def test_a_login_that_is_given_stays_but_for_users_of_the_file(
     disk: SimDisk, monkeypatch: pytest.MonkeyPatch, users: dict[str, str]
 ) -> None:
-    """A JAAS text goes before the file, as at our listeners."""
+    """A JAAS text has precedence over the users file, as at the listeners of Barnabas."""
     given = BrokerConfig.from_properties
 
     def with_users(properties: dict[str, str]) -> BrokerConfig:

@@ -78,8 +78,8 @@ def stopped() -> SimDisk:
 
 @pytest.fixture(scope="module")
 def after_kafka(stopped: SimDisk) -> SimDisk:
-    """The directory after the hand-over, and after Kafka created a topic, deleted one and changed a
-    setting.
+    """Return the directory after the hand-over. Apache Kafka has then created a topic, deleted
+    another and changed a setting.
     """
     disk = copy.deepcopy(stopped)
     graduate(disk)
@@ -115,8 +115,8 @@ def partition(index: int, topic_id: uuid.UUID, *, leader_epoch: int = 0) -> Kafk
 
 
 def crashes(disk: SimDisk, what: object, *, lose_power: bool) -> object:
-    """For each step of `what`, the disk after a crash there, and False; at the end the disk after
-    the whole of `what`, and True.
+    """Yield, for each step of `what`, the disk after a crash in this step, and False. At the end,
+    yield the disk after the whole of `what`, and True.
     """
     for steps in range(1000):
         copied = copy.deepcopy(disk)
@@ -142,7 +142,8 @@ def brought_back(disk: SimDisk) -> BringBackReport:
 
 
 def topics_at_start(disk: SimDisk) -> list[str]:
-    """Start Barnabas on the directory, check settings and logs, and stop it. Gives its topics."""
+    """Start Barnabas on the directory, check its settings and logs, and stop it. Gives: its topics.
+    """
     broker = opened(disk)
     assert broker.metadata.broker_default_configs == {"log.cleaner.backoff.ms": "1000"}
     names = sorted(broker.metadata.topics)
@@ -152,7 +153,7 @@ def topics_at_start(disk: SimDisk) -> list[str]:
 
 
 def check_files(disk: SimDisk) -> None:
-    """Check the files that Kafka needs for its start."""
+    """Check the files that Apache Kafka needs when it starts."""
     for name in ("orders-0", "events-0", "__transaction_state-0"):
         if disk.exists(f"{DATA}/{name}/leader-epoch-checkpoint"):
             decode_epochs(disk.read(f"{DATA}/{name}/leader-epoch-checkpoint"))
@@ -224,8 +225,8 @@ def test_changes_made_under_kafka_are_taken_over(after_kafka: SimDisk) -> None:
 def test_what_was_noted_about_logs_before_kafka_wrote_to_them_is_gone(
     after_kafka: SimDisk, is_clean: bool
 ) -> None:
-    """Otherwise the next start trusts it: after a kill of Kafka gaps of its compaction would count
-    as damage, and a flush journal would be written over its records.
+    """Otherwise the next start would trust these notes. After a kill of Apache Kafka, the gaps of
+    its compaction would count as damage, and a flush journal would overwrite its records.
     """
     disk = copy.deepcopy(after_kafka)
     if not is_clean:
@@ -319,7 +320,8 @@ def test_a_take_over_from_kafka_killed_during_its_first_start_keeps_all_topics(
     stopped: SimDisk,
 ) -> None:
     """Apache Kafka 4.3 left such logs when its heap was too small, and when it was killed some
-    seconds after its start: its first log is empty, or has an unfinished or an aborted transaction.
+    seconds after its start. The first metadata log is empty, or has an unfinished or an aborted
+    transaction.
     """
     disk = copy.deepcopy(stopped)
     graduate(disk)
@@ -363,8 +365,8 @@ def test_a_take_over_needs_a_complete_metadata_log_or_bootstrap(
 def test_a_metadata_log_that_was_lost_after_kafka_ran_does_not_come_back(
     after_kafka: SimDisk,
 ) -> None:
-    """Without the metadata log, topics and settings would be those of the hand-over, so an older
-    retention would apply.
+    """Without the metadata log, the topics and settings would be those at the hand-over, so an
+    older retention time would apply.
     """
     directory = f"{DATA}/__cluster_metadata-0"
     log = f"{directory}/{0:020}.log"
@@ -402,8 +404,8 @@ def test_a_metadata_log_that_is_torn_after_a_clean_stop_does_not_come_back(
 def test_a_take_over_is_refused_if_topics_are_missing_without_a_deletion_record(
     stopped: SimDisk,
 ) -> None:
-    """Kafka's metadata log lacks all topics, and has no record of their deletion: the log is
-    incomplete, so a take-over would delete data.
+    """Kafka's metadata log lacks all topics, and has no record of their deletion. So the log is
+    incomplete, and a take-over would delete data.
     """
     disk = copy.deepcopy(stopped)
     graduate(disk)
@@ -442,8 +444,8 @@ def test_a_whole_checkpoint_without_a_topic_says_that_it_was_deleted(stopped: Si
 
 
 def planned_without(disk: SimDisk, name: str) -> HandOver:
-    """The hand-over of a directory without that topic, for a checkpoint of the log in which Kafka
-    deleted it.
+    """Plan the hand-over of the directory without this topic. The result serves as a checkpoint of
+    the metadata log in which Kafka has deleted the topic.
     """
     copied = copy.deepcopy(disk)
     for file in (MARK_NAME, BOOTSTRAP_NAME):
@@ -455,7 +457,9 @@ def planned_without(disk: SimDisk, name: str) -> HandOver:
 
 
 def test_a_kafka_directory_without_its_mark_is_still_recognized(after_kafka: SimDisk) -> None:
-    """The journal lacks Kafka's changes, so an older retention would apply to its topics."""
+    """The journal lacks the changes that Apache Kafka made, so an older retention time would apply
+    to its topics.
+    """
     disk = copy.deepcopy(after_kafka)
     disk.unlink(f"{DATA}/{MARK_NAME}")
     with pytest.raises(LogDirectoryError, match="barnabas take-over /data"):
@@ -482,7 +486,7 @@ def test_a_directory_without_its_topics_id_comes_back(
 
 
 def test_the_record_of_a_clean_stop_is_read_as_kafka_wrote_it() -> None:
-    """Apache Kafka 4.3 wrote this record at the stop of node 1, which had the only replica."""
+    """Apache Kafka 4.3 wrote this record when node 1, which had the only replica, was stopped."""
     value = bytes.fromhex(
         "010502000000270d6ad74e32bb40099519b299bc5ebba1"
         "040001010104ffffffff0605020000000107050200000001"
@@ -517,8 +521,8 @@ def test_without_in_sync_replicas_an_eligible_or_the_last_known_leader_is_taken_
     last_known: list[int],
     why: str | None,
 ) -> None:
-    """An eligible leader replica (KIP-966) or, without any, the last known leader has all committed
-    records. Otherwise another node may have more records than this one.
+    """An eligible leader replica (KIP-966) or, if there is none, the last known leader has all
+    committed records. In other cases another node may have more records than this one.
     """
     disk = copy.deepcopy(stopped)
     graduate(disk)

@@ -1,5 +1,5 @@
-"""The survey of a stopped broker's directory: its content, and states from which Kafka could not
-start.
+"""The survey of a stopped broker's directory: what it contains, and the states from which Apache
+Kafka could not start.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def test_prepare_aborts_open_transactions_on_request(disk: SimDisk) -> None:
 def test_transactions_in_a_two_phase_commit_prevent_the_graduation(
     disk: SimDisk, is_kept: bool
 ) -> None:
-    """Another system decides on such a transaction. Its mark is that the producer kept its identity
-    when it was prepared, or that the transaction has no timeout.
+    """Another system decides on such a transaction. It is recognised by the identity that the
+    producer kept when it was prepared, or by the missing timeout.
     """
     check_decided(take_survey(disk, DATA))  # passes: the open transaction has a timeout
     broker = opened(disk)
@@ -98,7 +98,7 @@ def test_transactions_in_a_two_phase_commit_prevent_the_graduation(
 
 
 def prepare(disk: SimDisk, *, aborts: bool) -> int:
-    """Start and stop a broker on the directory. Gives the number of transactions that it
+    """Start and stop a broker on the directory. Gives: the number of transactions that the broker
     aborted.
     """
     return start_and_stop(
@@ -160,8 +160,8 @@ def test_the_refusal_names_missing_directories_and_those_of_others(disk: SimDisk
 
 
 def test_a_standbys_copy_is_refused_until_a_broker_has_started_on_it(disk: SimDisk) -> None:
-    """The leader may have acknowledged more than the copy has. Only a start of the broker on the
-    copy fences producers and aborts open transactions.
+    """The leader may have acknowledged more than the copy contains. Only a broker that starts on
+    the copy fences producers and aborts open transactions.
     """
     RunNote(disk, DATA).write()
     StandbyNote(disk, DATA).write_following(AnswersWait.NEVER)

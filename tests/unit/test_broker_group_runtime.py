@@ -1,5 +1,5 @@
-"""The records that a coordinator decides on are appended, then replayed with their offsets, and
-then the responses are sent.
+"""The records that a coordinator decides on are first appended, then replayed with their offsets,
+and finally the responses are sent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def host(tmp_path: Path) -> CoreHost:
 
 @pytest.fixture
 def replayed(host: CoreHost, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, bytes]]:
-    """The (partition, offset, key) of each record, in the order of the replay."""
+    """Collect the (partition, offset, key) of each record, in the order of the replay."""
     rows: list[tuple[int, int, bytes]] = []
     replay = host.broker.groups.replay
 
@@ -52,7 +52,7 @@ def records(group: str, *partitions: int) -> list[CoordinatorRecord]:
 def test_each_record_is_replayed_with_its_offset(
     host: CoreHost, replayed: list[tuple[int, int, bytes]]
 ) -> None:
-    """The offset decides which of two commits is later, a plain one or one in a transaction."""
+    """The offset decides which of two commits is later. One of them may be in a transaction."""
     first, second = records("g", 0, 1, 2), records("g", 3, 4)
     for batch in (first, second):
         host.parts.group_runtime.run(Result(partition=1, records=list(batch)), host.now_ms)
@@ -147,7 +147,7 @@ class NoSpace:
         self._error, self._patch = error, monkeypatch
 
     def __enter__(self) -> None:
-        """Let each append to the offsets topic write 20 bytes and then fail."""
+        """Make each append to the offsets topic write 20 bytes and then fail."""
         append, error = SimFile.append, self._error
 
         def refuse(file: SimFile, data: Data) -> int:
@@ -184,8 +184,8 @@ def test_a_commit_without_space_is_refused_and_may_be_sent_again(
 def test_what_is_kept_for_want_of_space_is_not_overtaken(
     b: DiskBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Later Results of the partition wait for it, although there is space again; those of others
-    do not.
+    """Later Results of the same partition wait for a Result that found no space, even if there is
+    space again. Results of other partitions do not wait.
     """
     runtime, groups = b.parts.group_runtime, b.broker.groups
     replayed: list[tuple[int, bytes]] = []

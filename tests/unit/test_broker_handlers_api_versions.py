@@ -24,8 +24,8 @@ FEATURES = FinalizedFeatures({"transaction.version": 2}, 7)
 def ask(
     name: str, version: str, *, api_version: int = 3, wants_metrics: bool = True
 ) -> tuple[ApiVersionsResponse, str]:
-    """Handle an ApiVersions request. Gives the response, and the client software that the
-    connection's state then names.
+    """Handle an ApiVersions request. Gives: the response, and the name of the client software that
+    is then recorded for the connection.
     """
     connection = ConnectionState(1, "/10.0.0.1", "10.0.0.2", 9092, 1, LISTENER)
     context = RequestContext(1, api_version, "", "/10.0.0.1", connection_id=1)
@@ -48,8 +48,8 @@ def test_the_response_lists_every_api_with_its_versions() -> None:
 
 
 def test_telemetry_apis_are_listed_only_if_a_metrics_subscription_exists() -> None:
-    """71 and 72 are GetTelemetrySubscriptions and PushTelemetry: a client sends metrics if the
-    broker lists these.
+    """71 and 72 are GetTelemetrySubscriptions and PushTelemetry. A client sends metrics if the
+    broker lists them.
     """
     every = {row.api_key for row in ask("x", "1")[0].api_keys}
     assert every - {row.api_key for row in ask("x", "1", wants_metrics=False)[0].api_keys} == {
@@ -79,8 +79,8 @@ def test_the_response_to_an_unsupported_version_lists_only_api_versions() -> Non
 def test_features_are_reported_as_in_apache_kafka_4_3(
     api_version: int, supported: list[tuple[str, int, int]]
 ) -> None:
-    """transaction.version begins at level 0, which clients before version 4 of the request cannot
-    read (KIP-584), so these do not get the supported range.
+    """The supported range of transaction.version begins at level 0. Clients that use ApiVersions
+    before version 4 cannot read this (KIP-584), so they do not get the range.
     """
     answer, _ = ask("apache-kafka-java", "4.3.2", api_version=api_version)
     finalized = [

@@ -191,8 +191,8 @@ LETTERS = {
     "r": "request_percentage",
     "m": "controller_mutation_rate",
 }
-# (types that requests set or, after "-", remove; the order in which Kafka then lists them),
-# computed by Kafka's ClientQuotaDelta with Java's HashMap.
+# Each row has the types that requests set or, after "-", remove, and the order in which Apache
+# Kafka then lists them. The orders were computed by Kafka's ClientQuotaDelta with Java's HashMap.
 ORDERS = [
     ("p", "p"), ("c", "c"), ("r", "r"), ("m", "m"), ("pc", "cp"), ("pr", "rp"), ("cr", "cr"),
     ("pcr", "crp"), ("pm", "mp"), ("cm", "cm"), ("pcm", "cmp"), ("rm", "mr"), ("prm", "mrp"),
@@ -204,8 +204,8 @@ ORDERS = [
 
 @pytest.mark.parametrize(("requests", "listed"), ORDERS)
 def test_quotas_are_listed_in_kafkas_order(host: AdminHost, requests: str, listed: str) -> None:
-    """A request is written as the letters of the quotas that are set, a hyphen, and those that are
-    removed. Kafka's order is that of a hash table, and depends on the history.
+    """A request is written as the letters of the quotas that it sets, a hyphen, and the letters of
+    those that it removes. Kafka's order is that of a hash table, and depends on the history.
     """
     for request in requests.split():
         wanted, _, removed = request.partition("-")

@@ -105,7 +105,7 @@ OTHER = 9
 def test_descriptions_list_both_nodes_of_a_pair(
     host: AdminHost, is_there: bool, is_in_sync: bool
 ) -> None:
-    """A node that is catching up is there, and not in sync."""
+    """A node that is catching up is listed as available, but not as in sync."""
     addresses = {"PLAINTEXT": ("other.example", 1234), "INNER": ("elsewhere", 1)}
     standby = Standby(OTHER, addresses, is_there=is_there, is_in_sync=is_in_sync)
     host.broker.cluster.standby = standby
@@ -235,7 +235,9 @@ def page(
 
 
 def shape(answer: Any) -> tuple[list[tuple[str, int, list[int]]], tuple[str, int] | None]:
-    """The topics of a response with their codes and partitions, and its cursor."""
+    """Return the topics of a response with their error codes and partitions, and the cursor of the
+    response.
+    """
     topics = [
         (topic.name, topic.error_code, [row.partition_index for row in topic.partitions])
         for topic in answer.topics

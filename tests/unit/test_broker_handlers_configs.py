@@ -1,5 +1,5 @@
-"""Settings of topics and of the broker: describing, setting, appending, replacing. The expected
-codes and sources are those of Apache Kafka 3.9.
+"""Settings of topics and of the broker: requests that describe, set, append and replace them. The
+expected codes and sources are those of Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def test_all_settings_are_described_when_none_is_named(host: AdminHost) -> None:
 def test_an_empty_list_of_names_and_null_mean_all_settings(
     host: AdminHost, keys: list[str] | None
 ) -> None:
-    """Sarama and other clients send an empty list for all settings."""
+    """Sarama and other clients send an empty list to get all settings."""
     resources = [
         DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
         for kind, name in ((TOPIC, "t"), (BROKER, ME), (BROKER_LOGGER, ME))
@@ -275,7 +275,8 @@ def test_unknown_resources_are_neither_described_nor_changed(
 def test_a_broker_that_is_not_there_has_no_settings(
     name: str, brokers: int, tmp_path: Path
 ) -> None:
-    """In no request: the broker that gets it does not change its own."""
+    """This holds for every request. The broker that receives it does not change its own settings.
+    """
     host = AdminHost(tmp_path, barnabas_brokers=str(brokers))
     assert describe(host, name, kind=BROKER).error_code == Code.INVALID_REQUEST
     assert describe(host, name, kind=BROKER_LOGGER).error_code == Code.INVALID_REQUEST
@@ -308,7 +309,7 @@ def test_lists_are_appended_to_and_subtracted_from(host: AdminHost) -> None:
         assert alter(host, "t", ("cleanup.policy", operation, value)) == 0
         return reported(host, "t", "cleanup.policy")["cleanup.policy"][0]
 
-    assert policy(APPEND, "compact") == "delete,compact"  # added to the default value
+    assert policy(APPEND, "compact") == "delete,compact"  # "compact" is added to the default value
     assert policy(APPEND, "compact") == "delete,compact"
     assert policy(SUBTRACT, "delete") == "compact"
     assert policy(SUBTRACT, "delete") == "compact"
@@ -437,8 +438,8 @@ def test_a_list_setting_of_the_broker_can_be_appended_to(host: AdminHost) -> Non
 def test_a_setting_for_every_broker_has_lower_precedence_than_the_brokers_own(
     host: AdminHost,
 ) -> None:
-    """KIP-226: a broker's own dynamic value has precedence over the dynamic value for all brokers,
-    that over the properties file, and that over the default.
+    """KIP-226: a broker's own dynamic value has precedence over the dynamic value for all brokers.
+    Both have precedence over the properties file, and the file over the default.
     """
     key = "log.segment.bytes"
     assert reported(host, EVERY_BROKER, kind=BROKER) == {}
@@ -665,7 +666,7 @@ def test_a_type_that_there_is_not_is_refused(host: AdminHost, kind: int) -> None
 
 
 def subscriptions(host: AdminHost) -> list[str]:
-    """The names of the client metrics subscriptions, by a request of version 0."""
+    """Return the names of the client metrics subscriptions, using a request of version 0."""
     answer = host.call(ListConfigResourcesRequest(), 0)
     assert answer.error_code == Code.NONE
     return [row.resource_name for row in answer.config_resources]

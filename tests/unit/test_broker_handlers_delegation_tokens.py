@@ -1,4 +1,6 @@
-"""Delegation tokens are refused with the codes of Apache Kafka 3.9 without a secret key."""
+"""Requests for delegation tokens are refused with the codes that Apache Kafka 3.9 returns if it has
+no secret key.
+"""
 
 from __future__ import annotations
 

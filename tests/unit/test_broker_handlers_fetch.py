@@ -1,4 +1,4 @@
-"""Waiting fetches of many partitions: which events complete them, how often they read, and that the
+"""Waiting fetches of many partitions: which events complete them, and how often they read. The
 short cut for idle partitions has the same result as a read.
 """
 
@@ -36,7 +36,8 @@ COMMITTED = 1
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[CoreHost]:
     host = CoreHost(tmp_path)
-    host.parts.files_ahead.get().fewest = PARTITIONS + 1  # files of new logs are made at once
+    # the files of new logs are created immediately
+    host.parts.files_ahead.get().fewest = PARTITIONS + 1
     for connection in (1, 2, 3):
         host.connect(connection)
     yield host
@@ -47,7 +48,7 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """For each read of a whole fetch, the number of logs in the fetch."""
+    """Collect the number of logs in the fetch each time that a whole fetch is read."""
     noted: list[int] = []
     read = _Fetch.read
 
@@ -251,7 +252,7 @@ def test_a_fetch_waits_for_max_wait_ms(host: CoreHost) -> None:
 
 
 def of_unknown_epoch(request: Any, partition: int) -> None:
-    """Set an invalid leader epoch for the partition, which counts as none but disables the short
+    """Set a negative leader epoch for the partition. It counts as no epoch, but disables the short
     cut.
     """
     request.topics[0].partitions[partition].current_leader_epoch = -2
@@ -306,8 +307,8 @@ def test_a_partition_with_max_bytes_0_does_not_count_for_min_bytes(
 def test_further_records_of_a_counted_partition_do_not_read_the_fetch_again(
     host: CoreHost, reads: list[int]
 ) -> None:
-    """After the first record, partition 0 has counted for min_bytes until the next read of the
-    fetch.
+    """With its first record, partition 0 counts for min_bytes. It does not count again before the
+    next read of the fetch.
     """
     host.create("t", 2)
     host.ask(3, fetch({"t": {0: 0, 1: 0}}, min_bytes=300, max_wait_ms=1000), 12)
@@ -331,7 +332,7 @@ def test_a_waiting_fetch_gets_the_first_batch_even_if_it_exceeds_max_bytes(
 
 
 def test_a_waiting_fetch_is_answered_when_its_response_has_min_bytes(host: CoreHost) -> None:
-    """The partitions together may have more readable bytes than fit in the response."""
+    """The partitions together may have more readable bytes than the response may contain."""
     host.create("t", 2)
     request = fetch({"t": {0: 0, 1: 0}}, min_bytes=100, max_wait_ms=1000)
     request.max_bytes = 100
@@ -407,7 +408,8 @@ def test_without_a_quota_the_throttle_time_of_a_fetch_is_0(host: CoreHost) -> No
 
 
 class Log:
-    """A fake log with what `_divergence` reads: an epoch and its end offset."""
+    """A fake log with the methods that `_divergence` calls. It knows one epoch and its end offset.
+    """
 
     log_start_offset = 3
 
@@ -426,7 +428,7 @@ OUT_OF_RANGE = Code.OFFSET_OUT_OF_RANGE
     [
         ((5, 10), 10, None),
         ((5, 10), 3, None),
-        ((5, 10), 11, (5, 10)),  # the reader is beyond the end of epoch 5
+        ((5, 10), 11, (5, 10)),  # the reader's position is beyond the end of epoch 5
         ((4, 10), 10, (4, 10)),  # this log does not have epoch 5
         ((4, 0), 5, (4, 0)),
         ((0, 8), 5, (0, 8)),
@@ -567,8 +569,9 @@ def test_the_short_cut_is_taken_exactly_where_a_read_gives_nothing(
     max_bytes: int,
     is_committed: bool,
 ) -> None:
-    """The short cut skips the read of a partition that it calls idle. A read of each such partition
-    must give neither records nor an error, and the short cut must find each such partition.
+    """The short cut skips the read of a partition that it considers idle. A read of each such
+    partition must give neither records nor an error. The short cut must also find all partitions
+    for which that is true.
     """
     broker = open_transaction.broker
     log = broker.topics.partition("t", index)
@@ -624,7 +627,9 @@ def test_a_fetch_is_answered_with_exactly_min_bytes(host: CoreHost) -> None:
 def test_a_fetch_waits_for_no_more_than_it_may_read(
     is_of_request: bool, is_there: bool, tmp_path: Path
 ) -> None:
-    """Its min_bytes are above its max_bytes, or above those of the broker."""
+    """The min_bytes of the fetch are above its max_bytes, or above the fetch.max.bytes of the
+    broker.
+    """
     settings = {} if is_of_request else {"fetch_max_bytes": "1024"}
     host = CoreHost(tmp_path, **settings)
     for connection in (1, 2):
@@ -647,7 +652,7 @@ def test_a_fetch_waits_for_no_more_than_it_may_read(
 def test_an_older_fetch_has_a_bounded_number_of_converted_bytes(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In all partitions together; later fetches begin with others."""
+    """The limit applies to all partitions together. Later fetches begin with other partitions."""
     monkeypatch.setattr(older_fetch, "MOST_BYTES", 100)
     host.create("t", 4)
     for partition in range(4):
@@ -665,13 +670,13 @@ def test_an_older_fetch_has_a_bounded_number_of_converted_bytes(
 
 @pytest.fixture
 def in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lower the limits: a fetch of a few partitions is then read in slices."""
+    """Lower the limits, so that a fetch of a few partitions is read in slices."""
     monkeypatch.setattr(fetching, "TARGETS_AT_ONCE", 6)
     monkeypatch.setattr(fetching, "LOGS_READ_AT_ONCE", 4)
 
 
 def answered(host: CoreHost, connection: int) -> Any:
-    """The response to a fetch that is read in slices, one slice at each tick."""
+    """Return the response to a fetch that is read in slices, one slice at each tick."""
     for _ in range(1000):
         if host.answers[connection]:
             return host.answers[connection].pop()
@@ -720,7 +725,7 @@ def test_records_written_while_a_fetch_is_read_in_slices_complete_it(
 def test_a_leader_that_moves_while_a_fetch_is_read_in_slices_is_told_of(
     in_slices: None, ticks: int, tmp_path: Path
 ) -> None:
-    """Also where its partition was read before."""
+    """The response reports the new leader even if the partition was read before the move."""
     host = CoreHost(tmp_path, barnabas_brokers="2")
     logs = host.create("t", PARTITIONS)
     led = [

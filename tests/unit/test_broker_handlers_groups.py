@@ -1,4 +1,4 @@
-"""DeleteGroups with many groups: other requests are served in between, and each group is in the
+"""DeleteGroups with many groups. Other requests are served in between, and each group is in the
 response once.
 """
 
@@ -21,7 +21,7 @@ MANY = 2 * GROUPS_DELETED_AT_ONCE + 1
 
 
 def with_groups(count: int) -> tuple[DiskBroker, list[str]]:
-    """A broker with groups that have one committed offset each, and the groups' names."""
+    """Return a broker with `count` groups that have one committed offset each, and their names."""
     b = DiskBroker()
     b.topic("t")
     names = [f"g{number}" for number in range(count)]

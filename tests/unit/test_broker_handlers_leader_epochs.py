@@ -1,4 +1,4 @@
-"""Leader epochs (KIP-101, KIP-320): every start raises them, clients use them to find out which
+"""Leader epochs (KIP-101, KIP-320). Every start raises them. Clients use them to find out which
 records a power loss removed, and coordinators use them as well.
 """
 
@@ -147,7 +147,7 @@ def test_each_start_raises_the_leader_epoch_in_every_response(again: Restart) ->
             assert code == Code.UNKNOWN_LEADER_EPOCH
         assert fetch_code(b, "t", epoch) == 0
         b.produce("t", (b"%d" % epoch,))
-        b.sync("t-0/0")  # only the .log file: the checkpoint of epochs may be lost
+        b.sync("t-0/0")  # only the .log file, since the checkpoint of epochs may be lost
         assert batch_epochs(b, "t")[-1] == epoch
 
 
@@ -169,7 +169,7 @@ def test_a_new_partition_begins_at_epoch_0_after_any_number_of_starts() -> None:
 
 
 def test_an_epoch_without_records_is_not_used_again_after_a_power_loss() -> None:
-    """No records were appended in the epoch, or a power loss removed them. A client may know the
+    """In this epoch no records were appended, or a power loss removed them. A client may know the
     epoch nevertheless.
     """
     b = DiskBroker()
@@ -215,8 +215,8 @@ def test_a_reader_finds_the_truncation_offset_by_the_end_of_its_epoch() -> None:
 def fetch_after(
     b: DiskBroker, topic: str, last_fetched_epoch: int, offset: int, max_wait_ms: int = 0
 ) -> Any:
-    """Send Fetch 12 for partition 0, with the epoch of the last record that the reader has. Gives
-    the partition's row of the response.
+    """Send Fetch 12 for partition 0, with the epoch of the last record that the reader has. Gives:
+    the partition's part of the response.
     """
     partition = FetchPartition(
         partition=0,
@@ -244,7 +244,9 @@ def fetch_after(
 def fetch_diverging(
     b: DiskBroker, topic: str, last_fetched_epoch: int, offset: int, max_wait_ms: int = 0
 ) -> tuple[int, int] | None:
-    """The epoch and offset at which the reader's log diverges; None if it does not."""
+    """Return the epoch and offset at which the reader's log diverges. Gives: None if it does not
+    diverge.
+    """
     row = fetch_after(b, topic, last_fetched_epoch, offset, max_wait_ms)
     assert row.error_code == Code.NONE
     diverging = row.diverging_epoch
@@ -255,8 +257,8 @@ def fetch_diverging(
 
 
 def with_a_lost_tail(*commits: tuple[str, dict[str, Any]]) -> DiskBroker:
-    """A broker after a power loss that removed the last five of 15 records. The commits of groups
-    are durable.
+    """Return a broker after a power loss that removed the last five of 15 records. The offset
+    commits of groups are durable.
     """
     b = DiskBroker()
     b.topic("t")
@@ -300,7 +302,7 @@ def test_in_a_session_a_cut_is_told_of_though_nothing_else_is_new() -> None:
 def test_a_fetch_with_an_unknown_last_fetched_epoch_is_out_of_range(
     epoch: int, offset: int
 ) -> None:
-    """The same rule as in Kafka's Partition.readRecords, for an unknown last fetched epoch."""
+    """For an unknown last fetched epoch, Kafka's Partition.readRecords has the same rule."""
     b = with_a_lost_tail()
     b.produce("t", (b"other",))
     row = fetch_after(b, "t", epoch, offset)
@@ -314,7 +316,9 @@ def test_an_offset_of_an_epoch_that_is_not_known_is_set_back_to_the_end() -> Non
 
 
 def test_a_late_commit_of_a_lost_offset_is_set_back_at_the_next_start() -> None:
-    """A slow client commits the offset after other records were written there."""
+    """A slow client commits an offset whose records were lost, after other records were written
+    there.
+    """
     b = with_a_lost_tail()
     for number in range(2):
         b.produce("t", (b"other %d" % number,))
@@ -326,9 +330,9 @@ def test_a_late_commit_of_a_lost_offset_is_set_back_at_the_next_start() -> None:
 def test_committed_offsets_in_a_lost_tail_are_set_back_to_the_log_end(
     caplog: Any,
 ) -> None:
-    """An offset with metadata is kept, since it may be the state of an application and not a
-    position. The changed offsets are durable before the first request, so a second power loss keeps
-    them.
+    """An offset with metadata is kept, since it may be the state of an application rather than a
+    position. The changed offsets are durable before the first request is handled, so a second power
+    loss keeps them.
     """
     with caplog.at_level("WARNING"):
         b = with_a_lost_tail(
@@ -436,8 +440,8 @@ def test_markers_have_the_leader_epoch_of_the_coordinators_partition(again: Rest
 def test_a_clients_marker_with_a_high_coordinator_epoch_does_not_hide_later_commits(
     again: Restart, durability: str
 ) -> None:
-    """As in Apache Kafka, WriteTxnMarkers accepts any coordinator epoch. In Kafka, the coordinator
-    then abandons its own markers, and the transaction hangs.
+    """As in Apache Kafka, WriteTxnMarkers accepts any coordinator epoch. In Apache Kafka the
+    coordinator then abandons its own markers, and the transaction hangs.
     """
     b = DiskBroker(barnabas_transaction_durability=durability)
     b.topic("t")

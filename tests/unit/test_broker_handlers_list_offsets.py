@@ -75,15 +75,15 @@ def test_the_requests_own_fields_are_checked_before_its_partitions(host: AdminHo
 def test_each_special_timestamp_is_accepted_since_its_request_version(
     host: AdminHost, timestamp: int, since: int
 ) -> None:
-    """The kinds come from KIP-734, KIP-405, KIP-1005 and KIP-1023; versions before `since`
-    refuse them.
+    """These timestamps were introduced by KIP-734, KIP-405, KIP-1005 and KIP-1023. Request versions
+    before `since` refuse them.
     """
     assert code(host, "t", 0, timestamp=timestamp, version=since) == Code.NONE
     assert code(host, "t", 0, timestamp=timestamp, version=since - 1) == Code.UNSUPPORTED_VERSION
 
 
 def test_offsets_of_tiered_storage_are_unknown(host: AdminHost) -> None:
-    """Timestamps -5 and -6 ask for offsets in tiered storage, which this broker does not have."""
+    """Timestamps -5 and -6 request offsets in tiered storage, which this broker does not have."""
     for timestamp in (-5, -6):
         partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
         request = ListOffsetsRequest(topics=[ListOffsetsTopic("t", [partition])], timeout_ms=9)
@@ -113,7 +113,7 @@ def test_version_0_tells_where_segments_begin(
 
 
 def test_version_0_tells_no_offset_that_was_deleted(host: AdminHost) -> None:
-    """The start of the log may be within its first segment."""
+    """The log start offset may be within the first segment."""
     host.create(creatable("rolled", configs={"segment.bytes": "400"}))
     (log,) = host.broker.topics.partitions_of("rolled")
     for number in range(4):

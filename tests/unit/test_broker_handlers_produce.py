@@ -1,4 +1,4 @@
-"""Batches whose check takes long are checked in the worker, and then appended as if they had just
+"""Batches that take long to check are checked in the worker, and then appended as if they had just
 arrived.
 """
 
@@ -66,7 +66,8 @@ def asking(
 def host(tmp_path: Path) -> CoreHost:
     host = CoreHost(tmp_path)
     host.create("t", 2)
-    host.parts.files_ahead.get().most_by_request = 4  # files of new logs are made at once
+    # the files of new logs are created immediately
+    host.parts.files_ahead.get().most_by_request = 4
     return host
 
 
@@ -105,7 +106,7 @@ def test_a_decompression_bomb_is_refused_and_the_next_batch_is_appended(host: Co
 def test_a_batch_that_the_worker_checked_is_not_checked_again(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second check, in the event loop, would block it."""
+    """A second check would run in the event loop, and would block it."""
     one = host.connect(1)
     host.ask(one, asking(large()), 9)
     checks: list[int] = []
@@ -165,7 +166,7 @@ def test_a_batch_is_refused_when_its_topic_was_deleted_during_the_check(host: Co
 def test_one_answer_names_a_bounded_number_of_records(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bound counts for all partitions of the request together."""
+    """The bound applies to all partitions of the request together."""
     monkeypatch.setattr(produce_handler, "MOST_RECORD_ERRORS", 3)
     host.create("compacted", 3, cleanup_policy="compact")
     without_keys = bytes(encode_batch([NewRecord(None, b"v", NOW_MS)] * 2))
@@ -199,8 +200,8 @@ def remake(host: CoreHost) -> None:
 def test_waiting_batches_are_not_appended_to_a_later_topic_of_the_same_name(
     host: CoreHost, asked: Any, version: int
 ) -> None:
-    """A request by name means the topic of that name at the time of its arrival; one with ids names
-    the topic itself.
+    """A request that names the topic means the topic that has this name when the request arrives. A
+    request with a topic id means the topic itself.
     """
     one = host.connect(1)
     asked.topic_data[0].topic_id = host.broker.metadata.topics["t"].topic_id
@@ -293,7 +294,7 @@ def test_a_batch_is_refused_when_its_transaction_ended_during_the_check(host: Co
         producer_epoch=producer.producer_epoch,
         committed=True,
     )
-    # the commit is complete before the worker has checked the batch
+    # The commit completes before the worker has checked the batch.
     host.ask(other, end, 3)
     while host.flushes:
         host.flush()
@@ -340,7 +341,8 @@ def test_zstd_is_accepted_from_version_7_on(host: CoreHost, version: int, code: 
     )
     assert error_of(host.call(host.connect(1), asking(zstd), version)) == code
     assert error_of(host.call(host.connect(2), asking(lz4), version)) == Code.NONE
-    header = Code.INVALID_RECORD if code == Code.NONE else code  # the codec is in the header
+    # the codec is in the batch header, so it is refused first
+    header = Code.INVALID_RECORD if code == Code.NONE else code
     assert error_of(host.call(host.connect(3), asking(zstd[:HEADER_SIZE]), version)) == header
 
 
@@ -400,7 +402,7 @@ def test_an_error_of_one_partition_does_not_affect_the_others(
 
 
 def test_a_transactional_batch_needs_its_id_in_the_request(host: CoreHost) -> None:
-    """A single such batch causes the whole request to be refused."""
+    """One such batch causes the whole request to be refused."""
     request = asking(SMALL, partitions=(0, 1))
     request.topic_data[0].partition_data[1].records = TRANSACTIONAL_BATCH
     answer = host.call(host.connect(1), request, 9)
@@ -497,8 +499,8 @@ def test_a_damaged_message_of_format_0_does_not_affect_another_partition(host: C
 def test_messages_of_format_0_beyond_the_limit_get_a_retriable_error(
     host: CoreHost, left: int, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The conversion of old messages blocks the event loop, so its size is limited. left: what two
-    messages leave of a request's limit.
+    """The conversion of old messages blocks the event loop, so the number of converted bytes is
+    limited. `left` is the number of bytes that two messages leave of a request's limit.
     """
     _, converted_bytes = upgraded(older(b"x"))
     monkeypatch.setattr(produce_handler, "MOST_OLDER_BYTES", 2 * converted_bytes + left)
@@ -540,8 +542,8 @@ def test_with_flush_messages_4_every_fourth_record_waits_for_a_flush(host: CoreH
 
 
 def test_a_log_fences_producers_of_an_expired_transactional_id() -> None:
-    """The log compares the epoch with that of its last writer: an earlier epoch is fenced, and the
-    last writer's own gets INVALID_PRODUCER_ID_MAPPING.
+    """The log compares the epoch of a batch with the epoch of its last writer. An earlier epoch is
+    fenced, and an equal epoch gets INVALID_PRODUCER_ID_MAPPING.
     """
     b = DiskBroker(transactional_id_expiration_ms="1000")
     b.topic("t")
@@ -716,7 +718,7 @@ def test_an_error_of_a_long_check_is_counted_once(host: CoreHost) -> None:
 def test_an_io_error_ends_the_broker_and_a_full_disk_does_not(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After an I/O error, which bytes were written is unknown."""
+    """After an I/O error it is unknown which bytes were written."""
     log = host.broker.topics.partition("t", 0)
     assert log is not None
 
@@ -741,7 +743,7 @@ def test_an_error_has_neither_offset_nor_time(host: CoreHost) -> None:
 
 
 def test_an_empty_topic_name_is_unknown_or_invalid(host: CoreHost) -> None:
-    """Up to version 12, which has no topic ids, an empty name is not a topic's."""
+    """Up to version 12, which has no topic ids, no topic has an empty name."""
     answer = host.call(host.connect(1), produce(""), 9)
     assert error_of(answer) in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
 
@@ -796,7 +798,7 @@ class Writer:
         return codes_of(self.asked(self.request(*batches), 12))
 
     def end(self) -> None:
-        """Send EndTxn. The response comes before the last flush."""
+        """Send EndTxn. The response arrives before the last flush."""
         producer_id, epoch = self.identity
         end = EndTxnRequest(self.name, producer_id, epoch, committed=True)
         self.take(self.asked(end, 5))
@@ -809,7 +811,7 @@ class Writer:
 
 @pytest.fixture
 def host_2(tmp_path: Path) -> CoreHost:
-    """A broker with the second version of transactions (KIP-890), and without a flush journal."""
+    """A broker with transactions of version 2 (KIP-890), and without a flush journal."""
     host = CoreHost(
         tmp_path, barnabas_features="transaction.version=2", barnabas_flush_journal_logs="0"
     )
@@ -900,8 +902,8 @@ def test_a_request_writes_only_batches_of_its_own_producer(host_2: CoreHost) -> 
 
 
 def held_back(host: CoreHost, request_of: Any) -> Writer:
-    """A producer whose request arrives after the response to its commit, but before the commit is
-    complete.
+    """Return a producer whose request arrives after the response to its commit, but before the
+    commit is complete.
     """
     writer = Writer(host, 1)
     assert writer.write(("t", 0, writer.batch())) == [0]
@@ -919,7 +921,9 @@ def complete(host: CoreHost) -> None:
 def test_a_batch_waits_until_the_producers_previous_transaction_is_complete(
     host_2: CoreHost,
 ) -> None:
-    """The batch is then appended unchanged in the next transaction, with the time of the append."""
+    """When that transaction is complete, the batch is appended unchanged in the next one, with the
+    time of the append.
+    """
     host_2.broker.topics.set_topic_configs("t", {"message.timestamp.type": "LogAppendTime"})
     writer = held_back(
         host_2, lambda writer: writer.request(("t", 0, writer.batch()), ("t", 1, None))

@@ -227,8 +227,8 @@ def test_where_a_group_begins_is_stored_before_it_reads() -> None:
 
 
 def test_a_group_may_start_by_duration() -> None:
-    """The first fetch is accepted: its offset may not be found yet. The offset itself is tested in
-    test_broker_first_offsets.py.
+    """The first fetch is accepted, although the start offset may not be found yet. The offset
+    itself is tested in test_broker_first_offsets.py.
     """
     b = queue(3)
     begin_group(b, "old", "t", start=-1)
@@ -344,8 +344,8 @@ def test_a_fetch_waits_for_as_many_bytes_as_it_wants() -> None:
 
 @pytest.mark.parametrize("is_another", [False, True])
 def test_a_client_that_hangs_up_while_it_waits_gets_nothing(is_another: bool) -> None:
-    """The same holds for a client whose session, begun on another connection, does not end with the
-    connection that hangs up.
+    """The same holds if the client's session began on another connection. Such a session does not
+    end when this connection is closed.
     """
     b = queue(0)
     one, other = two(b)
@@ -361,8 +361,8 @@ def test_a_client_that_hangs_up_while_it_waits_gets_nothing(is_another: bool) ->
 
 
 def test_a_client_that_hangs_up_while_it_acknowledges_gets_nothing() -> None:
-    """Its acknowledgements are stored; another member gets the records that its fetch would have
-    acquired.
+    """The client's acknowledgements are stored. Another member gets the records that its fetch
+    would have acquired.
     """
     b = queue()
     one, other = two(b)
@@ -421,7 +421,7 @@ def test_there_are_no_more_sessions_than_the_settings_allow() -> None:
     one, other = two(b)
     one.take("t")
     other.send_fetch(("t", 0), max_wait_ms=500)
-    # an error that was sent at once would let the client try again at once
+    # If the error were sent immediately, the client would also try again immediately.
     assert other.answer() is None, "it would come again at once"
     b.tick(500)
     assert other.answer().error_code == Code.SHARE_SESSION_LIMIT_REACHED
@@ -519,7 +519,8 @@ def test_the_end_of_a_partitions_error_is_in_a_row() -> None:
     refused = {("u", 1): Code.UNKNOWN_SERVER_ERROR}
     first = one.fetch(("t", 0), ("u", 1))
     assert errors_of(first) == {("t", 0): Code.NONE, **refused}
-    for _ in range(2):  # first the partition is new in the session, then it had no error before
+    # in the first fetch, the partition is new in the session; in the second, it had no error before
+    for _ in range(2):
         assert errors_of(one.fetch()) == refused, "as long as it is there"
         begin_group(b, "g", "u")
         assert errors_of(one.fetch()) == {("u", 1): Code.NONE}
@@ -643,7 +644,7 @@ def test_a_fetch_gets_no_more_bytes_than_it_wants_but_one_batch() -> None:
 
 
 def test_a_fetch_of_many_partitions_gets_one_batch_too_much_at_most() -> None:
-    """Each of them may give a batch that is larger than its share of the bytes."""
+    """Each partition may provide a batch that is larger than the partition's share of the bytes."""
     b = queue(0, partitions=6)
     for index in range(6):
         b.produce("t", (bytes(100),), partition=index)
@@ -750,7 +751,7 @@ def test_a_group_whose_start_offset_is_reset_reads_from_the_new_offset(
 
 
 def test_a_group_that_has_read_nothing_is_set_back() -> None:
-    """Its state has no records that it could lose."""
+    """The group's state has no records that could be lost."""
     b = queue(6)
     one, other = two(b)
     shares = b.broker.shares.get()
@@ -870,8 +871,8 @@ def test_sessions_have_no_more_partitions_than_the_broker_allows(
 
 @pytest.mark.parametrize("end", ["last request", "connection", "begun again", "forgotten"])
 def test_the_partition_count_of_all_sessions_stays_right(end: str) -> None:
-    """The count must be right for each way in which a session ends or shrinks: one that stays too
-    high would at some time refuse all new sessions.
+    """The count must be right after every way in which a session ends or shrinks. If it stayed too
+    high, the broker would finally refuse all new sessions.
     """
     b = queue(1, partitions=20)
     one, other = two(b)
@@ -933,7 +934,7 @@ def test_renewed_and_released_locks_do_not_accumulate() -> None:
 
 
 def test_locks_end_in_several_ticks() -> None:
-    """The end of each lock is a record in the state topic; at most 100 are written in a tick."""
+    """For each lock that ends, a record is written to the state topic, at most 100 in a tick."""
     b = queue(0)
     b.produce("t", tuple(b"x" for _ in range(500)))
     one, other = two(b)
@@ -1021,8 +1022,8 @@ def test_many_partitions_are_loaded_in_slices() -> None:
 
 
 def test_refused_acknowledgements_do_not_drop_unstored_lock_expiries() -> None:
-    """The expiry of a lock could not be stored, and an acknowledgement was refused, both for lack
-    of space.
+    """Because of a lack of space, the expiry of a lock could not be stored, and an acknowledgement
+    was refused.
     """
     b = queue(3)
     one, other = two(b)
@@ -1064,7 +1065,7 @@ def test_the_epoch_of_a_session_begins_again_behind_the_highest() -> None:
 
 
 class Chained:
-    """A share partition whose woken fetch wakes the next one."""
+    """A share partition whose fetch, when it is woken, wakes the next share partition."""
 
     def __init__(self, wakes: Wakes, running: list[Chained]) -> None:
         self.wakes, self.running, self.count = wakes, running, 0
@@ -1080,7 +1081,8 @@ class Chained:
 
 
 def test_share_partitions_that_wake_each_other_are_woken_one_after_the_other() -> None:
-    """However many there are: their fetches are not nested."""
+    """The fetches of any number of share partitions are not nested, so the stack cannot overflow.
+    """
     wakes, running = Wakes(), list[Chained]()
     chain = [Chained(wakes, running) for _ in range(2_000)]
     for one, other in itertools.pairwise(chain):

@@ -74,7 +74,7 @@ def beat(b: DiskBroker, epoch: int = 0, member: str = "m", group: str = "g") -> 
     """Send a heartbeat; epoch 0 joins the group. Gives the response."""
     names = ["t"] if epoch == 0 else None
     answer = b.call(ShareGroupHeartbeatRequest(group, member, epoch, None, names), 1)
-    for _ in range(50):  # the group then decides on its partitions, with flushes in between
+    for _ in range(50):  # the group now decides on its partitions, with flushes in between
         b.tick()
     return answer
 
@@ -122,7 +122,7 @@ def alter_request(group: str = "g", **starts: int) -> AlterShareGroupOffsetsRequ
 
 
 def alter(b: DiskBroker, group: str = "g", **starts: int) -> Any:
-    """Set start offsets. Gives the error code of the response, or that of each partition."""
+    """Set start offsets. Gives: the error code of the response, or the code of each partition."""
     b.send(READER, alter_request(group, **starts), 0)
     b.tick()
     answer = b.answer(READER)
@@ -184,7 +184,7 @@ def test_share_group_offsets_are_described_with_their_lags() -> None:
         lambda _: None,
         b.now_ms,
     )
-    # start offset 10, and two further records are completed
+    # The start offset is 10, and two further records are finished.
     assert offsets(b, {"t": [0]}) == {("t", 0): (10, RECORDS - 12, 0)}
     unknown = (-1, -1, 0)
     assert offsets(b, {"t": [9], "none": [0]}) == {("t", 9): unknown, ("none", 0): unknown}
@@ -231,7 +231,7 @@ def test_metrics_and_the_console_see_start_offsets_lags_and_members() -> None:
 def test_the_lag_of_a_partition_that_is_off_line_is_unknown() -> None:
     b, _ = broker()
     assert alter(b, p0=7) == [Code.NONE]
-    # no log: the partition is off line
+    # A partition without a log is off line.
     b.broker.topics._partitions["t"][0] = None
     assert offsets(b, {"t": [0]}) == {("t", 0): (0, -1, Code.KAFKA_STORAGE_ERROR)}
 
@@ -265,8 +265,8 @@ def test_a_request_to_set_offsets_is_answered_when_they_are_on_the_disk() -> Non
 
 
 def test_offsets_whose_group_record_finds_no_space_get_an_error_and_are_written_later() -> None:
-    """The states of the partitions are set, but there is no space for the group's record about
-    this. The client may send the request again.
+    """The states of the partitions are set, but there is no space for the group's record that says
+    so. The client may send the request again.
     """
     b, _ = broker()
     join(b)
@@ -485,7 +485,7 @@ def test_the_key_of_a_share_partition_is_read_from_its_end() -> None:
 
 
 class Storing:
-    """In place of the runtime and of the unwritten work: the first write finds no disk space."""
+    """Replaces the runtime and the unwritten work. The first write finds no disk space."""
 
     def __init__(self) -> None:
         self.writes: list[int] = []

@@ -42,8 +42,8 @@ HEARTBEAT_MS = 5_000
 def counting(
     source: str = "lines", *, changelog: str = "log", repartition: int = 0, **configs: str
 ) -> Topology:
-    """A topology in two parts: the first reads `source` and writes the repartition topic "words";
-    the second reads this topic and has a changelog topic with the settings `configs`.
+    """A topology with two subtopologies. The first reads `source` and writes the repartition topic
+    "words". The second reads this topic, and has a changelog topic with the settings `configs`.
     """
     settings = [KeyValue(name.replace("_", "."), value) for name, value in configs.items()]
     return Topology(
@@ -78,8 +78,8 @@ class Streams(CoreHost):
         self.connect(1)
 
     def beat(self, *fields: Any, **more: Any) -> Any:
-        """The response to a heartbeat. The first heartbeat makes the worker load the code of
-        streams groups.
+        """Send a heartbeat. Gives: the response. The first heartbeat makes the worker load the code
+        of streams groups.
         """
         before = len(self.answers[1])
         self.ask(1, heartbeat(*fields, **more), 0)
@@ -140,7 +140,7 @@ def test_a_failed_creation_of_a_topic_is_explained_and_repeated_later(host: Stre
 
 
 def test_a_topic_whose_name_collides_in_metrics_is_not_created(host: Streams) -> None:
-    """The metric names of my.log and my_log would be the same, as in Kafka."""
+    """As in Apache Kafka, my.log and my_log would have the same name in metrics."""
     host.create("my_log", 1)
     host.beat(0, counting(changelog="my.log"))
     assert host.partitions("my.log", "words") == [0, 3]
@@ -161,7 +161,9 @@ def test_internal_topics_with_too_many_partitions_are_not_created(host: Streams)
 
 
 def test_internal_topics_count_for_the_quota_of_their_client(host: Streams) -> None:
-    """They are made all the same; its next change of topics is refused (KIP-599)."""
+    """The topics are created even if the client exceeds the quota. The client's next change of
+    topics is then refused (KIP-599).
+    """
     host.broker.quotas.set({(("client-id", "tests"),): {"controller_mutation_rate": 2.0}})
     host.beat(0, counting(repartition=30))
     assert host.partitions("log", "words") == [30, 30]

@@ -1,5 +1,5 @@
-"""Creating, finding, growing and deleting topics. The expected codes are those of Apache Kafka 3.9
-unless a test says otherwise.
+"""Requests that create, find, enlarge and delete topics. The expected codes are those of Apache
+Kafka 3.9 unless a test says otherwise.
 """
 
 from __future__ import annotations
@@ -114,14 +114,14 @@ def test_settings_that_a_new_topic_does_not_set_come_from_the_broker(tmp_path: P
         (
             creatable(OFFSETS),
             Code.INVALID_TOPIC_EXCEPTION,
-        ),  # unlike Kafka: the coordinator relies on its partitions
+        ),  # unlike in Apache Kafka, since the coordinator relies on this topic's partitions
     ],
     ids=lambda value: value.name if isinstance(value, Code) else repr(value.name[:20]),
 )
 def test_an_invalid_topic_is_refused_with_a_message_and_does_not_affect_another(
     host: AdminHost, asked: Any, code: Code
 ) -> None:
-    good_counts = code is not Code.POLICY_VIOLATION  # POLICY_VIOLATION is for the whole request
+    good_counts = code is not Code.POLICY_VIOLATION  # POLICY_VIOLATION applies to the whole request
     rows = host.create(creatable("good"), asked)
     assert codes(rows) == {"good": 0 if good_counts else int(code), asked.name: int(code)}
     refused = rows[1]

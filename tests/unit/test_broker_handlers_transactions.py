@@ -56,7 +56,9 @@ def test_offsets_of_an_empty_group_id_are_refused_first(tmp_path: Path) -> None:
 def test_a_higher_epoch_may_commit_offsets_below_transaction_version_2(
     level: int, code: int
 ) -> None:
-    """Apache Kafka 3.9 accepts a later epoch than that of the transaction; 4.3 refuses it."""
+    """Apache Kafka 3.9 accepts an epoch that is later than that of the transaction; Apache Kafka
+    4.3 refuses it.
+    """
     b = DiskBroker(barnabas_features=f"transaction.version={level}")
     b.topic("t")
     p = Producer(b, "txn")
@@ -205,7 +207,7 @@ def test_a_marker_without_a_producer_id_or_epoch_is_refused(pid: int, epoch: int
 def test_a_full_disk_refuses_a_marker_and_another_disk_error_is_raised(
     has_files: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After any other error, which bytes were written is unknown, so the broker ends."""
+    """After any other error it is unknown which bytes were written, so the broker ends."""
     b = DiskBroker()
     b.topic("t")
     if has_files:

@@ -26,7 +26,7 @@ def update(
 
 
 def finalized(host: CoreHost) -> tuple[dict[str, int], int]:
-    """The finalized level of each feature, and the epoch."""
+    """Return the finalized level of each feature, and the epoch of the finalized features."""
     request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
     connection = max(host.broker.connections, default=0) + 1
     answer = host.call(host.connect(connection), request, 4)

@@ -1,5 +1,5 @@
-"""A pattern in a heartbeat that takes long to compile is compiled in the worker, while other
-requests are served.
+"""A pattern in a heartbeat that takes long to compile. The worker compiles it, while other requests
+are served.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def test_without_the_feature_no_pattern_is_compiled(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", LARGEST)
 def test_no_pattern_blocks_the_core_for_20_ms(content: str, host: CoreHost) -> None:
-    """The shortest CPU time of some attempts counts; each attempt has a new pattern."""
+    """The shortest CPU time of several attempts counts. Each attempt uses a new pattern."""
 
     def attempts() -> Iterator[float]:
         for number in range(4):

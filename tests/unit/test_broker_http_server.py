@@ -42,7 +42,9 @@ class Asked:
         )
 
     def answer(self, request: Request) -> Response:
-        """A response whose kind depends on the path; by default it repeats the request as JSON."""
+        """Return a response whose kind depends on the path. By default it repeats the request as
+        JSON.
+        """
         if request.path == "/stream":
             return Response(200, self.pieces(), "text/event-stream")
         if request.path == "/large":
@@ -52,7 +54,9 @@ class Asked:
         return json_response([request.method, request.path, request.query, request.body.decode()])
 
     def pieces(self) -> Iterator[bytes]:
-        """One piece, and after `release` endless pieces until the server closes the generator."""
+        """Yield one piece and, after `release`, further pieces until the server closes the
+        generator.
+        """
         try:
             yield b"first\n"
             self.release.wait(10)
@@ -98,8 +102,8 @@ def test_this_machines_own_names_may_ask(asked: Asked, host: str) -> None:
 
 
 def test_a_server_that_changes_things_refuses_other_origins() -> None:
-    """A browser sends the page's origin. A page of another server on this machine must not change
-    things in this broker.
+    """A browser sends the origin of the page in the request. A page from another server on this
+    machine must not change things in this broker.
     """
     asked = Asked(changes_things=True)
     host = "127.0.0.1:1"
@@ -154,7 +158,9 @@ def test_a_too_large_body_gets_413_and_a_failed_request_gets_500(asked: Asked) -
     ],
 )
 def test_a_body_whose_end_is_unknown_is_no_next_request(asked: Asked, length: str) -> None:
-    """Another program in between may see another end, and pass a page's request on in a body."""
+    """A proxy between client and server may find another end of the body, and may forward a request
+    that a web page has hidden in the body.
+    """
     body = b"GET /in/the/body HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with socket.create_connection(asked.server.address, 10) as sock:
         sock.sendall(f"POST / HTTP/1.1\r\nHost: localhost\r\n{length}\r\n\r\n".encode() + body)

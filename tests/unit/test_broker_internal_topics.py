@@ -1,10 +1,10 @@
 """Every API with which a request can name __transaction_state or __consumer_offsets, compared with
 Apache Kafka's rule.
 
-The table has a row for each request that changes something: the code for each of the two topics, in
-each version. Where Kafka's code differs, the row has it as well, with the reason. Source:
-KafkaApis, ControllerApis and ReplicaManager of Apache Kafka 3.9 and 4.3; responses recorded from
-both.
+The table has a row for each request that changes something, with the code for each of the two
+topics in each version. Where Kafka's code differs, the row also has Kafka's code and the reason.
+The codes of Kafka come from KafkaApis, ControllerApis and ReplicaManager of Apache Kafka 3.9 and
+4.3, and from responses recorded from both.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ Ask = Callable[[DiskBroker, Producer, str, int], int]
 
 
 class Row(NamedTuple):
-    """A row of the table. codes: for __transaction_state and for __consumer_offsets. kafka: Kafka's
-    codes if they differ. why: the reason for this.
+    """A row of the table. `codes` are the codes for __transaction_state and for __consumer_offsets.
+    `kafka` has Kafka's codes if they differ, and `why` the reason.
     """
 
     api: str
@@ -153,7 +153,7 @@ def delete(b: DiskBroker, _: Producer, name: str, version: int) -> int:
 
 
 def grow(b: DiskBroker, _: Producer, name: str, version: int) -> int:
-    """Ask for nine partitions of the topic. Gives the error code."""
+    """Request that the topic get nine partitions. Gives: the error code."""
     request = CreatePartitionsRequest([CreatePartitionsTopic(name, 9)], timeout_ms=1000)
     code: int = b.call(request, version).results[0].error_code
     return code
@@ -214,7 +214,9 @@ def b() -> Iterator[DiskBroker]:
 
 
 def begun(b: DiskBroker) -> Producer:
-    """A producer whose transaction has a partition and a group: both internal topics exist."""
+    """Return a producer whose transaction has a partition and a group, so that both internal topics
+    exist.
+    """
     b.topic("t")
     p = Producer(b, "txn")
     p.send("t", 0, b"a")
@@ -223,7 +225,7 @@ def begun(b: DiskBroker) -> Producer:
 
 
 def named_topics(api: str) -> bool:
-    """Whether a request contains a topic's name or id, by Kafka's schemas."""
+    """Whether a request contains a topic's name or id, according to Kafka's schemas."""
     text = json.dumps(load(f"{api}Request"))
     return re.search(r'"topicName"|"TopicId"', text) is not None
 
@@ -238,8 +240,8 @@ def test_every_request_that_can_name_a_topic_is_in_the_table() -> None:
 
 
 def test_the_table_has_every_version() -> None:
-    """Three versions are left out: Produce before version 3 has messages instead of batches, and
-    the first versions of two APIs have other rows.
+    """Some versions are left out: Produce before version 3 has messages instead of batches, and the
+    first versions of two other APIs have other fields.
     """
     for api in APIS:
         versions = {version for row in ROWS if row.api == api.name for version in row.versions}

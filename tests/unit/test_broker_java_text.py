@@ -98,7 +98,7 @@ def test_patterns_that_differ_between_java_and_python_are_refused(pattern: str) 
         (r"RULE:(.*?)\Z(\r|\n)*/$1/", "a\r\n", "CN=a"),
         ("RULE:CN=a$/x/", "a\n", None),
         (r"RULE:CN=(\w+)\b.*/$1/", "admin-1", "admin"),
-        (r"RULE:CN=(\w+)\b.*/$1/", "admin\u0456", None),  # a word boundary since Java 19
+        (r"RULE:CN=(\w+)\b.*/$1/", "admin\u0456", None),  # since Java 19, this is a word boundary
         (r"RULE:CN=(.*)/\$1\\/", "a", "$1\\"),
         ("RULE:^CN=(.*)$/$1/L", "\u0130A\u03a3", "i\u0307a\u03c2"),
         ("RULE:^CN=(.*)$/$1/U", "\xdf\u0149\u01c5i", "SS\u02bcN\u01c4I"),
@@ -122,8 +122,8 @@ def test_replacements_that_are_invalid_in_java_are_refused(replacement: str) -> 
 
 @pytest.mark.parametrize("blank", UNICODE_BLANKS)
 def test_a_blank_that_is_not_ascii_is_a_part_of_a_name(blank: str) -> None:
-    """This holds for all settings with users' names. A name with such a blank is that of another
-    user, as in Kafka.
+    """This holds for all settings that contain names of users. As in Apache Kafka, a name with such
+    a blank belongs to another user.
     """
     properties = {"super.users": f"User:admin{blank};User:b"}
     assert BrokerConfig.from_properties(properties).super_users == (f"User:admin{blank}", "User:b")
@@ -144,11 +144,12 @@ ALIKE = ("admin\xa0", "admin\xad", "ADMIN", "\uff41dmin", "adm\u0131n", "a\u0308
 
 @pytest.mark.parametrize("name", ALIKE)
 def test_names_that_look_alike_are_different_users(name: str) -> None:
-    """Kafka compares names unchanged: no mechanism and no ACL normalises them, as SASLprep would
-    do.
+    """As in Apache Kafka, names are compared unchanged: no mechanism and no ACL normalises them, as
+    SASLprep would.
     """
     asked: list[str] = []
-    scram = ScramServer(SCRAM_SHA_256, asked.append, "nonce")  # append returns None: no such user
+    # append returns None, which means that there is no such user
+    scram = ScramServer(SCRAM_SHA_256, asked.append, "nonce")
     with pytest.raises(AuthenticationError, match="there is no"):
         scram.evaluate(f"n,,n={name},r=x".encode())
     assert asked == [name]

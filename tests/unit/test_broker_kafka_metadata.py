@@ -1,5 +1,5 @@
-"""Topics taken over from Apache Kafka with the settings in its metadata log: a real log, and logs
-made from the schemas.
+"""Topics taken over from Apache Kafka with the settings in its metadata log. The tests use a real
+log, and logs made from the schemas.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ A, B = uuid.UUID(int=0xA), uuid.UUID(int=0xB)
 
 
 def varint(number: int) -> bytes:
-    """The number as an unsigned varint, as in Kafka's records."""
+    """Encode a number as an unsigned varint, as Kafka's records do."""
     out = bytearray()
     while number >= 0x80:
         out.append(number & 0x7F | 0x80)
@@ -120,7 +120,9 @@ def control_batch(kind: int, value: bytes) -> bytearray:
 
 
 def configs_of(data_dir: Path, name: str, topic_id: uuid.UUID) -> dict[str, str] | None:
-    """The settings of a topic by the metadata log; None if this log does not know the topic."""
+    """Return the settings of a topic according to the metadata log. Gives: None if this log does
+    not know the topic.
+    """
     metadata = read_kafka_metadata(OsDisk(), str(data_dir))
     assert metadata is not None
     return metadata.topic_configs(name, topic_id)
@@ -262,8 +264,8 @@ def test_a_log_that_lacks_its_beginning_is_not_believed(tmp_path: Path) -> None:
 
 
 def test_a_metadata_log_that_ends_before_its_last_snapshot_is_ignored(tmp_path: Path) -> None:
-    """A clean stop writes a producer snapshot whose name is the log's end offset. A checkpoint is
-    not enough without a log.
+    """A clean stop writes a producer snapshot whose name is the end offset of the log. A checkpoint
+    without a log is not sufficient.
     """
     directory = tmp_path / DIRECTORY
     write(directory, SEGMENT, [topic("a", A), config("a", "retention.ms", "5")])
@@ -311,7 +313,8 @@ def test_a_torn_last_batch_of_the_metadata_log_is_ignored(tmp_path: Path) -> Non
 def test_an_unknown_or_invalid_setting_is_left_out_with_one_warning(
     kafka_directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two topics have the same unknown setting, and the same value that is invalid here."""
+    """Two topics have the same unknown setting, and the same value that is invalid in this broker.
+    """
     metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
     assert metadata is not None
     values = [topic(name, topic_id) for name, topic_id in metadata.topic_ids.items()]
@@ -395,14 +398,14 @@ def test_everything_is_taken_over_with_the_first_topics_and_changes_here_stay(
 def test_producer_ids_that_kafka_has_reserved_are_not_assigned_again(
     kafka_directory: Path, earlier_starts: int
 ) -> None:
-    """An idempotent producer of Kafka's may have an id and have written nothing yet: no log shows
-    that id.
+    """An idempotent producer of Apache Kafka may have an id although it has written nothing yet. No
+    log shows that id.
     """
     reserved = 1000  # the value that Kafka wrote
     metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
     assert metadata is not None
     assert metadata.next_producer_id == reserved
-    for _ in range(earlier_starts):  # the first one alone reads Kafka's metadata log
+    for _ in range(earlier_starts):  # only the first start reads Kafka's metadata log
         opened(kafka_directory).close_logs(NOW_MS)
     assert opened(kafka_directory).routes.parts.producer_ids.allocate() == reserved
 
@@ -436,7 +439,9 @@ def test_an_empty_segment_that_kafkas_cleaner_left_does_not_end_the_recovery(
 
 
 def test_a_log_without_a_topic_id_gets_the_id_of_its_topic(kafka_directory: Path) -> None:
-    """The log of a Kafka before 2.8 has no id, and a power loss may remove the file with it."""
+    """A log of Apache Kafka before 2.8 has no topic id, and a power loss may remove the file that
+    contains the id.
+    """
     path = kafka_directory / "compacted-0" / "partition.metadata"
     path.unlink()
     broker = opened(kafka_directory)

@@ -1,8 +1,8 @@
-"""The largest and the most repetitive Produce requests: none blocks the core for more than a
+"""The largest and the most repetitive Produce requests do not block the core for more than a
 moment.
 
 The core receives each request as one frame, from a client without rights and from one with all
-rights; requests that are refused before rights are checked go to a broker without an authorizer.
+rights. Requests that are refused before rights are checked go to a broker without an authorizer.
 Work in the worker does not count. The measure is CPU time (`thread_time`), the shortest of some
 attempts, since the machine may be busy with something else.
 """
@@ -42,7 +42,7 @@ def batch(records: list[bytes], codec: int = 0) -> bytes:
 
 
 def rows(records: bytes | None, number: int) -> bytes:
-    """The encoded count and rows of `number` partitions, each of which has the index 0."""
+    """Encode `number` partitions with their count. Each partition has the index 0."""
     field = b"\0" if records is None else count(len(records)) + records
     return count(number) + (bytes(4) + field + b"\0") * number
 
@@ -109,7 +109,7 @@ USERS = {
 
 
 def longest_s(directory: Path, user: str, frame: bytes) -> tuple[float, CoreHost]:
-    """The CPU time of the longest call into the core for one request, until its response; and
+    """Send one request. Gives: the CPU time of the longest call into the core until the response;
     the host.
     """
     host = CoreHost(directory, **USERS[user])
@@ -137,8 +137,8 @@ def longest_s(directory: Path, user: str, frame: bytes) -> tuple[float, CoreHost
 
 
 def check(tmp_path: Path, user: str, frame: bytes, is_refused: bool) -> None:
-    """The longest call stays below MOST_S in the best of some attempts, and the request is refused
-    by closing the connection, or answered.
+    """Check that the longest call stays below MOST_S in the best of some attempts. Check also that
+    the request gets a response or, if `is_refused`, that its connection is closed.
     """
 
     def attempts() -> Iterator[float]:
@@ -153,7 +153,8 @@ def check(tmp_path: Path, user: str, frame: bytes, is_refused: bool) -> None:
     assert least_desk_s(attempts(), MOST_S) < MOST_S
 
 
-@pytest.mark.parametrize("user", ["absent"])  # the decoder refuses it, before rights are checked
+# the decoder refuses the request before rights are checked
+@pytest.mark.parametrize("user", ["absent"])
 @pytest.mark.parametrize("content", HUGE)
 def test_a_produce_with_too_many_topics_or_partitions_is_refused_at_once(
     content: str, user: str, tmp_path: Path

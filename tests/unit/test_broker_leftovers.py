@@ -1,8 +1,8 @@
 """The broker keeps no state of closed connections, deleted topics and groups, and removed rights
 and quotas.
 
-`places_of` finds every table that still has such a row, so the tests do not depend on particular
-tables.
+`places_of` finds every table that still has an entry for one of these, so the tests do not depend
+on particular tables.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def new_host(tmp_path: Path) -> Iterator[Callable[..., CoreHost]]:
 
 
 def test_the_walk_finds_what_is_kept(new_host: Callable[..., CoreHost]) -> None:
-    """The tests below rely on `places_of`, which walks over all objects of the broker: this test
+    """The tests below rely on `places_of`, which walks over all objects of the broker. This test
     shows that it finds an open connection.
     """
     host = new_host()
@@ -119,8 +119,8 @@ QUOTAS = {
 def test_nothing_is_kept_of_a_connection_that_is_closed(
     new_host: Callable[..., CoreHost], name: str, is_answered: bool
 ) -> None:
-    """The connection closes while its last request is at some stage. Quotas, rights and an audit
-    log are configured.
+    """The connection is closed during one of the stages of its last request. Quotas, rights and an
+    audit log are configured.
     """
     host = new_host(
         authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -180,7 +180,7 @@ KEPT_OF_REQUESTS = ("next_ticket",)
 def test_nothing_is_kept_of_a_request_that_is_answered(
     new_host: Callable[..., CoreHost], name: str
 ) -> None:
-    """The request had to wait for data, a flush or its turn; its connection stays open."""
+    """The request had to wait for data, for a flush or for its turn. Its connection stays open."""
     host = new_host(group_initial_rebalance_delay_ms="3000")
     host.create("t")
     host.create("wide", 300)
@@ -226,8 +226,8 @@ def test_nothing_is_kept_of_a_share_fetch_that_is_answered() -> None:
 
 @pytest.mark.parametrize("is_another", [False, True])
 def test_nothing_is_kept_of_a_share_fetch_whose_client_hangs_up(is_another: bool) -> None:
-    """The same holds if the fetch's session, begun on another connection, does not end with the one
-    that hangs up.
+    """The same holds if the session of the fetch began on another connection, and does not end when
+    this connection is closed.
     """
     b = DiskBroker(**SHARED)
     b.topic("t")
@@ -320,7 +320,7 @@ def test_nothing_is_kept_of_a_group_that_is_deleted() -> None:
 
 
 def test_objects_that_a_start_used_to_read_journals_are_freed() -> None:
-    """A start reads whole journals with all their decisions."""
+    """A start reads whole journals, with all the decisions in them."""
     b = DiskBroker()
     b.topic("t", 2)
     producer = Producer(b, "txn")

@@ -168,7 +168,7 @@ def test_a_listeners_own_certificate_has_precedence_over_the_common_one() -> Non
 def test_a_listeners_own_sasl_settings_have_precedence_over_the_common_ones(
     name: str, mechanism: str
 ) -> None:
-    """Its name and the mechanism's may be written in small or capital letters."""
+    """The names of the listener and of the mechanism may be written in lower or upper case."""
     listener = only(
         sasl(
             sasl_enabled_mechanisms="SCRAM-SHA-512",

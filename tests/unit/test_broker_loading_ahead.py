@@ -1,4 +1,6 @@
-"""Imports before the first requests: in idle windows, one API at a time, until all are imported."""
+"""Imports before the first requests. They take place in idle windows, for one API at a time, until
+all are imported.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from barnabas.protocol.api_table import Api
 
 
 class FakeLoop:
-    """An event loop with one timer. now_s: becomes the timer's time when the timer fires."""
+    """An event loop with one timer. When the timer fires, `now_s` becomes the time for which it was
+    set.
+    """
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -22,7 +26,7 @@ class FakeLoop:
         self.timer = (self.now_s + delay_s, call)
 
     def fire(self) -> None:
-        """Let the time of the timer come, and call its function."""
+        """Advance the clock to the time of the timer, and call its function."""
         assert self.timer is not None
         self.now_s, call = self.timer
         self.timer = None
@@ -30,8 +34,8 @@ class FakeLoop:
 
 
 class FakeServer:
-    """A server that keeps the work of its outbox. imported: the keys of the APIs whose modules have
-    been imported.
+    """A server that keeps the work of its outbox. `imported` has the keys of the APIs whose modules
+    have been imported.
     """
 
     def __init__(self) -> None:
@@ -83,7 +87,7 @@ def test_a_process_that_works_imports_nothing_ahead() -> None:
     s = Setting()
     s.cpu_s += 1
     for _ in range(3):
-        s.pass_window(used_s=0.02)  # CPU time that makes the next window a busy one
+        s.pass_window(used_s=0.02)  # this CPU time makes the next window a busy one
     assert s.server.work == []
     s.pass_window()
     s.pass_window()

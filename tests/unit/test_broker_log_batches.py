@@ -28,7 +28,7 @@ class CountedFile:
 
 
 def a_file(sizes: list[int]) -> tuple[CountedFile, list[tuple[int, int, int, int]]]:
-    """A file of batches with one record each. Gives: the file; the first and last offset, position
+    """Return a file of batches with one record each, and the first offset, last offset, position
     and size of each batch.
     """
     out, rows = bytearray(b"before"), []
@@ -51,8 +51,8 @@ def a_file(sizes: list[int]) -> tuple[CountedFile, list[tuple[int, int, int, int
     ],
 )
 def test_each_whole_batch_is_found(sizes: list[int]) -> None:
-    """The slice begins at byte 6. A batch whose last byte is not in the slice is left out, and so
-    are batches that begin after the wanted offset.
+    """The slice begins at byte 6. A batch is left out if its last byte is not in the slice, or if
+    it begins after the wanted offset.
     """
     file, rows = a_file(sizes)
     whole = Slice(file, 6, len(file.data) - 6)
@@ -65,8 +65,8 @@ def test_each_whole_batch_is_found(sizes: list[int]) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_aborted_batches_are_those_whose_producers_next_marker_aborts(seed: int) -> None:
-    """Transactions of three producers, one after the other and side by side, read from any
-    offset on.
+    """Three producers have transactions in sequence and at the same time. The log is read from
+    every offset on.
     """
     rng = random.Random(seed)
     steps = [(rng.randrange(3), rng.choice("ddca")) for _ in range(15)]

@@ -1,4 +1,4 @@
-"""A log line as JSON: it has the fields of its subject, even if the caller gave none."""
+"""Log lines as JSON. Each line has the fields of its subject, even if the caller gave none."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_after_a_minute_without_omitted_lines_counting_begins_again() -> None:
 
 
 def test_lines_and_memory_are_bounded_for_any_number_of_peers() -> None:
-    """Ten peers are counted by themselves. All others share one count, which allows three lines."""
+    """Ten peers are counted separately. All others share one count, which allows three lines."""
     lines = BoundedLines(3, most_peers=10)
     written = [lines.may_write("login", str(number), 0) for number in range(1000)]
     assert sum(written) == 13

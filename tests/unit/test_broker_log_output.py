@@ -1,4 +1,4 @@
-"""A caller that logs a line is not blocked when the reader of the log takes no lines."""
+"""If the reader of the log stops reading, a caller that logs a line is not blocked."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def test_a_full_pipe_does_not_block_callers_and_dropped_lines_are_counted() -> N
     with open(reading, "rb") as pipe:
         pipe.read(filling)
         first = [pipe.readline() for _ in range(10)]  # one or two more lines are in the pipe
-        for number in range(3):  # the count belongs to the lines that were dropped, once
+        # the number of dropped lines is reported once, with the first of these lines
+        for number in range(3):
             said(output, f"later {number}")
         assert output.finish(30)
         os.close(writing)

@@ -29,7 +29,7 @@ def test_an_append_completes_a_waiting_fetch(host: CoreHost) -> None:
 def test_all_logs_whose_records_wait_for_the_disk_are_in_one_flush(
     host: CoreHost, hidden: tuple[int, ...]
 ) -> None:
-    """One request may append to several logs, of topics with different settings."""
+    """One request may append to several logs. Their topics may have different settings."""
     logs = []
     for number in range(3):
         settings = {"flush_messages": "1"} if number in hidden else {}
@@ -59,7 +59,7 @@ def test_a_log_is_flushed_once_at_the_earliest_of_its_deadlines(host: CoreHost) 
     assert progress.next_due_ms is None
     host.call(host.connect(1), produce("t"), 9)
     assert progress.next_due_ms == NOW_MS + 50
-    progress.flush_later(log, NOW_MS + 70)  # it is due before that
+    progress.flush_later(log, NOW_MS + 70)  # the log is already due before that
     assert progress.next_due_ms == NOW_MS + 50
     host.tick(50)
     assert (progress.next_due_ms, len(host.flushes)) == (None, 1)
@@ -93,7 +93,7 @@ def test_a_deleted_log_has_no_flush_deadline(host: CoreHost) -> None:
 
 
 def test_each_log_is_flushed_at_its_own_deadline(host: CoreHost) -> None:
-    """The next deadline is the earliest of those of all logs, in any order of appends."""
+    """The next deadline is the earliest deadline of all logs, whatever the order of appends."""
     (later,), (sooner,) = host.create("later", flush_ms="70"), host.create("sooner", flush_ms="50")
     progress = host.broker.progress
     connection = host.connect(1)
@@ -120,7 +120,8 @@ def test_an_append_to_two_logs_completes_both_fetches_and_flushes_only_hidden_re
     """With flush.messages=1 readers see only flushed records, so that log must be flushed."""
     (hidden,) = host.create("hidden", flush_messages="1")
     (plain,) = host.create("plain")
-    host.parts.files_ahead.get().most_by_request = 2  # files of new logs are made at once
+    # the files of new logs are created immediately
+    host.parts.files_ahead.get().most_by_request = 2
     request = produce("hidden")
     request.topic_data += produce("plain").topic_data
     for connection, topic in ((1, "hidden"), (2, "plain")):

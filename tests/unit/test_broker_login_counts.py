@@ -1,4 +1,4 @@
-"""Logins are counted by listener and mechanism; no client can add a row to the table."""
+"""Logins are counted by listener and mechanism. Clients cannot add entries to the table."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_wrong_passwords_count_as_failures_and_right_ones_and_renewals_as_succes
 
 
 def test_a_login_without_a_valid_mechanism_counts_as_a_failure_of_none(host: CoreHost) -> None:
-    """A request out of order counts as a failed login as well; requests after the failure are not
+    """A request out of order also counts as a failed login. Requests after the failure are not
     counted.
     """
     for number in range(5):

@@ -38,8 +38,8 @@ CALLS = ("on_frame", "on_tick", "on_flushed", "on_worked", "on_sent", "on_closed
 
 
 class Timed:
-    """Measures a broker. longest_s: the CPU time of the longest call into its core since
-    `reset`.
+    """Measures the calls into a broker's core. `longest_s` is the CPU time of the longest call
+    since `reset`.
     """
 
     def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,9 @@ class Timed:
 
 
 def best_of_attempts(attempt: Callable[[int], float]) -> float:
-    """The time of the longest call in the best attempt, with the daemon's garbage collection."""
+    """Return the time of the longest call in the best attempt. The garbage collector has the
+    daemon's thresholds.
+    """
     thresholds = gc.get_threshold()
     gc.set_threshold(*GC_THRESHOLDS)
     try:
@@ -135,7 +137,7 @@ def test_ten_thousand_tasks_are_assigned(
         group = host.broker.groups.group("g")
         assert group is not None
         targets = streams_group_of(group).targets
-        # each partition is two tasks: an active one and a standby one
+        # Each partition has two tasks, an active task and a standby task.
         assert [count_of(one) for one in targets.values()] == [tasks // members * 2] * members
         for member in range(members):
             host.call(1, beat(f"m{member}", 0, topology), 0)

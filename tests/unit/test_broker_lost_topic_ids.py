@@ -1,5 +1,5 @@
-"""Partition directories without their topic's id: a kill lost it, or the broker that created them
-wrote no id.
+"""Partition directories without a topic id. A kill lost the id, or the broker that created the
+directories wrote none.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def test_after_a_kill_during_its_first_batch_a_log_has_its_topic_id(steps: int) 
 
 
 def test_records_from_before_and_after_the_repair_of_the_id_survive_a_power_loss() -> None:
-    """The flush journal has a record from before the repair and one from after it, each under the
-    id that the log had then.
+    """The flush journal has one record from before the repair and one from after it, each under the
+    id that the log had at that time.
     """
     b = DiskBroker()
     b.topic("t", 2, flush_messages="1")
@@ -54,8 +54,8 @@ def test_records_from_before_and_after_the_repair_of_the_id_survive_a_power_loss
 def test_records_in_the_journal_are_flushed_before_a_log_without_an_id_gets_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The disk was full at the previous start, so the log has no id: a start that gave it one would
-    not find its records in the journal.
+    """The disk was full at the previous start, so the log has no id. If a start assigned an id
+    first, it would not find the log's records in the journal.
     """
 
     def refuse(log: Log, topic_id: uuid.UUID) -> None:

@@ -90,7 +90,7 @@ def test_a_closed_pipe_ends_the_command_without_a_traceback(arguments: list[str]
         ended = subprocess.run(
             command, stdout=pipe, stderr=subprocess.PIPE, timeout=30, check=False
         )
-    # as a shell shows a program that SIGPIPE (13) ended: 128 + 13
+    # A shell shows this code for a program that SIGPIPE (13) ended: 128 + 13.
     assert (ended.returncode, ended.stderr) == (141, b"")
 
 
@@ -125,7 +125,9 @@ def test_the_error_for_a_full_data_directory_asks_to_free_space() -> None:
 
 
 def test_a_stop_without_space_says_that_nothing_is_lost() -> None:
-    """A stop explains this even after another refused write, but not after a failed fsync."""
+    """When the broker stops, its message explains this even after another refused write, but not
+    after a failed fsync.
+    """
     error = OSError(28, "No space left on device")
     as_kill = "as after a kill, and no acknowledged data are lost"
     assert as_kill in _explain(error, "/d", is_stopping=True)
