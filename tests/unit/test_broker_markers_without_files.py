@@ -19,9 +19,10 @@ WANTING = [
 
 
 def refuse(b: DiskBroker, operation: str, code: int) -> None:
-    """Let an operation of the disk fail for the files of partitions."""
+    """Make an operation of the disk fail for the files of partitions."""
     for log in b.broker.topics.logs_of("__transaction_state"):
-        # the coordinator's files then need no flush, so only the partition's are refused
+        # After this flush, the coordinator's files need no flush, so only those of the partition
+        # are refused.
         log.flush()
     b.disk.refuse(Refusal(frozenset([operation]), code))
 
@@ -61,8 +62,8 @@ def test_a_transaction_without_a_batch_times_out_without_disk_space(
 
 @pytest.mark.parametrize("commit", [False, True])
 def test_a_decision_whose_marker_is_missing_does_not_end_the_next_transaction(commit: bool) -> None:
-    """No marker in t-1 shows that the decision was carried out, so the Complete record is flushed.
-    Otherwise the start after a power loss would carry out the decision again.
+    """Partition t-1 has no marker that shows that the decision was applied, so the Complete record
+    is flushed. Otherwise the start after a power loss would apply the decision again.
     """
     b = DiskBroker()
     b.topic("t", 2)

@@ -174,8 +174,8 @@ def test_internal_topics_are_known_by_name(path: Path) -> None:
 
 
 def test_adopted_internal_topics_are_compacted_and_others_keep_all_records(path: Path) -> None:
-    """A start adopts a topic whose directories it finds without a journal, so the settings are
-    unknown: retention must not delete its records.
+    """A start adopts a topic if it finds the topic's directories without a journal. The topic's
+    settings are then unknown, so retention must not delete its records.
     """
     metadata = opened(path)
     metadata.adopt_topic("__transaction_state", IDS[0], 4)
@@ -229,7 +229,9 @@ def test_a_journal_cut_at_any_byte_loads_its_whole_changes(path: Path) -> None:
 
 
 def test_a_journal_that_was_cut_between_two_changes_is_refused(path: Path) -> None:
-    """The later changes, such as ACLs and settings, would be lost without a trace."""
+    """If the journal were accepted, later changes such as ACLs and settings would be lost without a
+    message.
+    """
     metadata = opened(path)
     metadata.set_broker_configs({"a": "1"})
     metadata.close()
@@ -473,7 +475,7 @@ CHANGES: dict[
 def test_of_several_changes_of_one_thing_the_last_counts_after_a_restart(
     path: Path, kind: str, is_rewritten: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The third one removes it, if it can be removed."""
+    """The third change removes the value, if values of this kind can be removed."""
     change, value_of = CHANGES[kind]
     for count in (1, 2, 3):
         path.unlink(missing_ok=True)
@@ -499,7 +501,9 @@ def test_of_several_changes_of_one_thing_the_last_counts_after_a_restart(
 def test_a_cut_of_a_rewritten_journal_is_refused_whatever_record_of_its_size_is_left(
     path: Path, record: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kill may come before the size of the rewritten journal is recorded: its header has it."""
+    """A kill may occur before the size of the rewritten journal is recorded. The header of the
+    journal then has the size.
+    """
     monkeypatch.setattr(metadata_module, "SMALLEST_REWRITE", 12)
     monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 1)
     metadata = opened(path)
@@ -625,9 +629,9 @@ def test_a_large_journal_is_rewritten_in_parts(path: Path, monkeypatch: pytest.M
 def test_a_rewritten_journal_has_the_topics_whose_creation_has_not_ended(
     path: Path, monkeypatch: pytest.MonkeyPatch, encoded_at_once: int
 ) -> None:
-    """The journal is rewritten by the change that begins the topics, or by a later one before their
-    logs exist. Without these topics in it, a start would treat their directories as topics without
-    settings.
+    """The journal is rewritten by the change that begins the creation of the topics, or by a later
+    change before their logs exist. If it lacked these topics, a start would treat their directories
+    as topics without settings.
     """
     monkeypatch.setattr(metadata_module, "SMALLEST_REWRITE", 6)
     monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 1)
@@ -685,7 +689,8 @@ def test_a_setting_of_a_topic_under_its_former_name_is_kept(path: Path) -> None:
 def test_changes_made_during_a_rewrite_survive_a_crash(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A change is made at each step of the rewrite; neither a kill nor a power loss loses one."""
+    """A change is made at each step of the rewrite. Neither a kill nor a power loss loses a change.
+    """
     monkeypatch.setattr(metadata_module, "SMALLEST_REWRITE", 12)
     monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 1)
     most_steps = 3  # the new file, the changes made in the meantime, the rename

@@ -1,4 +1,4 @@
-"""Metrics: their values, the text that Prometheus reads, names and units, and the dashboard."""
+"""Metrics: their values, names and units, the text that Prometheus reads, and the dashboard."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_unmeasured_observations_are_distributed_like_the_latest_measured_ones(
 
 
 def test_requests_that_were_not_measured_are_counted() -> None:
-    """Of 1,000 requests, 50 were measured, and `left` counts the others. They are added in
+    """Of 1,000 requests, 50 were measured, and `left` counts the others. The others are added in
     proportion to the measured ones.
     """
     instruments = Instruments()
@@ -86,7 +86,7 @@ def test_requests_that_were_not_measured_are_counted() -> None:
     assert times.queue.buckets().sum_ns == 1000 * 20_000
     times.wait.observe(10**6)
     times.whole.observe(10**6 + 50_000)
-    # no request was measured: the 100 are counted with the next measured one
+    # None of these 100 requests was measured, so they are counted with the next measured request.
     instruments.left[1] = -100
     instruments.fold()
     assert (times.queue.total, times.unmeasured) == (1000, 100)
@@ -102,8 +102,8 @@ LABELS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r
 
 @given(rows=st.dictionaries(LABELS, st.integers(0, 2**53)), doc=LABELS)
 def test_prometheus_reads_back_the_values_that_were_written(rows: dict[str, int], doc: str) -> None:
-    """The parser of prometheus_client takes the place of Prometheus; the only line end that it
-    accepts is a newline.
+    """The parser of prometheus_client replaces Prometheus. It accepts only a newline as the end of
+    a line.
     """
     metric = Metric("barnabas_x", Kind.GAUGE, doc, ("name",))
     out = Exposition()
@@ -235,7 +235,9 @@ def panels_of(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_the_dashboard_has_what_grafanas_import_asks_for() -> None:
-    """Source: Grafana's JSON model of a dashboard, schema version 38, and exported dashboards."""
+    """The required fields are those of Grafana's JSON model of a dashboard, schema version 38, and
+    of exported dashboards.
+    """
     dashboard = json.loads((DOCS / "grafana-dashboard.json").read_text(encoding="utf-8"))
     assert dashboard["id"] is None
     assert 1 <= len(dashboard["uid"]) <= 40

@@ -56,19 +56,19 @@ A_LOGS_FILES = {
     LEADER_EPOCH_NAME,
     *(f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")),
 }
-LARGE = 60  # more partitions than get their files ahead of time
+LARGE = 60  # more than the number of partitions whose files are created ahead of time
 
 
 class Directories:
-    """A counter. made: how many directories were created."""
+    """A counter. `made` is the number of directories that were created."""
 
     made = 0
 
 
 @pytest.fixture(autouse=True)
 def counting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count the directories that a broker creates. The patch must come before the broker, which
-    keeps a reference to mkdir.
+    """Count the directories that a broker creates. The patch must be applied before the broker is
+    created, since the broker keeps a reference to mkdir.
     """
     mkdir = OsDisk.mkdir
 
@@ -119,7 +119,8 @@ def batches(name: str, count: int) -> Any:
 
 
 def with_files(logs: list[Log]) -> int:
-    """How many of the logs have files; checks that each log has all of them or no directory."""
+    """Count the logs that have files. Check that each log has either all its files or no directory.
+    """
     for log in logs:
         is_there = os.path.isdir(log.directory)
         assert is_there == log.files.are_made
@@ -241,8 +242,8 @@ class Calls:
     """
 
     def __init__(self, host: CoreHost, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Counts the directories that are created in one call in the loop, and in one piece of work
-        of the thread.
+        """Count the directories that are created by one call in the event loop, and by one piece of
+        work of the worker's thread.
         """
         self.host = host
         self.most_of_the_loop = self.most_of_the_thread = self.made = 0
@@ -364,9 +365,11 @@ def test_a_coordinator_without_space_for_its_files_is_not_available(
 
 
 def test_a_restart_creates_the_log_files_that_a_kill_prevented(b: DiskBroker) -> None:
-    """A full disk is noticed at the restart, not at a later write of the coordinator."""
+    """The restart creates the files, so that it notices a full disk, rather than a later write of
+    the coordinator.
+    """
     b.call(FindCoordinatorRequest(key="txn", key_type=1), 2)
-    b.broker.outbox.work.clear()  # the broker dies before its thread makes the files
+    b.broker.outbox.work.clear()  # the broker dies before its thread creates the files
     b.kill()  # and restarts
     assert all(log.files.are_made for log in b.broker.topics.logs_of("__transaction_state"))
 
@@ -380,7 +383,9 @@ def test_a_clean_stop_creates_the_internal_topics_remaining_files(calls: Calls) 
 
 
 def identity(calls: Calls) -> dict[str, Any]:
-    """The fields that name a transactional producer in requests; each call gives it a new epoch."""
+    """Return the fields that name a transactional producer in requests. Each call gives the
+    producer a new epoch.
+    """
     request = InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=60_000)
     answer = calls.answer(request, 2)
     return {
@@ -677,7 +682,7 @@ def test_a_standby_gets_the_files_when_the_log_has_them(tmp_path: Path) -> None:
 def test_delayed_batches_for_a_topic_id_are_not_appended_to_a_recreated_topic(
     host: CoreHost, count: int, is_made_again: bool
 ) -> None:
-    """The batches wait for the files of their logs, or, in a large request, for their turn."""
+    """The batches wait for the files of their logs or, in a large request, for their turn."""
     created(host, "t", count)
     request = batches("t", count)
     request.topic_data[0].topic_id = host.broker.metadata.topics["t"].topic_id

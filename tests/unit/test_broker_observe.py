@@ -46,7 +46,8 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 
 def seen(look: Generator[None, None, T]) -> tuple[T, int]:
-    """The result of a snapshot, and how many times it paused to let other requests run."""
+    """Take a snapshot. Gives: its result, and how many times it paused to let other requests run.
+    """
     turns = 0
     while True:
         try:
@@ -159,8 +160,8 @@ def test_a_snapshot_shows_a_group_with_its_lag(host: CoreHost) -> None:
 
 
 def test_a_group_that_has_read_nothing_yet_behind_an_open_transaction(host: CoreHost) -> None:
-    """Only the partitions that the transaction holds back have such a row, until there is an
-    offset.
+    """A group that has no committed offset yet has an entry only for the partitions that the
+    transaction holds back.
     """
     host.create("t", 3)
     begin(host, "txn")
@@ -214,8 +215,8 @@ def test_a_snapshot_of_thousands_of_partitions_is_taken_in_slices(host: CoreHost
 
 
 def test_a_snapshot_of_thousands_of_share_groups_is_taken_in_slices(host: CoreHost) -> None:
-    """Groups of which no partition was read are included, although each takes far less than a
-    slice.
+    """The snapshot includes groups that have read no partition, although each of them takes far
+    less than a slice.
     """
     count = 3 * ROWS_AT_ONCE
     for number in range(count):

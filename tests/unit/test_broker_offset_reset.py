@@ -1,6 +1,6 @@
 """The start offset of a share group, for each value of `share.auto.offset.reset`.
 
-Source: Java's Duration.parse, and AutoOffsetResetStrategy of Apache Kafka 4.3.
+The expected values follow Java's Duration.parse, and AutoOffsetResetStrategy of Apache Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WALL_MS = 1_000_000 * DAY_MS
         ("by_duration:P1DT-24H", WALL_MS),
         ("by_duration:-PT-1S", WALL_MS - 1000),
         ("by_duration:PT1H-1.5S", WALL_MS - 3_598_500),
-        ("by_duration:P106751991167300D", 0),  # earlier than any timestamp
+        ("by_duration:P106751991167300D", 0),  # the start is before all timestamps
     ],
 )
 def test_the_reset_setting_gives_the_timestamp_to_search_for(text: str, timestamp: int) -> None:

@@ -1,4 +1,6 @@
-"""Transactional requests in versions from before PRODUCER_FENCED, and unknown partitions."""
+"""Transactional requests in versions that do not know PRODUCER_FENCED yet, and requests for unknown
+partitions.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ def test_a_transaction_succeeds_in_each_older_version(version: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_only_producer_fenced_has_another_code_in_older_versions(version: int) -> None:
-    """KIP-588: a client from before PRODUCER_FENCED gets INVALID_PRODUCER_EPOCH instead. Other
-    errors are the same in all versions.
+    """KIP-588: a client that does not know PRODUCER_FENCED gets INVALID_PRODUCER_EPOCH instead.
+    Other errors are the same in all versions.
     """
     b = DiskBroker()
     b.topic("t")

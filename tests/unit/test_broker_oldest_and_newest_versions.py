@@ -37,7 +37,9 @@ def by_id(topic_id: uuid.UUID | None) -> ProduceRequest:
 
 
 def test_a_produce_by_the_id_of_the_topic(host: CoreHost) -> None:
-    """KIP-516: name and id lead to the same log, and an unknown id has an error of its own."""
+    """KIP-516: the name and the id of a topic lead to the same log. An unknown id has a separate
+    error.
+    """
     (log,) = host.create("t")
     topic = host.broker.metadata.topic("t")
     assert topic is not None
@@ -65,7 +67,8 @@ def test_a_missing_partition_of_a_known_topic_id_is_an_unknown_partition(host: C
 
 
 def test_version_0_of_offset_requests_is_refused(host: CoreHost) -> None:
-    """Version 0 means offsets in ZooKeeper. Version 1 commits to the broker, without a member."""
+    """Version 0 refers to offsets in ZooKeeper. Version 1 commits to the broker, without a member.
+    """
     partition = OffsetCommitRequestPartition(0, 5, committed_metadata="")
     commit = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", None, [partition])])
     fetch = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])])

@@ -16,7 +16,7 @@ JOURNAL = "barnabas-metadata.journal"
 
 
 def directory_with(tmp_path: Path, *topics: str) -> Path:
-    """The data directory of a stopped broker that has these topics, each with one record."""
+    """Create the data directory of a stopped broker with these topics, each with one record."""
     host = CoreHost(tmp_path)
     host.connect(1)
     for topic in topics:
@@ -87,8 +87,8 @@ def test_a_copy_without_a_topic_id_does_not_become_a_partition_with_a_high_numbe
 
 
 def test_missing_partitions_below_an_existing_one_are_created(tmp_path: Path) -> None:
-    """Only partition 2 has a directory, and there is no metadata. In a cluster of Kafka, other
-    brokers may have had the partitions 0 and 1.
+    """Only partition 2 has a directory, and there is no metadata. In a Kafka cluster, other brokers
+    may have had partitions 0 and 1.
     """
     data = directory_with(tmp_path, "t")
     (data / "t-0").rename(data / "t-2")
@@ -129,7 +129,7 @@ def test_a_topic_may_have_the_name_of_a_copy(tmp_path: Path) -> None:
 
 
 def test_a_new_partition_takes_over_a_log_that_has_its_name(tmp_path: Path) -> None:
-    """The copy t-1 has the topic's id, but the topic has one partition, so the copy is not served
+    """The copy t-1 has the topic's id. Since the topic has one partition, the copy is not served
     until a second partition is added.
     """
     data = directory_with(tmp_path, "t")

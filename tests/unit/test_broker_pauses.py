@@ -1,5 +1,6 @@
 """No call into the core uses more CPU time than the watchdog of the event loop allows
-(helpers/loop_watchdog.py), even with large state: other clients are served between any two calls.
+(helpers/loop_watchdog.py), even if the state is large. Other clients are served between any two
+calls.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ DAY_MS = 86_400_000
 
 
 class TimedHost(CoreHost):
-    """A host that measures its calls. longest_ms: the CPU time of the longest call into the core
-    since this was last set to 0.
+    """A host that measures its calls. `longest_ms` is the CPU time of the longest call into the
+    core since `longest_ms` was last set to 0.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -71,7 +72,9 @@ class TimedHost(CoreHost):
             setattr(self.broker, name, self._timed(getattr(self.broker, name)))
 
     def _timed(self, call: Callable[..., None]) -> Callable[..., None]:
-        """The call, after which `longest_ms` has its CPU time if none was longer."""
+        """Wrap the call. The wrapper sets `longest_ms` to the CPU time of the call if no earlier
+        call was longer.
+        """
 
         def timed(*arguments: Any) -> None:
             began_s = time.thread_time()
@@ -83,7 +86,7 @@ class TimedHost(CoreHost):
         return timed
 
     def work_off(self, is_done: Callable[[], bool]) -> None:
-        """Tick and flush until `is_done`; after each step another client must get a response."""
+        """Tick and flush until `is_done`. After each step another client must get a response."""
         while not is_done():
             if self.flushes:
                 self.flush()
@@ -99,7 +102,7 @@ class TimedHost(CoreHost):
         self.work_off(lambda: len(self.answers[READER]) == 1)
 
     def call_when_flushed(self, request: Message, version: int) -> Any:
-        """The response to a request that may be parked."""
+        """Send a request that may be parked. Gives: its response."""
         before = len(self.answers[READER])
         self.ask(READER, request, version)
         self.work_off(lambda: len(self.answers[READER]) > before)
@@ -134,14 +137,14 @@ def host(tmp_path: Path) -> Iterator[TimedHost]:
 
 
 def expire(host: TimedHost) -> None:
-    """All transactional ids expire."""
+    """Let all transactional ids expire."""
     host.add_ids(IDS, TransactionState.EMPTY)
     host.now_ms += 8 * DAY_MS
     host.work_off(lambda: not host.broker.transactions.snapshot())
 
 
 def time_out(host: TimedHost) -> None:
-    """All open transactions exceed their timeout."""
+    """Let all open transactions exceed their timeout."""
     host.add_ids(OPEN, TransactionState.ONGOING)
     host.now_ms += 60_000
     host.work_off(
@@ -167,7 +170,7 @@ def describe_producers(host: TimedHost) -> None:
 
 
 def set_for_all(host: TimedHost) -> None:
-    """A setting of the broker changes the configuration of all logs."""
+    """Change a broker setting that affects the configuration of all logs."""
     for number in range(LOGS // 2):
         host.create(f"t-{number}", 2)
     config = AlterableConfig("log.segment.bytes", 0, "5000000")
@@ -186,13 +189,13 @@ def commit_offsets(host: TimedHost) -> None:
 
 
 def rewrite_metadata(host: TimedHost) -> None:
-    """The metadata journal is rewritten, since it has far more frames than topics."""
+    """Cause a rewrite of the metadata journal, which has far more frames than topics."""
     metadata = host.broker.metadata
     topics = [Topic(f"t-{number}", uuid.UUID(int=number + 1), 1) for number in range(OFFSETS)]
     metadata.begin_topics(topics)
     for topic in topics:
         metadata.end_creation(topic)
-    metadata._frames = 11 * OFFSETS  # as if that many changes had been made
+    metadata._frames = 11 * OFFSETS  # as after this number of changes
     host.call(READER, InitProducerIdRequest(None, 60_000), 2)
     assert metadata.is_rewriting
     host.work_off(lambda: not metadata.is_rewriting)

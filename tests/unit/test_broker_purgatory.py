@@ -1,4 +1,4 @@
-"""Waiting fetches, which are found by the logs they read and by their deadlines."""
+"""Waiting fetches. They are found by the logs that they read and by their deadlines."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from barnabas.broker.requests.purgatory import FEWEST_SWEPT, Purgatory, WaitingF
 
 
 class Wait:
-    """A fetch that is complete once the test sets `enough`. calls: the calls of try_complete."""
+    """A fetch that is complete once the test sets `enough`. `calls` has the calls of try_complete.
+    """
 
     def __init__(self, *logs: object) -> None:
-        """A waiting fetch that is complete once `enough` is set, and notes each attempt."""
+        """Create a waiting fetch that is complete once `enough` is set, and that records each
+        attempt.
+        """
         self.enough = False
         self.calls: list[tuple[int, bool]] = []
         self.fetch = WaitingFetch(cast(Any, list(logs)), self.try_complete)
@@ -24,7 +27,7 @@ class Wait:
 
 
 class Watching:
-    """A watcher that notes what it hears of."""
+    """A watcher that records the progress of which it is notified."""
 
     def __init__(self, heard: list[tuple[object, int]]) -> None:
         self.heard = heard
@@ -147,7 +150,7 @@ def test_progress_made_by_an_answer_is_seen(purgatory: Purgatory) -> None:
 
 
 def test_rows_of_answered_fetches_do_not_pile_up(purgatory: Purgatory) -> None:
-    """A busy reader may send thousands of fetches before the deadline of its first one."""
+    """A busy reader may send thousands of fetches before the deadline of its first fetch."""
     early = Wait(B)
     purgatory.park(early.fetch, 10)
     for number in range(5000):

@@ -1,5 +1,6 @@
 """Throttling of clients above their quotas, on a real core: the throttle times in responses, and
-how long the server reads nothing from these clients. The numbers follow Apache Kafka 3.9's formula.
+for how long the server reads nothing from these clients. The numbers follow the formula of Apache
+Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from barnabas.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 CLIENT, OTHER_CLIENT = (("client-id", "tests"),), (("client-id", "other"),)
 ALL_USERS: QuotaEntity = (("user", None),)
 VALUE = b"x" * 12_000
-VALUE_RATE = 2000.0  # over ten windows of 1 s, one value has 1200 B/s, and two have 2400 B/s
+# over ten windows of 1 s, one value means 1200 B/s, and two values mean 2400 B/s
+VALUE_RATE = 2000.0
 RECORD_BYTES = 70  # slightly more than the overhead of a batch with one record
 
 
@@ -54,7 +56,7 @@ def mutes(host: CoreHost) -> list[tuple[int, int]]:
 
 
 def call(host: CoreHost, request: Message, version: int) -> Any:
-    """The response to a request that may be processed in slices."""
+    """Send a request that may be processed in slices. Gives: its response."""
     before = len(host.answers[1])
     host.ask(1, request, version)
     while len(host.answers[1]) == before:
@@ -207,7 +209,7 @@ def test_a_throttled_fetch_has_its_throttle_time_from_version_1_on(
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of Fetch responses that the quotas count."""
+    """Collect the sizes of Fetch responses that the quotas count."""
     sizes: list[int] = []
 
     def note(self: ClientQuotas, context: object, size: int) -> tuple[int, bool]:
@@ -243,7 +245,7 @@ def with_quota() -> DiskBroker:
 def test_a_fetch_counts_with_the_size_of_its_response(
     topics: list[tuple[str, dict[int, int]]], isolation: int, counted: list[int]
 ) -> None:
-    """Version 11: the fetch that begins a session, and later fetches with records."""
+    """The fetches of version 11 are one that begins a session, and later ones with records."""
     b = with_quota()
     request = fetch({}, session=(0, 0), isolation=isolation)
     for name, offsets in topics:
@@ -259,7 +261,7 @@ def test_a_fetch_counts_with_the_size_of_its_response(
 
 def test_a_session_response_without_records_counts_as_an_empty_one(counted: list[int]) -> None:
     """The second response has a partition, since its log start offset rose. The third response is
-    empty, and both count with its size.
+    empty. Both count with the size of an empty response.
     """
     b = with_quota()
     begun = b.call(fetch({"short": {0: 1}}, session=(0, 0)), 11)
@@ -284,7 +286,7 @@ def test_a_fetch_with_an_unknown_session_counts_for_the_request_percentage(host:
 
 
 class Work:
-    """A clock of the core's work, which advances by a millisecond with each reading."""
+    """A clock of the core's work. It advances by a millisecond with each reading."""
 
     def __init__(self) -> None:
         self.ns = 0
@@ -299,7 +301,7 @@ def test_a_client_above_its_request_percentage_is_throttled_for_at_most_a_window
 ) -> None:
     host.broker.quotas.busy_ns = Work()
     put(host, request_percentage=0.01)
-    # A millisecond in ten seconds is a hundredth of a percent, exactly the quota.
+    # A millisecond in ten seconds is a hundredth of a percent, which is exactly the quota.
     assert host.call(1, metadata("t"), 12).throttle_time_ms == 0
     assert host.call(1, metadata("t"), 12).throttle_time_ms == 1000
     assert host.call(1, produce("t"), 9).throttle_time_ms == 1000
@@ -379,7 +381,7 @@ def test_topic_changes_above_the_controller_mutation_rate_are_refused(host: Core
     answer = call(host, deletion, 5)
     assert (answer.responses[0].error_code, answer.throttle_time_ms) == (exceeded, 5500)
     assert mutes(host) == [(1, 5500)] * 4
-    # In versions before KIP-599 the change is made, and its client is throttled.
+    # In versions before KIP-599 the change is made, and the client is throttled afterwards.
     assert created(host, "c", 1, 5) == (Code.NONE, 6000)
     answer = call(host, growth, 2)
     assert (answer.results[0].error_code, answer.throttle_time_ms) == (Code.NONE, 6500)
@@ -426,8 +428,8 @@ def test_the_usage_of_clients_without_a_quota_is_not_counted(host: CoreHost) -> 
 
 
 def test_the_number_of_rows_for_clients_is_bounded(host: CoreHost) -> None:
-    """A client may send another client id with each request, but the number of rows that the broker
-    keeps is bounded.
+    """A client may send another client id with each request. The number of entries that the broker
+    keeps is bounded nevertheless.
     """
     quotas = put(host, (("client-id", None),), producer_byte_rate=1000.0)
     assert quotas is not None
@@ -442,7 +444,7 @@ def test_the_number_of_rows_for_clients_is_bounded(host: CoreHost) -> None:
 
 
 def quotas_context(number: int) -> Any:
-    """The context of a request with its own client id; 11 ms lie between two requests."""
+    """Return the context of a request with its own client id. Requests are 11 ms apart."""
     from barnabas.protocol.request_context import RequestContext
 
     now_ms = NOW_MS + number * 11  # a thousand requests are within the windows

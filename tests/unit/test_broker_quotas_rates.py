@@ -13,7 +13,8 @@ from barnabas.broker.quotas.rates import MOST_MS, Rate, TokenBucket, Windows
 
 WINDOWS = Windows(11, 1000)
 NEAR_MS = 15
-# (bytes of the request's frame, time, throttle_time_ms), recorded with producer_byte_rate=1000
+# Each row has (bytes of the request's frame, time, throttle_time_ms), recorded with
+# producer_byte_rate=1000.
 KAFKAS = (
     (9122, 24, 0), (2120, 347, 912), (127, 766, 631), (127, 1274, 1251), (3120, 2485, 4159),
     (127, 2591, 4180), (127, 7608, 4290), (127, 10614, 4411), (127, 12622, 0), (127, 13632, 0),
@@ -43,9 +44,9 @@ def test_a_throttled_fetch_is_subtracted_from_the_rate_as_in_apache_kafka() -> N
 
 
 def test_throttle_times_of_a_token_bucket_are_those_of_apache_kafka() -> None:
-    """controller_mutation_rate=2 allows a burst of 22 partitions. After 3 and 30 partitions the
-    wait was 5,041 ms (with error 89); after one more each, in versions without that error, 5,206
-    and 5,537 ms.
+    """controller_mutation_rate=2 allows a burst of 22 partitions. After requests for 3 and 30
+    partitions, a client had to wait for 5,041 ms (with error 89). Versions without that error then
+    added one more partition each, and had to wait for 5,206 and 5,537 ms.
     """
     bucket = TokenBucket(WINDOWS)
     for count, now_ms, throttle_ms in ((3, 3, 0), (30, 163, 0)):
@@ -84,7 +85,7 @@ def test_old_samples_and_full_buckets_are_obsolete() -> None:
 
 
 def test_throttle_times_are_bounded() -> None:
-    """The field in the response has 32 bits."""
+    """The field for the throttle time in the response has 32 bits."""
     rate, bucket = Rate(WINDOWS, 0), TokenBucket(WINDOWS)
     rate.record(1e15, 0)
     assert rate.throttle_ms(1e-300, 0) == MOST_MS
@@ -94,7 +95,7 @@ def test_throttle_times_are_bounded() -> None:
 
 @pytest.mark.parametrize("idle_ms", [0, 1, 10_999, 11_000, 3_600_000])
 def test_a_bucket_holds_the_use_of_all_windows_and_no_more(idle_ms: int) -> None:
-    """A client that was idle for an hour has the burst of any other one."""
+    """A client that was idle for an hour has the same burst as any other client."""
     bucket, burst = TokenBucket(WINDOWS), 2 * 11
     bucket.record(burst, 2, 0)
     held = min(burst, 2 * idle_ms / 1000)

@@ -1,5 +1,5 @@
-"""Lists of thousands of rows are read in slices: other requests are served in between, the worker
-encodes the response, and the response is the same as one from a single slice.
+"""Lists of thousands of rows are read in slices. Other requests are served in between, the worker
+encodes the response, and the response is the same as one that was read in a single slice.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def test_an_amendment_applies_to_a_response_that_is_read_in_slices(
 def test_an_amendment_is_dropped_when_its_request_gets_no_response(
     host: CoreHost, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    """Otherwise a client that closes its connections again and again would fill the memory."""
+    """Otherwise a client could fill the memory by closing its connections again and again."""
     set_rows(monkeypatch, AT_ONCE)
     host.ask(READER, MetadataRequest(None), 4)
     requests = host.broker.requests

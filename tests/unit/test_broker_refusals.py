@@ -49,7 +49,7 @@ class Maker:
     """Makes requests with some rows in each list, and with a different value in each field."""
 
     def __init__(self, api: Api, version: int) -> None:
-        """Reads the schema of the request, by which `make` fills all fields of a version."""
+        """Read the schema of the request. `make` uses it to fill all fields of a version."""
         self._structs = {one.name: one for one in structs_of(api.name, api.min_version)}
         self._classes = vars(__import__(message_class(api, "Request").__module__, fromlist=["*"]))
         self._version, self._numbers = version, itertools.count(1)
@@ -86,7 +86,7 @@ def made(api: Api, version: int) -> Message:
 
 
 def refused(api: Api, version: int, request: Message) -> Any:
-    """The error response, decoded as a client would do it."""
+    """Return the error response, encoded and decoded again as a client would do it."""
     answer = request.error_response(version, CODE)
     assert type(answer) is message_class(api, "Response")
     return type(answer).decode(answer.encode(version), version)
@@ -132,8 +132,8 @@ def inner_list(row: Any) -> list[Any] | None:
 
 
 def refused_paths(rows: list[Any]) -> Iterator[tuple[tuple[Any, ...], ...]]:
-    """For each row with the error, the names of the rows that lead to it, from the outermost
-    one.
+    """Yield, for each row with the error, the names of the rows that contain it, from the outermost
+    row on.
     """
     for row in rows:
         if error_of(row) is not None:
@@ -145,7 +145,9 @@ def refused_paths(rows: list[Any]) -> Iterator[tuple[tuple[Any, ...], ...]]:
 
 
 def paths(rows: list[Any], depth: int) -> Iterator[tuple[tuple[Any, ...], ...]]:
-    """For each row of a request at this depth, the names of the rows that lead to it."""
+    """Yield, for each row of a request at this depth, the names of the rows that contain it, and
+    its own.
+    """
     for row in rows:
         if depth == 1:
             yield (name_of(row),)

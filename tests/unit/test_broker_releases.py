@@ -1,4 +1,4 @@
-"""Emulated releases. The expected versions and features are those of Apache Kafka 3.9.0 and
+"""Emulated releases of Apache Kafka. The expected versions and features are those of 3.9.0 and
 4.3.2.
 """
 
@@ -118,7 +118,9 @@ def test_other_releases_are_refused() -> None:
 def test_consumer_protocol_groups_are_enabled_as_in_the_release(
     settings: dict[str, str], code: Code, tmp_path: Path
 ) -> None:
-    """GROUP_ID_NOT_FOUND means that the protocol is enabled, since the group was looked for."""
+    """GROUP_ID_NOT_FOUND shows that the protocol is enabled, since the broker has looked for the
+    group.
+    """
     host = CoreHost(tmp_path, **settings)
     connection = host.connect(1)
     described = host.call(connection, ConsumerGroupDescribeRequest(group_ids=["g"]), 0)
@@ -131,7 +133,9 @@ def test_consumer_protocol_groups_are_enabled_as_in_the_release(
 def test_a_partition_named_twice_in_list_offsets_is_refused(
     name: str, count: int, tmp_path: Path
 ) -> None:
-    """Kafka 3.9 returns one row for each requested row, 4.3 one for each partition."""
+    """Apache Kafka 3.9 returns one row for each requested row, and 4.3 returns one for each
+    partition.
+    """
     host = CoreHost(tmp_path, barnabas_emulate=name)
     host.create("t")
     rows = [ListOffsetsPartition(0, -1, -1), ListOffsetsPartition(0, -1, -2)]

@@ -35,7 +35,8 @@ def new_admission() -> tuple[Admission[str], Leading]:
 
 
 def connect(admission: Admission[str], peer: str, host: str = "h") -> str:
-    """Add a connection. Gives the connection that is closed to make room for it, or ""."""
+    """Add a connection. Gives: the connection that is closed to make room for the new one, or "".
+    """
     made_room = admission.on_accepted(peer, host)
     admission.on_connected(peer, NONCE, 0)
     return "" if made_room is None else made_room.peer
@@ -44,8 +45,8 @@ def connect(admission: Admission[str], peer: str, host: str = "h") -> str:
 def greet(
     admission: Admission[str], peer: str, secret: str = SECRET, *, node_id: int = 2
 ) -> tuple[Following, Reply]:
-    """Act as a standby until the leader has its proof; gives the standby's side and the leader's
-    reply.
+    """Act as a standby until the leader has received its proof. Gives: the standby's side, and the
+    leader's reply.
     """
     following = Following(new_disk(), "/x", secret, NONCE, lambda: None, node_id=node_id)
     challenged = admission.on_bytes(peer, following.greeting(), 0)
@@ -87,7 +88,7 @@ def test_a_second_standby_is_refused_with_a_reason_and_the_first_remains() -> No
 
 
 class InSyncAlone:
-    """The in-sync set of a lease that has this node alone."""
+    """The in-sync set of a lease that contains only this node."""
 
     node_id = 1
 
@@ -95,14 +96,14 @@ class InSyncAlone:
         return frozenset({1})
 
     def want_in_sync(self, node_ids: Iterable[int]) -> None:
-        """The set stays as it is."""
+        """Ignore the request, so that the set stays as it is."""
 
     def add_node(self, node_id: int, addresses: NodeAddresses) -> None:
         assert node_id != self.node_id, "the address of this node is overwritten"
 
 
 def test_a_standby_with_the_leaders_own_node_id_is_refused_in_words_and_takes_no_place() -> None:
-    """The mistake is in the settings of one node, and is mended there alone."""
+    """The mistake is in the settings of one node, and is corrected only there."""
     settings = ReplicationSettings(True, True, 1000, SECRET)
     leading = Leading(new_disk(), "/x", settings, lambda: None, InSyncAlone())
     admission: Admission[str] = Admission(leading)
@@ -142,7 +143,9 @@ def test_a_wrong_secret_closes_the_connection_without_a_response() -> None:
 
 
 def test_what_the_leader_proves_proves_nothing_to_it() -> None:
-    """A stranger lets the leader answer its own challenge, over another connection."""
+    """A stranger tries to make the leader respond to its own challenge, by using another
+    connection.
+    """
     admission, leading = new_admission()
     for peer, nonce in (("a", NONCE), ("b", b"m" * NONCE_BYTES)):
         admission.on_accepted(peer, "h")
@@ -165,7 +168,9 @@ def test_what_the_leader_proves_proves_nothing_to_it() -> None:
 def test_with_too_many_connections_the_busiest_host_loses_its_oldest(
     monkeypatch: pytest.MonkeyPatch, most: int, most_by_descriptors: int
 ) -> None:
-    """A host with many connections loses its own eldest one, not another host's."""
+    """A host with many connections loses the oldest of its own, and not a connection of another
+    host.
+    """
     monkeypatch.setattr(admission_module, "MOST_GREETING", most)
     _, leading = new_admission()
     admission: Admission[str] = Admission(leading, most_by_descriptors)

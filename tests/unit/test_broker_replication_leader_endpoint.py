@@ -1,5 +1,6 @@
 """The server of a leader, step by step in an event loop with a virtual clock: its port and
-connections, waiting responses, its lease, its end, and that no tasks or sockets are left.
+connections, waiting responses, its lease, and its end. The tests check that no tasks or sockets are
+left.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ SETTINGS = {
 
 
 class Keeper:
-    """A fake keeper of the lease. said: the calls it received, in order."""
+    """A fake keeper of the lease. `said` has the calls that it received, in order."""
 
     node_id, leader_epoch, trouble = 1, 7, ""
 
@@ -78,7 +79,7 @@ class Keeper:
 
 
 class Connection:
-    """A fake client connection. said: the calls it received, in order."""
+    """A fake client connection. `said` has the calls that it received, in order."""
 
     def __init__(self) -> None:
         self.said: list[Any] = []
@@ -100,12 +101,13 @@ class Connection:
 class Bench:
     """A leader's server in fake surroundings.
 
-    disk: the disk to which the broker writes. keeper: the keeper of the lease, if is_leased.
+    `disk` is the disk to which the broker writes. With `is_leased`, `keeper` is the keeper of the
+    lease.
     """
 
     def __init__(self, *, is_leased: bool = False, **settings: str) -> None:
-        """A leader's server on a simulated disk and port. `is_leased`: its leadership depends on a
-        lease, whose keeper is a `Keeper`; `said` notes the calls to it.
+        """Create a leader's server on a simulated disk and port. With `is_leased`, its leadership
+        depends on a lease, whose keeper is a `Keeper`, and `said` records the calls to the keeper.
         """
         self.loop, self.port = VirtualLoop(), VirtualPort()
         self.plain_disk = SimDisk(random.Random(0), lambda: self.loop.now_ms)
@@ -190,7 +192,8 @@ class Bench:
 
 
 class StandbySide:
-    """A standby's end of a connection. ended: whether the leader has closed the connection."""
+    """A standby's end of a connection. `ended` tells whether the leader has closed the connection.
+    """
 
     def __init__(self, bench: Bench, node_id: int, sock: Any) -> None:
         self.sock, self.ended, self.is_silent = sock, False, False
@@ -452,8 +455,8 @@ def test_changes_wait_in_order_for_a_slow_standby(
 
 
 def test_a_catch_up_keeps_its_rate(new_bench: Callable[..., Bench]) -> None:
-    """There are several parts of 1 MiB, at 1 MiB a second. A pause between two parts is at most
-    half the timeout.
+    """The catch-up has several parts of 1 MiB, at 1 MiB per second. A pause between two parts is at
+    most half the timeout.
     """
     bench = new_bench(barnabas_replication_catch_up_bytes_per_second=str(1 << 20))
     for number in range(6):
@@ -554,7 +557,7 @@ def test_the_state_of_replication(new_bench: Callable[..., Bench], is_leased: bo
 
 
 def end(bench: Bench) -> Any:
-    """Begin the leader's end as the daemon does. Gives the task."""
+    """Begin the leader's end as the daemon does. Gives: the task."""
     return bench.loop.create_task(bench.leader.end())
 
 

@@ -1,5 +1,5 @@
 """Decisions of a leader's server: which responses wait, which data is sent to the standby and when,
-the order of its end, and that no connection sends anything after the lease has ended.
+and the order of its end. No connection sends anything after the lease has ended.
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ def test_the_rest_of_the_data_is_sent_only_to_a_standby_that_follows(follows: bo
 
 
 class Server:
-    """A server that is to end, and its lease. said: the calls it received, in order."""
+    """A server that is about to end, and its lease. `said` has the calls that it received, in
+    order.
+    """
 
     def __init__(self, *, is_deposed: bool = False, failed: bool = False) -> None:
         self.is_deposed, self.failed, self.said = is_deposed, failed, []  # type: ignore[var-annotated]
@@ -133,8 +135,8 @@ def ended(server: Any, *, has_lease: bool = True) -> list[str]:
 
 
 def test_the_lease_is_released_after_the_rest_is_sent_to_the_standby() -> None:
-    """Otherwise the standby would claim the lease immediately and take no more data. With
-    asynchronous replication, the last records with a response would be lost.
+    """Otherwise the standby would claim the lease immediately, and receive no more data. With
+    asynchronous replication, the last acknowledged records would then be lost.
     """
     assert ended(Server()) == ["close", "REST_IS_SENT", "release", "RELEASED", "stop"]
 
@@ -183,7 +185,7 @@ def test_a_leader_whose_directory_is_open_updates_the_in_sync_set() -> None:
 
 
 def test_clients_see_whether_the_standby_is_connected_and_in_sync() -> None:
-    """It may take over if all is so: it is connected, lacks nothing, and is in the set."""
+    """The standby may take over if it is connected, lacks nothing, and is in the in-sync set."""
     lead, keeper, leading = new_lead()
     for connected, follows, in_sync in product((None, 2, 3), (False, True), ({1}, {1, 2})):
         leading.link = None if connected is None else SimpleNamespace(node_id=connected)
@@ -209,10 +211,12 @@ def test_a_leader_ends_when_deposed_or_when_its_lease_fails() -> None:
 
 
 class Leased:
-    """A server with one connection. has_lease: whether the node has the lease."""
+    """A server with one connection. `has_lease` tells whether the node has the lease."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """What a connection needs of its server, with a lease that the test can end."""
+        """Set the attributes that a connection needs of its server, with a lease that the test can
+        end.
+        """
         self.loop, self.has_lease = loop, True
         self.silence = lambda: None if self.has_lease else LAPSED
         self.turns = SimpleNamespace(on_released=lambda connection: None, holder=None)
@@ -273,7 +277,7 @@ def test_buffered_bytes_of_a_connection_are_not_sent_after_the_lease() -> None:
 @pytest.mark.parametrize("is_gathered", [False, True])
 def test_a_response_is_not_sent_after_the_lease(is_gathered: bool) -> None:
     with connected() as (server, connection, client):
-        # as while the requests of the connection are passed to the core
+        # This flag is set while the requests of the connection are passed to the core.
         connection._pumping = is_gathered
         connection.send((b"within",))
         server.has_lease = False

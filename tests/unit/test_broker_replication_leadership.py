@@ -1,4 +1,4 @@
-"""Leadership between two nodes, which is decided by one record with compare-and-swap."""
+"""Leadership between two nodes. One record, which is changed with compare-and-swap, decides it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Register:
         self.version, self.value = ABSENT, b""
 
     def apply(self, request: Request) -> Answer:
-        """Read the record, or replace it if the request names its present version."""
+        """Read the record, or replace it if the request names its current version."""
         if isinstance(request, Read):
             return Found(self.version, self.value)
         if request.version != self.version:
@@ -106,7 +106,7 @@ def run(one: Leadership, engine: Register, now_ms: int) -> list[Request]:
 
 
 def leader_of_pair(engine: Register) -> Leadership:
-    """The leadership of node 1 as the leader, with node 2 in sync."""
+    """Make node 1 the leader, with node 2 in sync. Gives: the leadership of node 1."""
     leader = node(1)
     run(leader, engine, 0)
     leader.want_in_sync(BOTH)
@@ -126,7 +126,9 @@ def test_the_first_node_makes_the_record_and_leads() -> None:
 
 
 def test_a_node_that_comes_back_with_another_address_has_that_in_the_record() -> None:
-    """The standby's new address comes with its connection, the leader's own with its claim."""
+    """The standby's new address is in the record once the standby connects, the leader's once it
+    claims the lease.
+    """
     engine = Register()
     leader = leader_of_pair(engine)
     leader.add_node(2, NodeAddresses("host2:9093", {"PLAINTEXT": "host2:9092"}))
@@ -172,8 +174,8 @@ def test_a_node_with_an_empty_directory_claims_later_than_one_with_data() -> Non
 
 
 def test_a_first_leader_that_died_before_it_created_its_directory_leads_again() -> None:
-    """With a cluster id in the record, a directory was created and may have records: an empty
-    directory must then not lead.
+    """If the record has a cluster id, a directory was created and may have records. A node with an
+    empty directory must then not lead.
     """
     engine, empty = Register(), node(1, Holding.NOTHING)
     run(empty, engine, 0)
@@ -187,9 +189,7 @@ def test_a_first_leader_that_died_before_it_created_its_directory_leads_again() 
 
 
 def test_a_leader_may_answer_until_a_margin_before_its_lease_ends() -> None:
-    """The lease counts from the time at which its write was sent (100), not from that of the
-    response (900).
-    """
+    """The lease begins when its write was sent (100), not when the response arrived (900)."""
     engine, one = Register(), node(1)
     one.on_answer(engine.apply(one.next_request(0) or Read()), 0)
     request = one.next_request(100)
@@ -286,8 +286,8 @@ def test_an_unanswered_renewal_that_was_applied_counts_from_its_sending() -> Non
 
 
 def test_a_node_that_lost_power_leads_only_as_the_only_in_sync_node() -> None:
-    """After a power loss a node may lack flushed changes that the other in-sync node has; it leads
-    only once the other one has left the set.
+    """After a power loss a node may lack flushed changes that the other in-sync node has. It leads
+    only once the other node has left the in-sync set.
     """
     engine = Register()
     leader_of_pair(engine)
@@ -355,8 +355,8 @@ def test_a_leader_keeps_a_node_that_left_the_in_sync_set_out_of_it() -> None:
 def test_a_restarted_leader_leads_at_once_if_the_lease_is_its_own_session(
     earlier: str, leads: bool
 ) -> None:
-    """A process knows the session of its directory's previous process, which cannot run any more;
-    it need not wait for the end of that lease.
+    """A process knows the session of the previous process on its directory. That process cannot run
+    any more, so the new one need not wait for the end of its lease.
     """
     engine = Register()
     leader_of_pair(engine)
@@ -471,8 +471,8 @@ class World:
         self.later(one.timeout_ms, lambda: answer(None))
 
     def step(self) -> None:
-        """Advance 20 ms: let due messages arrive, restart nodes by chance, change the in-sync set
-        by chance, and send requests.
+        """Advance the clock by 20 ms: let due messages arrive, restart nodes and change the in-sync
+        set at random, and send requests.
         """
         self.now_ms += 20
         due = [event for event in self.events if event[0] <= self.now_ms]
@@ -488,8 +488,8 @@ class World:
                 self.send(index)
 
     def check(self) -> None:
-        """At most one node may answer clients, and it knows each node that may be in the in-sync
-        set of the record.
+        """Check that at most one node may respond to clients, and that this node knows each node
+        that may be in the in-sync set of the record.
         """
         answering = [one for i, one in enumerate(self.nodes) if one.may_answer(self.clock(i))]
         assert len(answering) <= 1
@@ -515,7 +515,7 @@ def test_at_most_one_node_answers_clients_in_a_world_with_failures() -> None:
 
 def test_the_record_has_the_leader_epoch_of_the_opened_directory() -> None:
     """A directory may have had higher leader epochs before it had a lease. The epoch of the next
-    claim must be above them.
+    claim must be above all of them.
     """
     engine = Register()
     first = leader_of_pair(engine)
@@ -532,8 +532,8 @@ def test_the_record_has_the_leader_epoch_of_the_opened_directory() -> None:
 
 
 def record_after_a_take_over(engine: Register) -> LeaseRecord:
-    """The lease record after node 2 took over, opened its directory and had node 1 in sync again,
-    and both nodes then stopped.
+    """Return the lease record after node 2 took over, opened its directory and had node 1 in sync
+    again. Both nodes have then stopped.
     """
     leader_of_pair(engine)
     second = node(2)
@@ -579,8 +579,8 @@ def test_an_older_copy_that_is_the_only_in_sync_node_explains_why_it_does_not_le
 
 @pytest.mark.parametrize("epoch", [2, 3])
 def test_a_directory_with_the_recorded_epoch_or_a_later_one_may_lead(epoch: int) -> None:
-    """The record has epoch 2 for the directory of node 1; a directory with this epoch or a later
-    one is no older copy.
+    """The record has epoch 2 for the directory of node 1. A directory with this epoch or a later
+    one is not an older copy.
     """
     engine = Register()
     record_after_a_take_over(engine)
@@ -601,8 +601,8 @@ def test_a_directory_with_the_recorded_epoch_or_a_later_one_may_lead(epoch: int)
 def test_a_waiting_node_explains_why_no_node_leads(
     node_id: int, holding: Holding, says: str
 ) -> None:
-    """The leader is gone. The last node is in sync and whole: it claims the lease itself, so it
-    names no obstacle.
+    """The leader is gone. The last of the nodes in this table is in sync and lacks nothing. It
+    claims the lease itself, so it names no obstacle.
     """
     engine = Register()
     record = LeaseRecord("c", 1, "gone", 4, BOTH, {}, "1-gone-9")

@@ -49,8 +49,8 @@ def new_disk() -> SimDisk:
 
 
 class Leader:
-    """A leader without a broker. leading, endpoint: the parts of a server that belong to the link.
-    now_ms: the leader's clock.
+    """A leader without a broker. `leading` and `endpoint` are the parts of a server that belong to
+    the link, and `now_ms` is the leader's clock.
     """
 
     def __init__(self, config: BrokerConfig | None = None) -> None:
@@ -99,7 +99,7 @@ class Peer:
                 self.writer.write(answer)
 
     async def is_ended(self) -> bool:
-        """Read until the leader closes the connection; otherwise fail."""
+        """Read until the leader closes the connection. Fails if the leader does not close it."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while await self.reader.read(65536):
@@ -141,7 +141,8 @@ def test_a_standby_is_admitted_while_strangers_hold_connections(
         async with led() as leader:
             strangers = [await leader.connect() for _ in range(30)]
             for stranger in strangers[::2]:
-                stranger.writer.write(HELLO)  # the last message that needs no secret
+                # the last message for which a stranger needs no secret
+                stranger.writer.write(HELLO)
             standby = asyncio.create_task((await leader.connect()).follow())
             await leader.until(lambda: leader.leading.follows)
             for stranger in strangers[:20]:
@@ -160,7 +161,7 @@ def test_a_standby_is_admitted_while_strangers_hold_connections(
 def test_a_standby_is_admitted_while_strangers_reconnect_continuously(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The leader logs at most one line a minute about them, with their number."""
+    """The leader logs at most one line a minute about such connections, with their number."""
     caplog.set_level(logging.INFO)
 
     async def stranger(leader: Leader) -> None:
@@ -210,7 +211,8 @@ def test_a_connection_that_does_not_prove_the_secret_in_time_is_closed(
             await leader.until(lambda: not leader.endpoint.admission.greeting)
             standby = asyncio.create_task((await leader.connect()).follow())
             await leader.until(lambda: leader.leading.follows)
-            await asyncio.sleep(0.1)  # twice as long as an unproved connection may stay
+            # twice as long as a connection may stay without a proof of the secret
+            await asyncio.sleep(0.1)
             assert not standby.done() and leader.leading.follows
 
     run(test())
@@ -248,9 +250,9 @@ def test_a_standby_follows_over_tls(certs: Path, client_auth: str) -> None:
             await leader.until(lambda: leader.leading.follows)
             leader.endpoint.close()
             async with asyncio.timeout(PATIENCE_S):
-                await standby  # ends once TLS is shut down
+                await standby  # the task ends once TLS is shut down
                 await leader.endpoint.ended
-            # it is closed already
+            # the endpoint is already closed, so the end of `led` must not close it again
             leader.endpoint.close = lambda: None  # type: ignore[method-assign]
 
     run(test())
@@ -286,7 +288,8 @@ def test_a_connection_that_does_not_complete_the_tls_handshake_is_closed(
             silent, plain = await leader.connect(), await leader.connect()
             plain.writer.write(HELLO)
             assert await plain.is_ended()
-            context = ssl.create_default_context()  # does not trust the test's authority
+            # this context does not trust the test's authority
+            context = ssl.create_default_context()
             with pytest.raises(ssl.SSLError):
                 await leader.connect(context)
             assert await silent.is_ended()
@@ -302,8 +305,8 @@ def test_a_connection_that_does_not_complete_the_tls_handshake_is_closed(
 def test_a_standby_logs_why_it_cannot_follow(
     certs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One leader uses TLS, which its standby does not; the authority of another leader is unknown
-    to its standby.
+    """One leader uses TLS, while its standby does not. Another leader has a certificate from an
+    authority that its standby does not know.
     """
     make_certificates(tmp_path / "foreign")
 

@@ -1,4 +1,4 @@
-"""The steps of a node of a pair until the node leads."""
+"""The steps of a node of a pair until it becomes the leader."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def record_of(leader: int | None, address: str = "127.0.0.1:9") -> LeaseRecord:
 
 
 class CountedSync:
-    """A fake sync. begun, finished, written: how often each of its calls was made."""
+    """A fake sync. `begun`, `finished` and `written` count the calls of its methods."""
 
     def __init__(self) -> None:
         self.begun = self.finished = self.written = 0
@@ -59,13 +59,13 @@ class CountedSync:
 
 
 class Member:
-    """The steps of node 1 with the objects that they use. closed: has an entry for each connection
+    """The steps of node 1 with the objects that they use. `closed` has an entry for each connection
     that was closed.
     """
 
     def __init__(self) -> None:
-        """The steps of node 1, run by hand: a test sends the result of each step. The keeper of the
-        lease is a stand-in; its record names node 2 as the leader.
+        """Prepare the steps of node 1, which a test runs by hand: it sends the result of each step.
+        The keeper of the lease is a stand-in whose record names node 2 as the leader.
         """
         self.disk = SimDisk(random.Random(0), lambda: 0)
         self.disk.mkdir("/x")
@@ -97,7 +97,7 @@ class Member:
         return following
 
     def wait_for_connect(self) -> float:
-        """Let time pass until the member connects. Gives the number of seconds."""
+        """Let time pass until the member connects. Gives: the number of seconds."""
         began_s, step = self.now_s, self.steps.send(None)
         while isinstance(step, Wait):
             self.now_s += step.seconds
@@ -185,8 +185,8 @@ def test_received_changes_are_synced_and_their_files_closed_when_the_connection_
 
 
 def test_a_copy_is_flushed_early_while_the_lease_is_not_renewed() -> None:
-    """The lease has not been renewed for a third of its TTL (1000 of 3000 ms): the member may lead
-    soon, and its copy must be durable then.
+    """The lease has not been renewed for a third of its TTL (1000 of 3000 ms). The member may soon
+    become the leader, and its copy must then be durable.
     """
     one = Member()
     one.wait_for_connect()
@@ -212,7 +212,7 @@ def test_a_copy_is_flushed_before_it_counts_as_caught_up() -> None:
 def test_a_node_reports_the_highest_leader_epoch_of_its_directory(
     epochs: list[int], known: int
 ) -> None:
-    """The epoch reveals a directory that is an older copy, and must not lead."""
+    """The epoch shows whether a directory is an older copy, which must not lead."""
     one = Member()
     for epoch in epochs:
         HighestEpoch(one.disk, "/x").write(epoch)
@@ -298,11 +298,11 @@ class CatchesUp:
         return ()
 
     def close(self) -> None:
-        """It has no files."""
+        """There are no files to close."""
 
 
 def let_end(steps: Steps, end: str) -> None:
-    """Give the connection that the steps have just requested one of the ENDS."""
+    """End the connection that the steps have just requested in one of the ways in ENDS."""
     if end == "refused":
         assert steps.throw(REFUSED) == HangUp()
         return
@@ -314,7 +314,9 @@ def let_end(steps: Steps, end: str) -> None:
 
 
 def lines_of(ends: tuple[str, ...]) -> list[str]:
-    """The lines of the log: an end has one if the line before it says something else."""
+    """Return the expected lines of the log. An end is logged if its line differs from the line
+    before.
+    """
     lines: list[str] = []
     for end in ends:
         if end == "followed":
@@ -333,7 +335,9 @@ def what_lines_say(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_standby_waits_longer_after_each_failure_and_says_once_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """However connections ended before: a copy that was whole meanwhile begins both again."""
+    """This holds for all sequences of failed connections. Once a copy has caught up, the pauses are
+    short again, and the next failure is logged again.
+    """
     copy = Member().copy._replace(new_following=CatchesUp)  # type: ignore[arg-type]
     long_outage = ("refused",) * 8
     for ends in (long_outage, (*long_outage, "followed", *long_outage), *product(ENDS, repeat=3)):

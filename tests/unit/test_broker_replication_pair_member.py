@@ -1,5 +1,5 @@
-"""The process of a pair's node until the node leads, and its lease: the order of the steps, changes
-under the lock, and the notification of waiting threads.
+"""The process of a pair's node until it becomes the leader, and its lease: the order of the steps,
+changes under the lock, and the notification of waiting threads.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ OTHERS = NodeAddresses("10.0.0.2:9093", {"PLAINTEXT": "db2:9092"})
 
 
 class Keeper:
-    """A fake of the lease's keeper and its thread."""
+    """A fake that replaces the lease's keeper and its thread."""
 
     node_id, leader_epoch = 1, 3
 
     def __init__(self, said: list[Any], leadership: Any, engine: Any) -> None:
-        """A lease keeper that only records the calls in `said`."""
+        """Create a lease keeper that only records the calls in `said`."""
         self.said, self.leadership, self.engine = said, leadership, engine
         self.role, self.failure = Role.WATCHING, None
         self.record: LeaseRecord | None = None
@@ -81,13 +81,13 @@ class Directory:
 
 
 class Node:
-    """A node of a pair whose parts are fakes. made: the arguments with which each part was
+    """A node of a pair whose parts are fakes. `made` has the arguments with which each part was
     created.
     """
 
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A pair's node whose collaborators are replaced by recorders: `said` has the order of
-        their calls, and `made` has the arguments of their construction.
+        """Create a pair's node whose collaborators are replaced by recorders. `said` has the order
+        of their calls, and `made` the arguments with which they were created.
         """
         self.said: list[Any] = []
         self.made: dict[str, Any] = {}
@@ -145,7 +145,7 @@ class Node:
         self.member._sync = self.member._lock = directory
 
     def lead(self, *results: Any) -> Callable[[], Steps]:
-        """Steps that wait once, call each of `results`, and end."""
+        """Return steps that wait once, call each of `results`, and end."""
 
         def steps() -> Steps:
             self.said.append("steps")
@@ -235,7 +235,8 @@ def test_a_new_following_has_the_nodes_settings_and_reports_to_the_lease(node: N
         (2, False, "PLAINTEXT", ("db2", 9092)),
         (2, False, "OTHER", None),
         (3, False, "PLAINTEXT", None),  # an unknown node
-        (1, False, "PLAINTEXT", None),  # no lease yet: it would forward to itself for ever
+        # without a lease, the node would forward clients to itself for ever
+        (1, False, "PLAINTEXT", None),
         (1, True, "PLAINTEXT", ("db1", 9092)),
     ],
 )
@@ -271,8 +272,8 @@ def test_a_restarted_node_has_default_signal_handlers_and_its_arguments(
 
 # --- the keeper of the lease ---------------------------------------------------------------------
 
-# The event loop's thread reads these with each response, without the lock; each of the reads is of
-# a single attribute.
+# The event loop's thread reads these attributes for each response, without the lock. Each read is
+# of a single attribute.
 WITHOUT_LOCK = {"may_answer", "role", "record", "in_sync", "leader_epoch", "node_id", "timeout_ms"}
 
 
@@ -286,8 +287,7 @@ class Leadership:
         object.__setattr__(self, "is_locked", lambda: True)
 
     def note(self, name: str, *arguments: Any) -> Any:
-        """Record the call, which must be made under the keeper's lock. Gives the prepared
-        answer.
+        """Record the call, which must be made under the keeper's lock. Gives: the prepared result.
         """
         self.said.append((name, *arguments))
         assert self.is_locked() or name in WITHOUT_LOCK, f"{name} without the lock"
@@ -308,7 +308,7 @@ class Leadership:
 
 
 class Engine:
-    """A fake lease engine. said: the requests it received, in order."""
+    """A fake lease engine. `said` has the requests that it received, in order."""
 
     last_error = "unreachable"
 
@@ -324,13 +324,13 @@ class Engine:
 
 
 class Kept:
-    """A keeper without its thread, which the test calls directly. notified: the latest change
+    """A keeper without its thread, which the test calls directly. `notified` has the latest change
     before each notification.
     """
 
     def __init__(self) -> None:
-        """A keeper with a recorded leadership. `notified` has the leadership's last call at each
-        notification.
+        """Create a keeper whose leadership records its calls. `notified` has the leadership's last
+        call at each notification.
         """
         self.leadership: Any = Leadership()
         self.engine: Any = Engine()

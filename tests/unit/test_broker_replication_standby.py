@@ -73,8 +73,8 @@ def test_a_signal_ends_a_standby_while_it_writes_a_line_of_its_log(
 
 
 class Wire:
-    """A fake connection. said: the calls it received, in order. failures: by the name of a call,
-    the exception that its next use raises.
+    """A fake connection. `said` has the calls that it received, in order. `failures` has, by the
+    name of a call, the exception that its next use raises.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Wire:
         self._timeout_s: float | None = None
 
     def note(self, name: str, *arguments: Any) -> None:
-        """Note a call, and raise the failure that the test has set for it."""
+        """Record a call, and raise the exception that the test has set for it."""
         self.said.append((name, *arguments) if arguments else name)
         failure = self.failures.pop(name, None)
         if failure is not None:
@@ -115,18 +115,18 @@ class Wire:
         self.note("close")
 
     def finish(self) -> None:
-        """The `finish` of the standby's sync."""
+        """Replace `finish` of the standby's sync."""
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN, "a second one ends it amid this"
         self.note("finish sync")
 
     def release(self) -> None:
-        """The `release` of the directory's lock."""
+        """Replace `release` of the directory's lock."""
         self.note("release lock")
 
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
-    """A stand-in for the connection, the sync and the lock, which notes the calls; waits take no
+    """A stand-in for the connection, the sync and the lock, which records the calls. Waits take no
     time.
     """
     wire = Wire()
@@ -295,8 +295,8 @@ def test_a_failed_standby_flushes_its_copy(node: Standby, wire: Wire) -> None:
 def test_one_file_shows_that_a_directory_belongs_to_a_broker_or_standby(
     tmp_path: Path, sign: str
 ) -> None:
-    """One of two files shows what a directory is. A standby that was catching up has only its note,
-    and needs it to continue.
+    """A directory with either of two files belongs to a broker or standby. A standby that was
+    catching up has left only the file with the standby note, and needs it to continue.
     """
     (tmp_path / "t-0").mkdir()
     config = BrokerConfig.from_properties({"log.dirs": str(tmp_path)})

@@ -32,7 +32,7 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 
 def versions(host: CoreHost, name: str = "tests") -> int:
-    """Send ApiVersions. Gives the error code."""
+    """Send ApiVersions. Gives: the error code."""
     request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
     code: int = host.call(1, request, 3).error_code
     return code

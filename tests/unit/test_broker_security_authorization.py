@@ -1,5 +1,6 @@
-"""The table of the rights that requests need: it has every request, and each of them can be
-refused. Also, requests that are allowed in part. The expected codes are those of Apache Kafka 3.9.
+"""The table of the rights that requests need. It contains every request, and each of them can be
+refused. Other tests send requests that are only partly allowed. The expected codes are those of
+Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def test_each_request_checks_a_right_or_is_open_to_all(api: Api) -> None:
 
 
 # The rights that each request may need, from "Operations and resources on protocols" in Apache
-# Kafka's documentation, and its KafkaApis and ControllerApis.
+# Kafka's documentation, and from KafkaApis and ControllerApis.
 OF_KAFKA = (
     ("WRITE TOPIC; WRITE TRANSACTIONAL_ID", "Produce"),
     ("READ TOPIC; CLUSTER_ACTION CLUSTER", "Fetch"),
@@ -189,13 +190,13 @@ DENIED_ID = Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 class Guarded(CoreHost):
-    """A broker with the topics t and u. The user of connection ANN, User:ann, has the rights that a
-    test grants.
+    """A broker with the topics t and u. The user of the connection ANN is User:ann, who has the
+    rights that a test grants.
     """
 
     def __init__(self, directory: Path) -> None:
-        """A broker with ACLs and two connected users: ann, who has no rights at first, and admin,
-        who is a super user. It has the topics t and u.
+        """Start a broker with ACLs, the topics t and u, and two connected users: ann, who has no
+        rights at first, and admin, who is a super user.
         """
         super().__init__(directory, **SUPER)
         for connection, user in ((ANN, "User:ann"), (ADMIN, "User:admin")):
@@ -231,7 +232,8 @@ class Guarded(CoreHost):
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Guarded]:
     host = Guarded(tmp_path)
-    host.parts.files_ahead.get().most_by_request = 2  # files of new logs are made at once
+    # the files of new logs are created immediately
+    host.parts.files_ahead.get().most_by_request = 2
     yield host
     host.broker.close_logs(host.now_ms)
 
@@ -246,9 +248,9 @@ def produce_request(acks: int = -1, *, transactional_id: str | None = None) -> P
 
 
 def produced(host: Guarded, request: ProduceRequest) -> dict[str, int]:
-    """The error code of each topic in a Produce request of ann."""
+    """Send a Produce request as ann. Gives: the error code of each topic."""
     host.ask(ANN, request, 9)
-    while host.work:  # makes the files of new partitions
+    while host.work:  # creates the files of new partitions
         host.finish_work()
     answer = host.answers[ANN][-1]
     return {row.name: row.partition_responses[0].error_code for row in answer.responses}
@@ -272,8 +274,8 @@ def _all_codes(host: Guarded) -> set[int]:
 def test_a_removed_right_is_refused_from_the_next_request_on(
     host: Guarded, monkeypatch: pytest.MonkeyPatch, most_remembered: int
 ) -> None:
-    """In the second case, requests of another user fill the cache of decisions in between, which is
-    then cleared.
+    """In the second case, requests of another user are sent in between. They fill the cache of
+    decisions, which is then cleared.
     """
     monkeypatch.setattr(authorizer_module, "MOST_REMEMBERED", most_remembered)
     authorizer = host.parts.access.authorizer
@@ -292,7 +294,7 @@ def test_a_removed_right_is_refused_from_the_next_request_on(
 def test_a_line_names_the_request_that_was_refused_and_its_time(
     host: Guarded, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A client has one line a minute, whatever it sent before."""
+    """At most one line is logged per client and minute, whatever the client sent before."""
     for _ in range(2):
         for ask in (
             lambda: produced(host, produce_request()),
@@ -342,8 +344,8 @@ def fetched(host: Guarded, session: tuple[int, int] = (0, 0), *names: str) -> An
 def test_a_fetch_of_a_replica_needs_another_right_than_a_consumers(
     host: Guarded, version: int, replica_id: int
 ) -> None:
-    """A replica needs CLUSTER_ACTION, as in Apache Kafka. A partition that must not be read lists
-    no aborted transactions.
+    """As in Apache Kafka, a replica needs CLUSTER_ACTION. For a partition that may not be read, the
+    response lists no aborted transactions.
     """
     wanted = [FetchPartition(0, partition_max_bytes=1000)]
     topic = FetchTopic(
@@ -438,7 +440,9 @@ def test_offsets_of_hidden_topics_are_left_out_or_refused(host: Guarded) -> None
 
 
 def test_a_group_that_is_refused_as_a_whole_has_no_rows_of_refused_topics(host: Guarded) -> None:
-    """As in Apache Kafka: its error is the answer, and rows beside it would count as offsets."""
+    """As in Apache Kafka, the response has only the error of the group, since rows with topics
+    would count as offsets.
+    """
     host.allow(Operation.READ, GROUP, "g")
     host.allow(Operation.READ, TOPIC, "t")
     joins = ConsumerGroupHeartbeatRequest(
@@ -576,7 +580,8 @@ def test_a_deletion_by_id_does_not_reveal_hidden_names(host: Guarded) -> None:
 
 DELETE, DESCRIBE, NEITHER = Operation.DELETE, Operation.DESCRIBE, Operation.READ
 DELETIONS = {
-    # (allowed, denied): the codes for a deletion by name, by id, and by an unknown name
+    # For the rights (allowed, denied), the codes for a deletion by name, by id, and by an unknown
+    # name.
     (DELETE, NEITHER): (Code.NONE, Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION),
     (DELETE, DESCRIBE): (DENIED_TOPIC, Code.NONE, DENIED_TOPIC),
     (DESCRIBE, NEITHER): (DENIED_TOPIC, DENIED_TOPIC, Code.UNKNOWN_TOPIC_OR_PARTITION),
@@ -681,8 +686,8 @@ def flush_all(host: Guarded) -> None:
 
 
 def test_share_group_requests_check_the_rights_on_each_topic(host: Guarded) -> None:
-    """In Kafka 4.3's KafkaApis, setting and deleting offsets needs READ, and describing them
-    DESCRIBE.
+    """As in KafkaApis of Apache Kafka 4.3, setting and deleting offsets needs READ, and describing
+    them needs DESCRIBE.
     """
     host.allow(Operation.READ, GROUP, "g")
     host.allow(Operation.DELETE, GROUP, "g")
@@ -722,7 +727,7 @@ def test_a_share_group_with_a_hidden_topic_is_not_described(host: Guarded) -> No
     host.allow(Operation.READ, GROUP, "g")
     host.ask(ADMIN, ShareGroupHeartbeatRequest("g", "member", 0, None, ["t"]), 1)
     for epoch in (2, 2):
-        while host.work:  # makes the files of internal topics
+        while host.work:  # creates the files of internal topics
             host.finish_work()
         flush_all(host)
         host.tick(1000)
@@ -763,7 +768,7 @@ def streamers(where: str, names: list[Any]) -> Any:
 
 
 INFO = streams_group_describe.TopicInfo(HIDDEN)
-# descriptions that contain the hidden topic in a single place each
+# Each of these descriptions contains the hidden topic in one place only.
 OF_A_HIDDEN_TOPIC: dict[str, tuple[Callable[[Any, Any], None], Any]] = {
     "a consumer has it": (guards.hide_groups_of_hidden_topics, consumers("assignment")),
     "a consumer is to get it": (
@@ -803,7 +808,7 @@ def test_a_group_with_a_hidden_topic_in_any_field_is_not_described(place: str) -
 
 
 def test_finding_a_share_partitions_coordinator_needs_cluster_action(host: Guarded) -> None:
-    """FindCoordinator with key type 2 (KIP-932) is sent only by brokers."""
+    """Only brokers send FindCoordinator with key type 2 (KIP-932)."""
     keys = ["g:AAAAAAAAAAAAAAAAAAAAAQ:0"]
     request = FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
     (row,) = host.call(ANN, request, 6).coordinators
@@ -815,8 +820,8 @@ def test_finding_a_share_partitions_coordinator_needs_cluster_action(host: Guard
 
 @pytest.mark.parametrize("allowed", [0, 1, 601])
 def test_many_topics_of_which_few_may_be_described(host: Guarded, allowed: int) -> None:
-    """The 600 topics are looked up in slices. When the response is made, the rows of refused topics
-    have already been encoded.
+    """The 600 topics are looked up in slices. When the response is created, the rows of refused
+    topics have already been encoded.
     """
     names = ["t", *(f"hidden-{number:03}" for number in range(600))]
     for name in names[:allowed]:

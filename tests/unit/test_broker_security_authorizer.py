@@ -52,7 +52,7 @@ class Rules:
     """An authorizer with the given ACLs."""
 
     def __init__(self, path: Path, *acls: Acl, everyone: bool = False) -> None:
-        """An authorizer with these ACLs and the super user root."""
+        """Create an authorizer with these ACLs and the super user root."""
         self.audited: list[AuditRecord] = []
         self.metadata = ClusterMetadata(OsDisk(), str(path / f"{uuid.uuid4()}.journal"))
         self.authorizer = Authorizer(
@@ -270,8 +270,8 @@ def test_may_any_tells_whether_some_resource_may_be_written(
 
 
 def test_some_resource_may_be_written_where_one_that_an_acl_names_may(tmp_path: Path) -> None:
-    """The rule, tried on one name for each ACL: its own, or one that begins with it and that no
-    other ACL names.
+    """The rule is tried on one name for each ACL: the name in the ACL, or a name that begins with
+    it and that no other ACL names.
     """
     drawn, rules = random.Random(7), Rules(tmp_path)
     outcomes = set()
@@ -337,7 +337,9 @@ def test_many_acls_are_decided_as_by_kafkas_rule_without_an_index(tmp_path: Path
 
 
 def _plainly(acls: list[Acl], operation: Operation, name: str) -> bool:
-    """Kafka's rule without an index: whether ann may carry out the operation on the topic."""
+    """Apply Kafka's rule without an index. Gives: whether ann may carry out the operation on the
+    topic.
+    """
     matching = [
         one
         for one in acls
@@ -376,7 +378,9 @@ def test_the_audit_log_has_reads_once_and_other_operations_each_time(tmp_path: P
 
 
 def test_each_connection_is_told_of_until_an_acl_changes(tmp_path: Path) -> None:
-    """Any user at any address over any connection: who has read what is in the log."""
+    """The audit log must show who has read what, so a decision is logged for each user, address and
+    connection.
+    """
     audited: list[AuditRecord] = []
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
     authorizer = Authorizer(metadata, tell=audited.append)

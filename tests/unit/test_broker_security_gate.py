@@ -1,5 +1,5 @@
-"""The gate carries out verdicts on logins: responses, delays, closed connections, and larger
-frames.
+"""The gate applies the results of logins: it sends responses, delays them, closes connections, and
+allows larger frames.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 
 def fail(host: CoreHost, connection: int) -> None:
-    """Connect, and send a wrong password; its refusal comes after a delay."""
+    """Connect, and send a wrong password. The refusal arrives after a delay."""
     host.connect(connection)
     host.call(connection, SaslHandshakeRequest("PLAIN"), 1)
     host.ask(connection, SaslAuthenticateRequest(plain_token(USER, "wrong")), 1)
@@ -72,7 +72,7 @@ def test_each_refused_login_is_answered_after_the_same_delay(host: CoreHost) -> 
 
 
 def test_all_that_is_put_off_is_done_at_the_times_that_the_broker_names(host: CoreHost) -> None:
-    """The rim calls at these times alone."""
+    """The rim calls the core only at these times."""
     began_ms: dict[int, int] = {}
     for connection, pause_ms in ((1, 0), (2, 30), (3, 0), (4, 45)):
         host.tick(pause_ms)
@@ -94,8 +94,8 @@ def test_all_that_is_put_off_is_done_at_the_times_that_the_broker_names(host: Co
 def test_a_client_that_has_hung_up_gets_no_refusal(
     host: CoreHost, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The failed attempt is logged nevertheless: a client that gets no immediate response knows
-    that the login failed.
+    """The failed attempt is logged nevertheless, since a client that gets no immediate response
+    knows that the login failed.
     """
     fail(host, 1)
     host.broker.on_closed(1)
@@ -133,7 +133,7 @@ def test_a_failed_connection_gets_no_second_attempt(host: CoreHost) -> None:
 
 
 def test_large_frames_are_allowed_after_a_successful_login_only(host: CoreHost) -> None:
-    """The server raises the frame limit of the connections in `admitted`."""
+    """`admitted` lists the connections whose frame limit the server raises."""
     fail(host, 1)
     host.tick(100)
     host.connect(2)
@@ -157,7 +157,7 @@ def test_other_requests_during_a_login_get_an_error_response_of_their_own_type(
     host: CoreHost, api: Api
 ) -> None:
     if api.name == "SaslAuthenticate":
-        return  # the only request that is allowed at this point
+        return  # this is the only request that is allowed at this point
     for version in range(api.min_version, api.max_version + 1):
         host.connect(version)
         host.call(version, SaslHandshakeRequest("PLAIN"), 1)

@@ -79,7 +79,7 @@ def served() -> Iterator[Answering]:
 
 
 class WatchedKeys(KeySet):
-    """A set of keys. has_changed: set when the reader has stored keys."""
+    """A set of keys. `has_changed` is set when the reader has stored keys."""
 
     def __init__(self) -> None:
         self.has_changed = threading.Event()
@@ -109,8 +109,8 @@ def test_keys_are_read_from_a_url_until_it_responds_and_again_for_an_unknown_key
 
 
 class Paced(threading.Event):
-    """An event whose wait returns immediately. waits: the timeout of each wait, and whether the
-    event was set.
+    """An event whose wait returns immediately. `waits` has the timeout of each wait, and whether
+    the event was set.
     """
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class Paced(threading.Event):
         self.waits: list[tuple[float, bool]] = []
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Note the timeout and whether the event is set, and return at once."""
+        """Record the timeout and whether the event is set, and return immediately."""
         assert timeout is not None
         self.waits.append((timeout, self.is_set()))
         return self.is_set()
@@ -134,7 +134,7 @@ class PacedReader(JwksReader):
         self._outcomes = outcomes
 
     def read(self) -> bool:
-        """The next outcome of the given list. The last one closes the reader."""
+        """Return the next outcome from the given list. The last one closes the reader."""
         outcome = self._outcomes.pop(0)
         if not self._outcomes:
             self.closed.set()
@@ -172,7 +172,7 @@ def test_an_unknown_key_causes_one_additional_read(is_read: bool) -> None:
 def test_the_backoff_between_attempts_doubles_up_to_its_maximum() -> None:
     reader = paced([False, False, False, True, False, False])
     reader.run()
-    # the backoff is 1 s and at most 3 s; a success begins it again
+    # The backoff starts at 1 s and is at most 3 s. After a success it starts at 1 s again.
     assert [timeout for timeout, _ in reader.closed.waits] == [1.0, 2.0, 3.0, 1.0, 1.0, 2.0]
 
 

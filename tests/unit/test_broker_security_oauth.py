@@ -1,4 +1,4 @@
-"""OAUTHBEARER: tokens that are accepted, tokens that are refused, and the exchange."""
+"""OAUTHBEARER: the tokens that are accepted or refused, and the exchange."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class FromNow(NamedTuple):
 
 
 def resolved(claims: dict[str, Any]) -> dict[str, Any]:
-    """The claims, with times in place of FromNow."""
+    """Replace each FromNow in the claims by a time."""
     now = time.time()
     return {
         name: now + value.seconds if isinstance(value, FromNow) else value
@@ -59,7 +59,7 @@ def issuer() -> Issuer:
 
 
 def keys_of(issuer: Issuer) -> KeySet:
-    """The issuer's public keys, as after they were read."""
+    """Return the issuer's public keys in the form in which a reader stores them."""
     keys = KeySet()
     keys.keys = parse_keys(issuer.jwks())
     return keys
@@ -115,7 +115,7 @@ def test_claims_that_may_be(issuer: Issuer, claims: dict[str, Any]) -> None:
         ({"sub": None}, "claim sub"),
         ({"sub": " "}, "claim sub"),
         ({"sub": "\t\0"}, "claim sub"),
-        ({"iss": "https"}, "issuer"),  # only a part of the expected issuer
+        ({"iss": "https"}, "issuer"),  # this is only a part of the expected issuer
         ({"iss": ""}, "issuer"),
         ({"scope": 7}, "claim scope"),
         ({"scope": ["read", ""]}, "claim scope"),
@@ -315,7 +315,9 @@ def host(tmp_path: Path, issuer: Issuer) -> Iterator[CoreHost]:
 def test_a_session_has_an_end_however_little_is_left_of_its_token(
     issuer: Issuer, left_ms: int
 ) -> None:
-    """The clock skew accepts a token after its end. A lifetime of 0 would be one without an end."""
+    """The allowed clock skew accepts a token after its end. A session lifetime of 0 would mean a
+    session without an end.
+    """
     expires_s = int(time.time()) + 60
     validator = TokenValidator(SETTINGS._replace(clock_skew_s=10), keys_of(issuer))
     server = OAuthBearerServer(validator, lambda: expires_s * 1000 - left_ms)
@@ -363,7 +365,7 @@ def test_a_refusal_is_sent_in_two_steps_as_by_apache_kafka(host: CoreHost) -> No
 def test_the_reason_is_logged_when_a_client_mistakes_the_refusal_for_a_success(
     host: CoreHost,
 ) -> None:
-    """kafkajs and aiokafka take the refusal for a success, and send their next request."""
+    """kafkajs and aiokafka mistake the refusal for a success, and send their next request."""
     host.connect(1)
     log_in(host, 1, bearer_message(Issuer().token()))
     answer = host.call(1, MetadataRequest(topics=[]), 12)

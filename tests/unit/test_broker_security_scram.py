@@ -1,4 +1,4 @@
-"""The server side of SCRAM, by RFC 5802 and the example of RFC 7677."""
+"""The server side of SCRAM, tested with RFC 5802 and the example of RFC 7677."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PENCIL = credential_of(SCRAM_SHA_256, salted(SCRAM_SHA_256, "pencil", SALT, 4096
 
 
 def server(user: str = "user") -> ScramServer:
-    """The server's side of an exchange, which knows one user."""
+    """Return the server's side of an exchange. It knows one user."""
 
     def credential(name: str) -> ScramCredential | None:
         return PENCIL if name == user else None
@@ -108,7 +108,7 @@ def test_invalid_final_messages_are_refused(final: str) -> None:
 
 
 def proven(without_proof: str) -> bytes:
-    """A final message with the right proof, by a client that knows the password."""
+    """Return a final message with the right proof, from a client that knows the password."""
     client_key = SCRAM_SHA_256.digest(salted(SCRAM_SHA_256, "pencil", SALT, 4096), b"Client Key")
     messages = f"{CLIENT_FIRST.removeprefix('n,,')},{SERVER_FIRST},{without_proof}"
     signature = SCRAM_SHA_256.digest(PENCIL.stored_key, messages.encode())

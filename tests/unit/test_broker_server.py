@@ -1,4 +1,4 @@
-"""The server on real sockets, around a broker that responds as the test says: order, partial
+"""The server on real sockets, with a broker whose responses the test defines: order, partial
 writes, sendfile, slow readers, pipelines, failures.
 """
 
@@ -50,13 +50,13 @@ TLS_FILES = Path(__file__).parents[1] / "fixtures" / "tls"
 
 
 class ScriptedBroker:
-    """A fake broker. frames: the received frames, with their connections. `answer(connection,
-    frame)` fills the outbox.
+    """A fake broker. `frames` has the received frames with their connections.
+    `answer(connection, frame)` fills the outbox.
     """
 
     def __init__(self) -> None:
-        """What the server uses of a broker, with the responses of `answer`, which by default
-        echoes.
+        """Set the attributes of a broker that the server uses. The responses are those of `answer`,
+        which repeats the request by default.
         """
         self.settings: dict[str, int | str] = {
             "socket.request.max.bytes": 1 << 20,
@@ -124,10 +124,12 @@ class ScriptedBroker:
 
 
 class ScriptedKeeper:
-    """A fake keeper of the lease, which node 1 has until the test says otherwise."""
+    """A fake keeper of the lease. Node 1 has the lease until the test changes this."""
 
     def __init__(self) -> None:
-        """A lease keeper whose state the test sets. `has_right`: whether responses may be sent."""
+        """Create a lease keeper whose state the test sets. `has_right` tells whether responses may
+        be sent.
+        """
         self.node_id, self.leader_epoch, self.role = 1, 3, Role.LEADING
         self.failure, self.trouble = None, ""
         self.nodes: dict[int, Any] = {}
@@ -152,12 +154,12 @@ LeaderT = TypeVar("LeaderT", bound=Leader)
 
 
 class Rim:
-    """A server on an event loop that runs only when the test lets it, and clients at the other ends
+    """A server on an event loop that runs only when the test runs it, and clients at the other ends
     of socket pairs.
     """
 
     def __init__(self) -> None:
-        """A server on a free port, around a scripted broker, in an event loop of its own."""
+        """Start a server on a free port, with a scripted broker and a separate event loop."""
         self.loop = asyncio.new_event_loop()
         self.now_s = self.loop.time()
         self.broker = ScriptedBroker()
@@ -201,8 +203,8 @@ class Rim:
         raise AssertionError("the handshake does not come to an end")
 
     def restart(self, host: str = "127.0.0.1", **config: int) -> None:
-        """Replace the server by one with these settings (with _ for .), whose clock only
-        `pass_time` advances.
+        """Replace the server by one with these settings (with _ for .). Only `pass_time` advances
+        the clock of the new server.
         """
         self.broker.settings |= {name.replace("_", "."): value for name, value in config.items()}
         self.server.close()
@@ -261,7 +263,9 @@ class Rim:
         self._check_memory()
 
     def _check_memory(self) -> None:
-        """The buffers of clients count in the memory whose turns they take."""
+        """Check that the buffers of clients are counted in the memory from which their turns are
+        taken.
+        """
         server = self.server
         for memory, turns in (
             (server.memory, server.turns),
@@ -475,8 +479,8 @@ def test_after_a_request_without_a_response_the_next_one_is_processed(rim: Rim) 
 
 
 def test_the_server_stops_reading_from_a_client_that_reads_no_responses(rim: Rim) -> None:
-    """The server stops reading from a client that does not read its responses: the client's
-    requests do not fill the broker's memory.
+    """Otherwise the requests of a client that does not read its responses would fill the broker's
+    memory.
     """
     client = rim.client(buffer_bytes=4096)
     rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
@@ -532,8 +536,8 @@ def test_a_response_of_file_slices_and_bytes_is_sent_in_order(rim: Rim, tmp_path
 def test_slices_and_bytes_of_any_size_are_sent_over_tls(
     rim: Rim, tmp_path: Path, certs: Path, step: int
 ) -> None:
-    """TLS may not accept all data at once, gathered or as one large piece. It must then get the
-    same data again, even when more responses follow.
+    """TLS may not accept all data at once, whether it was gathered or is one large piece. TLS must
+    then get the same data again, even when more responses follow.
     """
     file = OsDisk().open(str(tmp_path / "segment"), create=True)
     content = bytes(number % 251 for number in range(900_000))
@@ -602,7 +606,7 @@ def test_a_client_that_reads_nothing_uses_a_bounded_amount_of_memory(
         return sum(len(piece) for piece in pieces if type(piece) is not Slice)
 
     assert len(rim.broker.frames) == 1
-    # a mebibyte of slices that were read, one more slice, and the heads
+    # one MiB of slices that were read, one more slice, and the heads
     most = (1 << 20) + 4096 + 3000 * 4
     assert 0 < held_bytes() <= most
     received = b""
@@ -684,7 +688,9 @@ def test_a_response_for_a_disconnected_client_is_dropped(rim: Rim) -> None:
 def test_log_lines_about_closed_connections_are_limited_for_each_address(
     rim: Rim, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Further connections are counted. Each address, and each log level, has its own limit."""
+    """Connections above the limit are only counted. Each address, and each log level, has its own
+    limit.
+    """
 
     def break_off(connection: int, host: str, level: int = logging.WARNING) -> None:
         rim.client(connection)
@@ -712,7 +718,7 @@ def test_log_lines_about_closed_connections_are_limited_for_each_address(
 
 
 class WaitingLoop:
-    """A fake event loop: its clock, and the one call that is pending."""
+    """A fake event loop with a clock and at most one pending call."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -735,7 +741,7 @@ class WaitingLoop:
 def test_omitted_log_lines_are_counted_and_reported_each_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """There is at most one timer, and none while the count is 0."""
+    """At most one timer is set, and none while the count is 0."""
     loop = WaitingLoop()
     closing = ClosingLines(loop)  # type: ignore[arg-type]
     for minute in range(3):
@@ -963,7 +969,7 @@ class SlowFile:
 
 
 def flush(rim: Rim, *files: SlowFile) -> FlushJob:
-    """Give the server a flush of these files, as the broker would."""
+    """Request a flush of these files from the server, as the broker would."""
     job = FlushJob(1, (), files)
     rim.broker.outbox.flushes.append(job)
     rim.server.carry_out()
@@ -1011,8 +1017,8 @@ def test_logs_that_cannot_be_closed_are_a_failure(rim: Rim) -> None:
 def test_a_stop_with_very_many_files_syncs_the_file_system_instead(
     rim: Rim, monkeypatch: pytest.MonkeyPatch, count: int, below: type[OsDisk]
 ) -> None:
-    """With a standby or test control, each file needs an fsync of its own, so this call is not
-    made.
+    """With a standby or with test control, each file needs a separate fsync, so the file system is
+    not synced as a whole.
     """
     synced: list[str] = []
     monkeypatch.setattr(server, "sync_file_system", synced.append)
@@ -1031,7 +1037,7 @@ def test_the_broker_gets_a_monotonic_time_and_the_present_wall_clock(
     rim: Rim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = rim.client()
-    # two minutes forward, one hour back
+    # The wall clock is set two minutes forward, then one hour back.
     shown = [1_700_000_000_000, 1_700_000_120_000, 1_699_996_400_000]
     before_ms = time.monotonic_ns() // 1_000_000
     for wall_ms in shown:
@@ -1049,8 +1055,8 @@ def test_a_late_tick_comes_after_the_requests_that_are_in_the_sockets(
     rim: Rim, is_late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a pause of the process, deadlines have passed that requests in the sockets may extend.
-    This includes connections that are not yet accepted, whose frames arrive a round of the event
-    loop later.
+    Some of these requests are on connections that are not yet accepted, so that they arrive a round
+    of the event loop later.
     """
     monkeypatch.setattr("barnabas.broker.rim.server.LATE_MS", 0 if is_late else 1 << 40)
     first = rim.client(99)
@@ -1107,7 +1113,7 @@ BIG = (1 << 20) - 1
 
 
 def push(rim: Rim, client: socket.socket, data: bytes) -> bytes:
-    """Send as many bytes as the server takes at this time. Gives the others."""
+    """Send as many bytes as the server currently accepts. Gives: the remaining bytes."""
     left = memoryview(data)
     refused = 0
     while left and refused < 5:
@@ -1121,8 +1127,8 @@ def push(rim: Rim, client: socket.socket, data: bytes) -> bytes:
 
 
 def half_sent(rim: Rim, count: int) -> list[tuple[socket.socket, bytes]]:
-    """Clients that have each sent three quarters of a large request, or as much of that as the
-    server took, with the bytes that they have not sent.
+    """Connect clients that each send three quarters of a large request, or as much of it as the
+    server accepts. Gives: the clients, each with the bytes that it has not sent.
     """
     data = framed(bytes(BIG))
     cut = len(data) * 3 // 4
@@ -1188,7 +1194,8 @@ def test_memory_of_requests_that_wait_for_the_worker_is_bounded(
 
 
 def test_memory_that_the_core_gives_back_lets_those_who_wait_for_it_go_on(rim: Rim) -> None:
-    """The core holds requests that are handled in turns, and gives their memory back at the end."""
+    """The core holds the memory of requests that are handled in slices, and releases it at the end.
+    """
     outbox = rim.broker.outbox
     outbox.held_bytes = HELD_BYTES
     rim.server.carry_out()
@@ -1214,7 +1221,8 @@ def test_a_client_that_disconnects_passes_its_turn_to_receive_to_the_next(rim: R
 
 
 def test_partly_received_requests_of_a_principal_do_not_block_another_principal(rim: Rim) -> None:
-    """One of these connections has the turn to receive, and many others wait for it."""
+    """One connection of the first principal has the turn to receive, and many others wait for it.
+    """
     rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
         (connection, (b"%d" % len(frame),))
     )
@@ -1325,8 +1333,8 @@ def test_a_share_of_the_descriptors_is_reserved_for_logs(monkeypatch: pytest.Mon
 
 
 class _NotedDisk:
-    """A disk that notes how many descriptors are reserved for connections. reserved: the numbers,
-    the latest at the end.
+    """A disk that records how many descriptors are reserved for connections. `reserved` has these
+    numbers, the latest at the end.
     """
 
     def __init__(self) -> None:
@@ -1371,7 +1379,7 @@ def _raise(error: Exception) -> None:
 
 
 def test_no_event_reaches_the_broker_after_its_logs_are_closed(rim: Rim) -> None:
-    """A thread's work ends while the server closes, after which the event loop runs once more."""
+    """The work of a thread ends while the server closes. The event loop then runs once more."""
     begun, go_on, heard = threading.Event(), threading.Event(), []
     rim.broker.on_worked = lambda *arguments: heard.append(arguments)  # type: ignore[attr-defined]
 
@@ -1394,7 +1402,7 @@ def test_no_event_reaches_the_broker_after_its_logs_are_closed(rim: Rim) -> None
 
 
 def test_a_throttled_client_gets_its_response_and_is_then_muted(rim: Rim) -> None:
-    """The response is sent at once, but the client's next requests wait until the quota allows
+    """The response is sent immediately, but the client's next requests wait until the quota allows
     them.
     """
 

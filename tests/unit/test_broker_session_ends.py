@@ -37,7 +37,7 @@ def everything() -> list[tuple[str, int]]:
 
 
 def take_all(member: ShareMember) -> int:
-    """Let the member fetch all partitions. Gives the number of acquired records."""
+    """Let the member fetch all partitions. Gives: the number of acquired records."""
     return len(acquired(member.fetch(*everything())))
 
 

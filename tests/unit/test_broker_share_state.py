@@ -1,5 +1,5 @@
-"""The requests about the state of share partitions, on a whole broker: acknowledged state is
-durable, survives a kill and a power loss, and is deleted with its topic.
+"""Requests for the state of share partitions, on a whole broker. Acknowledged state is durable,
+survives a kill and a power loss, and is deleted with its topic.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ def test_the_state_is_the_same_after_a_kill_and_a_stop() -> None:
 
 
 def test_acknowledgements_of_records_lost_in_a_power_loss_are_removed() -> None:
-    """The acknowledgements of lost records (offsets 10 and higher) must go, since new records get
-    these offsets.
+    """The acknowledgements of lost records (offsets 10 and higher) must be removed, since new
+    records get these offsets.
     """
     b, topic_id = broker(10)
     initialize(b, topic_id, 0)
@@ -154,7 +154,9 @@ def test_acknowledgements_of_records_lost_in_a_power_loss_are_removed() -> None:
 
 
 def test_states_that_are_set_back_are_durable_before_records_are_written_again() -> None:
-    """The second power loss leaves the new records, and would leave the former state of them."""
+    """The second power loss keeps the new records. Without a flush of the states, it would restore
+    the acknowledgements of the lost records at the same offsets.
+    """
     b, topic_id = broker(10)
     initialize(b, topic_id, 0)
     for _ in range(10):
@@ -196,7 +198,9 @@ def test_a_start_deletes_the_states_of_a_topic_whose_deletion_was_interrupted() 
 def test_a_deletion_is_not_complete_before_the_deleted_states_are_durable(
     holds_flushes: bool,
 ) -> None:
-    """The next change of the metadata stores that it is complete: no start repeats it then."""
+    """The next change of the metadata also records that the deletion is complete, after which no
+    start repeats it.
+    """
     b, topic_id = broker()
     initialize(b, topic_id, 0, 1)
     b.flush()

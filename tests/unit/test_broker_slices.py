@@ -34,7 +34,7 @@ from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 MOST_TICKS = 2000
-FILES_OF_A_LOG = 5  # how many files are created for a log
+FILES_OF_A_LOG = 5  # the number of files that are created for a log
 NO_ID = uuid.UUID(int=0)
 
 
@@ -74,7 +74,8 @@ def query(*names: str, makes: bool = False) -> Any:
 
 
 def reported(b: DiskBroker, name: str) -> int:
-    """The number of partitions of the topic in Metadata; -1 if the topic is unknown."""
+    """Return the number of partitions of the topic in Metadata. Gives: -1 if the topic is unknown.
+    """
     (row,) = b.call(query(name), 12).topics
     assert row.error_code in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION)
     return len(row.partitions) if row.error_code == Code.NONE else -1
@@ -211,8 +212,8 @@ def test_a_stop_completes_creations_and_deletions() -> None:
 def test_a_crash_during_a_creation_leaves_topics_complete_or_not_at_all(
     what: str, way: str
 ) -> None:
-    """Each turn crashes one disk operation later, until the request is answered. An answered
-    request is never lost.
+    """Each attempt crashes one disk operation later, until the request gets a response. A request
+    that got a response is never lost.
     """
     outcomes = set()
     for steps in itertools.count():
@@ -248,8 +249,8 @@ def test_a_crash_during_a_creation_leaves_topics_complete_or_not_at_all(
 def test_a_crash_during_a_deletion_leaves_all_of_the_topics_or_none(
     way: str,
 ) -> None:
-    """Each turn crashes one disk operation later, until the request is answered. Committed offsets
-    remain or disappear with the topics.
+    """Each attempt crashes one disk operation later, until the request gets a response. Committed
+    offsets remain or disappear with the topics.
     """
     outcomes = set()
     for steps in itertools.count():

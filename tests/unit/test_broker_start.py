@@ -1,9 +1,9 @@
-"""The steps of a start after a power loss or a kill, and their order on the disk: after a second
+"""The steps of a start after a power loss or a kill, and their order on the disk. After a second
 failure each step is either complete on the disk or undone.
 
-Source: docs/DURABILITY.md. After a power loss, no client can commit a transaction that was open;
-records whose flush was acknowledged survive any number of failures; records that readers saw as
-committed stay committed.
+The rules are those of docs/DURABILITY.md. After a power loss, no client can commit a transaction
+that was open; records whose flush was acknowledged survive any number of failures; and records that
+readers saw as committed stay committed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from barnabas.storage.log_config import LogConfig
 FENCED = (
     Code.INVALID_PRODUCER_EPOCH,
     Code.PRODUCER_FENCED,
-    Code.INVALID_PRODUCER_ID_MAPPING,  # if the start crashed after it had fenced the producer
+    # returned if the start crashed after it had fenced the producer
+    Code.INVALID_PRODUCER_ID_MAPPING,
 )
 
 
@@ -60,8 +61,8 @@ def open_again(b: DiskBroker, steps: int, way: str) -> bool:
 
 
 def test_a_kill_at_any_step_of_a_start_does_not_hide_the_power_loss_before_it() -> None:
-    """The producer only sees that its connection ends. It continues its transaction after the power
-    loss, which has removed an earlier record of it.
+    """The producer notices only that its connection ends. It continues its transaction after the
+    power loss, which has removed an earlier record of the transaction.
     """
     steps = 0
     while True:
@@ -103,7 +104,7 @@ def flushed_broker() -> DiskBroker:
 
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
 def test_records_that_a_start_rewrites_survive_the_next_power_loss(way: str) -> None:
-    """The next failure comes at any step of the start or after it. After a kill, the rewritten
+    """The next failure occurs at any step of the start or after it. After a kill, the rewritten
     records are only in the page cache.
     """
     steps = 0
@@ -124,7 +125,9 @@ def test_records_that_a_start_rewrites_survive_the_next_power_loss(way: str) -> 
 
 
 def joined_group(b: DiskBroker) -> dict[str, object]:
-    """The fields that identify the group's only member in its requests."""
+    """Let a member join the group. Gives: the fields that identify this only member in its
+    requests.
+    """
     join = JoinGroupRequest(
         group_id="g",
         session_timeout_ms=30_000,
@@ -153,7 +156,7 @@ def test_group_members_and_their_generation_survive_a_kill() -> None:
 
 
 def test_members_join_again_after_a_power_loss() -> None:
-    """The members may have read beyond what is left of the logs."""
+    """The members may have read records that the power loss removed from the logs."""
     b = DiskBroker()
     member = joined_group(b)
     b.sync(DATA_DIR)
@@ -180,8 +183,8 @@ def test_a_record_without_a_key_in_an_internal_topic_is_skipped() -> None:
 
 def test_the_mark_of_a_clean_stop_is_not_restored_by_a_power_loss() -> None:
     """A start deletes the mark. If a power loss restored it, the power loss after the next start
-    would be taken for a clean stop: nothing would be checked, and open transactions would stay open
-    for ever.
+    would be mistaken for a clean stop: nothing would be checked, and open transactions would stay
+    open for ever.
     """
     b = DiskBroker()
     b.topic("t")
@@ -205,7 +208,7 @@ def test_the_mark_of_a_clean_stop_is_not_restored_by_a_power_loss() -> None:
 def test_a_commit_that_readers_saw_after_a_kill_survives_a_power_loss(
     kept: str, journal_logs: str
 ) -> None:
-    """The kill comes between the decision and its flush. The start after it makes the transaction
+    """The kill occurs between the decision and its flush. The next start makes the transaction
     visible as committed.
     """
     b = DiskBroker(barnabas_flush_journal_logs=journal_logs)
@@ -275,8 +278,8 @@ def test_a_missing_partition_directory_that_had_records_is_logged(
 
 
 def test_after_a_power_loss_producers_are_fenced_durably_before_any_request() -> None:
-    """A new producer id fences the producer. No flush of the event loop is done, so the start
-    itself has flushed the record of the new id.
+    """A new producer id fences the producer. The event loop has completed no flush, so the start
+    itself must have flushed the record of the new id.
     """
     b = DiskBroker()
     b.topic("t")
@@ -321,7 +324,9 @@ def test_producer_ids_in_logs_are_not_assigned_again(seen: int, follows: bool) -
 def test_ids_that_a_transactional_id_has_or_gets_next_are_not_given_out_again(
     producer_id: int, next_producer_id: int, follows: int
 ) -> None:
-    """Another broker has assigned them; the next one is that of the producer after the Complete."""
+    """Another broker has assigned these ids. The next id is that of the producer after the Complete
+    record.
+    """
     b = DiskBroker(transaction_state_log_num_partitions="1")
     log = b.broker.topics.internal_log(TRANSACTIONS_TOPIC, 0, b.now_ms)
     ending = TransactionMetadata(
@@ -432,7 +437,7 @@ def test_transactions_replayed_by_a_start_are_not_logged_but_later_ones_are(
 
 
 def test_a_start_creates_the_missing_files_of_internal_topics() -> None:
-    """A kill may come before a thread has created the files, and later the disk may be full."""
+    """A kill may occur before a thread has created the files, and later the disk may be full."""
     b = DiskBroker(offsets_topic_num_partitions="3")
     b.broker.topics.ensure_internal_topic(OFFSETS_TOPIC, b.now_ms)
     b.broker.outbox.work.clear()

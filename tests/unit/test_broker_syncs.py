@@ -26,7 +26,7 @@ MINUTE_MS = 60_000
 
 
 class File:
-    """A fake file. synced: the names of the files that were synced, in order."""
+    """A fake file. `synced` has the names of the files that were synced, in order."""
 
     synced: list[str]
 
@@ -44,7 +44,7 @@ class Rim:
         self.seen: list[str] = []
 
     def steps(self, name: str, *counts: int) -> SyncSteps:
-        """A change that yields this number of files at each step."""
+        """Return a change that yields this number of files at each step."""
         for number, count in enumerate(counts):
             self.seen.append(f"{name} writes {number}")
             files: Sequence[Syncable] = [File(f"{name}{number}", self.seen) for _ in range(count)]

@@ -1,5 +1,5 @@
-"""Directories that another broker wrote become topics. How Kafka's metadata log is read is tested
-in test_broker_kafka_metadata.py.
+"""Directories that another broker wrote become topics. The tests for reading Kafka's metadata log
+are in test_broker_kafka_metadata.py.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from helpers.admin_host import NOW_MS, AdminHost, creatable
 
 
 def test_directories_without_a_journal_become_topics(tmp_path: Path) -> None:
-    """The journal is gone, and so is the directory of the middle partition: the highest directory
-    gives the number of partitions.
+    """The journal and the directory of the middle partition are missing. The highest directory
+    determines the number of partitions.
     """
     host = AdminHost(tmp_path)
     host.create(creatable("t", 3))

@@ -28,7 +28,7 @@ PUSHES = "barnabas_client_metrics_pushes_total"
 
 
 def code_of_push(telemetry: Telemetry, client: uuid.UUID = ID, **given: int) -> Code:
-    """Push metrics. Gives the error code."""
+    """Push metrics. Gives: the error code."""
     values = {"subscription_id": 0, "codec": 0, "size_bytes": 10, "is_last": False, "now_ms": 0}
     values |= given
     try:
@@ -104,14 +104,14 @@ def test_the_number_of_remembered_clients_is_bounded() -> None:
     telemetry = Telemetry(SUBSCRIPTIONS, Counters())
     for number in range(1, MOST_INSTANCES + 2):
         telemetry.on_get_subscriptions(uuid.UUID(int=number), {}, 0)
-    # id 1 was dropped, so this is its first request
+    # The client with id 1 was dropped, so this counts as its first request.
     telemetry.on_get_subscriptions(uuid.UUID(int=1), {}, 0)
     with pytest.raises(KafkaError):
         telemetry.on_get_subscriptions(uuid.UUID(int=MOST_INSTANCES + 1), {}, 0)
 
 
 def test_the_client_that_asked_longest_ago_is_forgotten_first() -> None:
-    """Also one that asks too early stays."""
+    """A client whose request was refused because it came too early is also kept."""
     telemetry = Telemetry(SUBSCRIPTIONS, Counters())
     first, second = uuid.UUID(int=1), uuid.UUID(int=2)
     for client in (first, second):
@@ -125,7 +125,7 @@ def test_the_client_that_asked_longest_ago_is_forgotten_first() -> None:
         telemetry.on_get_subscriptions(first, {}, 2)
 
 
-# What a client says of itself, by the names that a subscription's `match` can use.
+# The properties of a client, by the names that a subscription's `match` can use.
 PROPERTIES = {
     "client_id": "tests",
     "client_software_name": "a",
@@ -138,7 +138,7 @@ PROPERTIES = {
 def test_a_client_matches_by_each_of_its_properties_when_it_asks_and_when_it_pushes(
     name: str, tmp_path: Path
 ) -> None:
-    """A client without an id matches by the one that it gets."""
+    """A client without an id is matched by the id that it gets."""
     host = CoreHost(tmp_path)
     connection = host.connect(1)
     named = ApiVersionsRequest(client_software_name="a", client_software_version="1")

@@ -1,4 +1,4 @@
-"""Calls that threads hand to the event loop: they run in order, none is lost, and none runs after
+"""Calls that threads pass to the event loop. They run in order, none is lost, and none runs after
 the end.
 """
 

@@ -1,4 +1,4 @@
-"""The two clocks: deadlines use the steady clock, records have the time of the wall clock, and a
+"""The two clocks. Deadlines use the steady clock, records have the time of the wall clock, and a
 step of the wall clock does not move a deadline.
 """
 
@@ -142,7 +142,7 @@ def test_a_step_of_the_wall_clock_does_not_change_a_transaction_timeout(step_ms:
 def test_after_a_start_the_age_of_a_transaction_comes_from_the_wall_clock(
     wall_moved_ms: int, left_ms: int
 ) -> None:
-    """The duration is never negative, even if the wall clock was set back."""
+    """The computed age is never negative, even if the wall clock was set back."""
     host = TxnHost()
     answer = host.init("txn", timeout_ms=TIMEOUT_MS)
     host.add("txn", answer.producer_id, answer.producer_epoch, T0)
@@ -222,7 +222,8 @@ def test_a_clock_that_was_ahead_at_one_commit_does_not_affect_later_markers(end:
         commit()
     (log,) = b.broker.topics.logs_of("t")
     markers = [header for header, _ in log.read_batches() if header.is_control]
-    # By time of the decision, since a start after a power loss may write a marker again.
+    # The markers are grouped by the time of their decision, since a start after a power loss may
+    # write a marker again.
     times = {
         header.base_timestamp: (header.max_timestamp - NOW_MS) // 1_000 * 1_000
         for header in markers
@@ -306,7 +307,7 @@ IN_NO_ANSWER = {
 
 
 def times_in(value: Any) -> dict[str, set[int]]:
-    """The values of all fields of an answer that are times, by the field's name."""
+    """Collect the values of all fields of a response that are times, by the name of the field."""
     found: dict[str, set[int]] = {}
     for one in value if isinstance(value, list) else [value]:
         for name in type(one).__slots__ if isinstance(one, Message) else ():

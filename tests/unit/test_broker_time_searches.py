@@ -25,8 +25,8 @@ MAX_TIMESTAMP = -3
 
 
 def many(codec: int) -> bytearray:
-    """A batch with two records for each timestamp: the first record with the highest timestamp is
-    the last but one.
+    """Return a batch with two records for each timestamp. The first record with the highest
+    timestamp is therefore the last but one.
     """
     return bytearray(
         encode_batch(

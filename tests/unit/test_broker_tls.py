@@ -40,8 +40,8 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def in_pkcs12(certs: Path, target: Path, *, with_key: bool) -> str:
-    """Write a PKCS12 store with the authority's certificate, and the broker's key if wanted. Gives
-    the path.
+    """Write a PKCS12 store with the authority's certificate and, if `with_key`, the broker's key.
+    Gives: the path.
     """
     key = serialization.load_pem_private_key((certs / "broker-key.pem").read_bytes(), None)
     certificate = x509.load_pem_x509_certificate((certs / "broker-cert.pem").read_bytes())
@@ -176,7 +176,7 @@ def test_invalid_tls_settings_are_refused(
 
 
 def in_der(certs: Path, target: Path) -> str:
-    """Write the authority's certificate as DER. Gives the path."""
+    """Write the authority's certificate as DER. Gives: the path."""
     authority = x509.load_pem_x509_certificate((certs / "ca.pem").read_bytes())
     target.write_bytes(authority.public_bytes(serialization.Encoding.DER))
     return str(target)
@@ -256,7 +256,7 @@ class Peers:
         certs: Path,
         on_shaken: Callable[[ssl.SSLSocket], None] | None = None,
     ) -> None:
-        """A server's and a client's TLS socket, connected to each other."""
+        """Connect the TLS sockets of a server and a client to each other."""
         near, far = socket.socketpair()
         near.setblocking(False)
         far.setblocking(False)
@@ -268,8 +268,8 @@ class Peers:
         self.received = bytearray()
 
     def receive(self, room: int = 1 << 16) -> int:
-        """Receive at the server. Gives the number of bytes; 0 if the client has closed the
-        connection, -1 if nothing has arrived.
+        """Receive at the server. Gives: the number of bytes; 0 if the client has closed the
+        connection; -1 if nothing has arrived.
         """
         buffer = bytearray(room)
         try:

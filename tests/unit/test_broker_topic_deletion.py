@@ -1,5 +1,5 @@
-"""A topic whose deletion has begun is deleted in the end, even after kills and power losses. Until
-the deletion begins, the topic is complete.
+"""Once the deletion of a topic has begun, it is completed even after kills and power losses. Until
+then, the topic is complete.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ PARTITIONS = 3
 
 
 def prepared() -> DiskBroker:
-    """A broker with a topic that has a record in each partition, and a group that has read it;
-    everything is durable.
+    """Return a broker with a topic that has a record in each partition, and a group that has read
+    it. Everything is durable.
     """
     b = DiskBroker()
     b.topic("t", PARTITIONS, flush_messages="1")
@@ -79,7 +79,7 @@ def test_a_crash_at_any_step_leaves_the_topic_complete_or_deleted(way: str) -> N
 
 
 def sync_contents(b: DiskBroker) -> None:
-    """Flush the contents of files but not their names, as a system may do by itself."""
+    """Flush the contents of files but not their names, as an operating system may do by itself."""
     for _, inode in b.disk.files():
         inode.sync()
 
@@ -92,7 +92,7 @@ def test_a_finished_deletion_survives_a_power_loss() -> None:
     b.disk.sync_all()
     delete(b)
     assert b.broker.metadata.deletions == {}
-    b.topic("u")  # also writes the end of the deletion
+    b.topic("u")  # this also writes the end of the deletion
     sync_contents(b)
     b.lose_power()
     assert b.broker.metadata.topic("t") is None
@@ -133,8 +133,8 @@ def test_committed_offsets_of_many_groups_are_removed_in_slices(
 
 
 def test_a_deletion_that_a_start_finished_survives_a_power_loss() -> None:
-    """Otherwise a directory that a power loss restores would be taken for another broker's
-    topic.
+    """Otherwise a directory that a power loss restores would be mistaken for the topic of another
+    broker.
     """
     finished = 0
     for steps in itertools.count():
@@ -156,8 +156,8 @@ def test_a_deletion_that_a_start_finished_survives_a_power_loss() -> None:
 
 
 def test_a_finished_deletion_is_not_repeated_on_restored_directories() -> None:
-    """If an operator restores a directory, it counts as another broker's, whose topics are taken
-    over: it is not deleted again.
+    """A directory that an operator restores counts as a directory of another broker. Its topic is
+    taken over, and not deleted again.
     """
     b = prepared()
     delete(b)
@@ -175,8 +175,8 @@ def test_a_finished_deletion_is_not_repeated_on_restored_directories() -> None:
 
 
 def test_creating_a_topic_of_another_name_does_not_flush_group_offsets() -> None:
-    """Only a new topic with the name of one that is being deleted causes a flush of the group
-    offsets: the old topic's offsets must be gone first.
+    """Group offsets are flushed only when a new topic has the name of a topic that is being
+    deleted: the offsets of the old topic must first be removed.
     """
     b = DiskBroker(barnabas_flush_journal_logs="0")
     for name in ("t", "u"):
@@ -219,8 +219,7 @@ def test_a_topic_that_was_deleted_before_its_flush_is_due_is_not_flushed() -> No
 
 
 def test_a_topic_recreated_at_once_has_no_offsets_of_the_deleted_one() -> None:
-    """This must hold even if a power loss comes before the next flush of the offsets'
-    tombstones.
+    """This must hold even if a power loss occurs before the next flush of the offsets' tombstones.
     """
     b = prepared()
     b.hold_flushes()
@@ -247,7 +246,7 @@ def test_an_interrupted_deletion_ignores_the_topics_records_in_a_flush_journal()
         assert [name for name in b.disk.list("/data") if name.startswith("barnabas-flush-")]
         b.parts.transaction_ends.flush_completions(
             b.now_ms
-        )  # `steps` then counts only the deletion's
+        )  # `steps` then counts only the disk operations of the deletion
         b.disk.crash_in(steps)
         with pytest.raises(Crash):
             delete(b)
@@ -295,8 +294,8 @@ def test_a_decision_does_not_end_a_transaction_on_a_recreated_topic(way: str, jo
 def test_a_topic_goes_while_a_commit_on_it_waits_for_its_data(
     comes_again: bool, journal: str
 ) -> None:
-    """The transaction commits in the other topic, and the next topic of the name has no part in
-    it.
+    """The transaction commits in the other topic. It does not affect the next topic with the
+    deleted topic's name.
     """
     b = DiskBroker(barnabas_flush_journal_logs=journal)
     p = Producer(b, "txn")
