@@ -381,9 +381,10 @@ class Reader(Client):
         has_read = self.read_epochs.get(partition, -1) >= 0
         if position > end and self.follows_epochs and has_read:
             self.leader_epochs.pop(
-                partition, None
-            # after a power loss, the reader first requests the offset at which the log was
-            # truncated
+                partition,
+                None,
+                # after a power loss, the reader first requests the offset at which the log was
+                # truncated
             )
             return
         if position > end and not self.world.history.power_losses:
@@ -554,7 +555,8 @@ class Reader(Client):
                         self.read_epochs.pop(partition, None)
 
     def _ask_again_for_left_out(self) -> None:
-        """Start another session if the deletion of a topic was requested, but did not take place.
+        """Start another session if the deletion of a topic was requested, but did not take
+        place.
         """
         lives = self.world.history.lives
         if any(lives[topic][-1].asked_ms == NEVER_MS for topic, _ in self._left_out):

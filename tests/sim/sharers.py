@@ -59,7 +59,8 @@ Place = tuple[Partition, int]  # (partition, offset)
 
 
 class Batch(NamedTuple):
-    """Acknowledgements of a range of records. `types` has one acknowledgement type for each record.
+    """Acknowledgements of a range of records. `types` has one acknowledgement type for each
+    record.
     """
 
     partition: Partition
@@ -275,7 +276,8 @@ class Sharer(Client):
         self.held: list[Batch] = []
 
     def run(self) -> Asking:
-        """Run one session after the other. The member holds no records in the pauses between them.
+        """Run one session after the other. The member holds no records in the pauses between
+        them.
         """
         while not self.world.is_over:
             self.epoch, self.held = 0, []

@@ -35,7 +35,8 @@ Task = tuple[str, int]
 
 
 class Group:
-    """A group whose topology has one subtopology for each topic. `members` are the running members.
+    """A group whose topology has one subtopology for each topic. `members` are the running
+    members.
     """
 
     def __init__(self, world: World, name: str, topics: dict[str, int]) -> None:

@@ -87,7 +87,8 @@ def test_a_cluster_that_loses_its_parts(tmp_path: Path) -> None:
         is_lost = False
 
         def lose_a_worker(_: Frame) -> Action:
-            """Kill the worker when the tasks of batch 3 are done. The files that they wrote remain.
+            """Kill the worker when the tasks of batch 3 are done. The files that they wrote
+            remain.
             """
             nonlocal is_lost
             if not is_lost and list(spool.rglob("*/3/*.batches")):

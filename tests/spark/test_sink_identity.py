@@ -246,7 +246,8 @@ def test_a_copied_checkpoint_is_refused_when_both_go_on(query: Copying, tmp_path
 
 
 def test_a_checkpoint_that_was_restored_from_an_older_copy(query: Copying, tmp_path: Path) -> None:
-    """The first batches that Spark plans again have the numbers of earlier batches, but other rows.
+    """The first batches that Spark plans again have the numbers of earlier batches, but other
+    rows.
     """
     topic = topic_of(query, "sink")
     query.send(3)

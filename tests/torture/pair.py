@@ -97,7 +97,8 @@ class Pair:
 
     @property
     def is_whole(self) -> bool:
-        """Whether one node is the leader and responds, and the other is in sync and may take over.
+        """Whether one node is the leader and responds, and the other is in sync and may take
+        over.
         """
         record = self.record
         return (

@@ -171,7 +171,8 @@ class Driver:
             yield batch
 
     def _batches(self, batch: int, attempt: str) -> Iterator[EncodedRecordBatch]:
-        """Yield the rows of a batch in random order, over random partitions. Rarely there are none.
+        """Yield the rows of a batch in random order, over random partitions. Rarely there are
+        none.
         """
         order = list(range(row_count(batch))) if self.random.random() > 0.05 else []
         self.random.shuffle(order)

@@ -131,7 +131,8 @@ def feed(role: str, *arguments: str) -> None:
 
 @dataclass
 class Drive:
-    """The parameters of a driver. `finish` tells it to read to the end of the input and then exit.
+    """The parameters of a driver. `finish` tells it to read to the end of the input and then
+    exit.
     """
 
     servers: str

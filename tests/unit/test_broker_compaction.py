@@ -67,7 +67,8 @@ class Host:
         return self.logs.create(topic, 0, TOPIC_ID, replace(COMPACTED, **settings), NOW_MS)
 
     def tick(self) -> None:
-        """Move the clock to the next deadline, and carry out the flushes that are then requested.
+        """Move the clock to the next deadline, and carry out the flushes that are then
+        requested.
         """
         deadline = self.compaction.next_deadline_ms()
         assert deadline is not None

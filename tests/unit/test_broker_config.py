@@ -823,7 +823,8 @@ FIELDS_OF_LOGS = {
 
 
 def another_value(setting: Setting[Any]) -> str | None:
-    """Return a value other than the default, as text. Gives: None if the type does not suggest one.
+    """Return a value other than the default, as text. Gives: None if the type does not suggest
+    one.
     """
     if setting.kind is Kind.BOOLEAN:
         return str(not setting.default).lower()

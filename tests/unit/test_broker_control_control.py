@@ -59,7 +59,8 @@ def test_large_responses_evict_earlier_requests_but_never_the_last() -> None:
 
 
 def shown(filters: dict[str, Any]) -> list[int]:
-    """Return the numbers of those of four requests that GET /requests returns with these filters.
+    """Return the numbers of those of four requests that GET /requests returns with these
+    filters.
     """
     journal = Journal()
     for number in range(1, 5):

@@ -243,7 +243,8 @@ def test_a_stop_creates_a_topic_that_waits_for_imports(importing: CoreHost) -> N
 
 
 def test_all_modules_that_the_worker_imports_exist() -> None:
-    """A row with the name of a module that no longer exists would fail only at the first request.
+    """A row with the name of a module that no longer exists would fail only at the first
+    request.
     """
     import_all((*FOR_COORDINATORS, *FOR_NEW_LOGS, *FOR_TOPICS_AT_A_START))
     for api in APIS:

@@ -1,4 +1,5 @@
-"""The settings, users and features that Apache Kafka gets in a hand-over, for each of its versions.
+"""The settings, users and features that Apache Kafka gets in a hand-over, for each of its
+versions.
 """
 
 from __future__ import annotations

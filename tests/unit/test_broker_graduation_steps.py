@@ -142,7 +142,8 @@ def brought_back(disk: SimDisk) -> BringBackReport:
 
 
 def topics_at_start(disk: SimDisk) -> list[str]:
-    """Start Barnabas on the directory, check its settings and logs, and stop it. Gives: its topics.
+    """Start Barnabas on the directory, check its settings and logs, and stop it. Gives: its
+    topics.
     """
     broker = opened(disk)
     assert broker.metadata.broker_default_configs == {"log.cleaner.backoff.ms": "1000"}

@@ -275,7 +275,8 @@ def test_unknown_resources_are_neither_described_nor_changed(
 def test_a_broker_that_is_not_there_has_no_settings(
     name: str, brokers: int, tmp_path: Path
 ) -> None:
-    """This holds for every request. The broker that receives it does not change its own settings.
+    """This holds for every request. The broker that receives it does not change its own
+    settings.
     """
     host = AdminHost(tmp_path, barnabas_brokers=str(brokers))
     assert describe(host, name, kind=BROKER).error_code == Code.INVALID_REQUEST

@@ -408,7 +408,8 @@ def test_without_a_quota_the_throttle_time_of_a_fetch_is_0(host: CoreHost) -> No
 
 
 class Log:
-    """A fake log with the methods that `_divergence` calls. It knows one epoch and its end offset.
+    """A fake log with the methods that `_divergence` calls. It knows one epoch and its end
+    offset.
     """
 
     log_start_offset = 3

@@ -1081,7 +1081,8 @@ class Chained:
 
 
 def test_share_partitions_that_wake_each_other_are_woken_one_after_the_other() -> None:
-    """The fetches of any number of share partitions are not nested, so the stack cannot overflow.
+    """The fetches of any number of share partitions are not nested, so the stack cannot
+    overflow.
     """
     wakes, running = Wakes(), list[Chained]()
     chain = [Chained(wakes, running) for _ in range(2_000)]

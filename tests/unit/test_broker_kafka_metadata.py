@@ -313,7 +313,8 @@ def test_a_torn_last_batch_of_the_metadata_log_is_ignored(tmp_path: Path) -> Non
 def test_an_unknown_or_invalid_setting_is_left_out_with_one_warning(
     kafka_directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two topics have the same unknown setting, and the same value that is invalid in this broker.
+    """Two topics have the same unknown setting, and the same value that is invalid in this
+    broker.
     """
     metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
     assert metadata is not None

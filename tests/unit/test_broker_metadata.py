@@ -689,7 +689,8 @@ def test_a_setting_of_a_topic_under_its_former_name_is_kept(path: Path) -> None:
 def test_changes_made_during_a_rewrite_survive_a_crash(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A change is made at each step of the rewrite. Neither a kill nor a power loss loses a change.
+    """A change is made at each step of the rewrite. Neither a kill nor a power loss loses a
+    change.
     """
     monkeypatch.setattr(metadata_module, "SMALLEST_REWRITE", 12)
     monkeypatch.setattr(metadata_module, "REWRITE_FACTOR", 1)

@@ -119,7 +119,8 @@ def batches(name: str, count: int) -> Any:
 
 
 def with_files(logs: list[Log]) -> int:
-    """Count the logs that have files. Check that each log has either all its files or no directory.
+    """Count the logs that have files. Check that each log has either all its files or no
+    directory.
     """
     for log in logs:
         is_there = os.path.isdir(log.directory)

@@ -46,7 +46,8 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 
 def seen(look: Generator[None, None, T]) -> tuple[T, int]:
-    """Take a snapshot. Gives: its result, and how many times it paused to let other requests run.
+    """Take a snapshot. Gives: its result, and how many times it paused to let other requests
+    run.
     """
     turns = 0
     while True:

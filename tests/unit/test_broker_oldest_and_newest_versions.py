@@ -67,7 +67,8 @@ def test_a_missing_partition_of_a_known_topic_id_is_an_unknown_partition(host: C
 
 
 def test_version_0_of_offset_requests_is_refused(host: CoreHost) -> None:
-    """Version 0 refers to offsets in ZooKeeper. Version 1 commits to the broker, without a member.
+    """Version 0 refers to offsets in ZooKeeper. Version 1 commits to the broker, without a
+    member.
     """
     partition = OffsetCommitRequestPartition(0, 5, committed_metadata="")
     commit = OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic("t", None, [partition])])

@@ -10,7 +10,8 @@ from barnabas.broker.requests.purgatory import FEWEST_SWEPT, Purgatory, WaitingF
 
 
 class Wait:
-    """A fetch that is complete once the test sets `enough`. `calls` has the calls of try_complete.
+    """A fetch that is complete once the test sets `enough`. `calls` has the calls of
+    try_complete.
     """
 
     def __init__(self, *logs: object) -> None:

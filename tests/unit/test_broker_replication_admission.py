@@ -35,7 +35,8 @@ def new_admission() -> tuple[Admission[str], Leading]:
 
 
 def connect(admission: Admission[str], peer: str, host: str = "h") -> str:
-    """Add a connection. Gives: the connection that is closed to make room for the new one, or "".
+    """Add a connection. Gives: the connection that is closed to make room for the new one, or
+    "".
     """
     made_room = admission.on_accepted(peer, host)
     admission.on_connected(peer, NONCE, 0)

@@ -192,7 +192,8 @@ class Bench:
 
 
 class StandbySide:
-    """A standby's end of a connection. `ended` tells whether the leader has closed the connection.
+    """A standby's end of a connection. `ended` tells whether the leader has closed the
+    connection.
     """
 
     def __init__(self, bench: Bench, node_id: int, sock: Any) -> None:

@@ -287,7 +287,8 @@ class Leadership:
         object.__setattr__(self, "is_locked", lambda: True)
 
     def note(self, name: str, *arguments: Any) -> Any:
-        """Record the call, which must be made under the keeper's lock. Gives: the prepared result.
+        """Record the call, which must be made under the keeper's lock. Gives: the prepared
+        result.
         """
         self.said.append((name, *arguments))
         assert self.is_locked() or name in WITHOUT_LOCK, f"{name} without the lock"

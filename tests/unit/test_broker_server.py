@@ -1194,7 +1194,8 @@ def test_memory_of_requests_that_wait_for_the_worker_is_bounded(
 
 
 def test_memory_that_the_core_gives_back_lets_those_who_wait_for_it_go_on(rim: Rim) -> None:
-    """The core holds the memory of requests that are handled in slices, and releases it at the end.
+    """The core holds the memory of requests that are handled in slices, and releases it at the
+    end.
     """
     outbox = rim.broker.outbox
     outbox.held_bytes = HELD_BYTES
@@ -1221,7 +1222,8 @@ def test_a_client_that_disconnects_passes_its_turn_to_receive_to_the_next(rim: R
 
 
 def test_partly_received_requests_of_a_principal_do_not_block_another_principal(rim: Rim) -> None:
-    """One connection of the first principal has the turn to receive, and many others wait for it.
+    """One connection of the first principal has the turn to receive, and many others wait for
+    it.
     """
     rim.broker.answer = lambda connection, frame: rim.broker.outbox.sends.append(
         (connection, (b"%d" % len(frame),))

@@ -74,7 +74,8 @@ def query(*names: str, makes: bool = False) -> Any:
 
 
 def reported(b: DiskBroker, name: str) -> int:
-    """Return the number of partitions of the topic in Metadata. Gives: -1 if the topic is unknown.
+    """Return the number of partitions of the topic in Metadata. Gives: -1 if the topic is
+    unknown.
     """
     (row,) = b.call(query(name), 12).topics
     assert row.error_code in (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION)

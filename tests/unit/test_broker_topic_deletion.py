@@ -219,7 +219,8 @@ def test_a_topic_that_was_deleted_before_its_flush_is_due_is_not_flushed() -> No
 
 
 def test_a_topic_recreated_at_once_has_no_offsets_of_the_deleted_one() -> None:
-    """This must hold even if a power loss occurs before the next flush of the offsets' tombstones.
+    """This must hold even if a power loss occurs before the next flush of the offsets'
+    tombstones.
     """
     b = prepared()
     b.hold_flushes()
@@ -338,7 +339,7 @@ def test_a_name_is_used_again_when_the_completions_of_decisions_on_it_are_durabl
 
 
 def test_offsets_of_a_recreated_topic_are_kept() -> None:
-    """The kill comes when the next topic of that name exists, but the end of the deletion is not
+    """The kill occurs when the next topic of that name exists, but the end of the deletion is not
     yet written.
     """
     b = prepared()
