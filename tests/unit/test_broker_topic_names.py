@@ -1,4 +1,4 @@
-"""The names that topics may have: the rules of Apache Kafka's Topic.validate and hasCollision."""
+"""Checks of topic names, which follow the rules of Apache Kafka's Topic.validate and hasCollision."""
 
 from __future__ import annotations
 

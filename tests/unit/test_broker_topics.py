@@ -55,8 +55,8 @@ def test_a_missing_and_an_offline_partition_have_different_error_codes(
     ],
 )
 def test_leader_epochs_fence(registry: TopicRegistry, epoch: int, code: Code) -> None:
-    """KIP-320: an epoch below the leader's gets FENCED_LEADER_EPOCH, and one above it gets
-    UNKNOWN_LEADER_EPOCH.
+    """A request whose epoch is below the leader epoch gets FENCED_LEADER_EPOCH; one whose epoch is
+    above it gets UNKNOWN_LEADER_EPOCH (KIP-320).
     """
     registry.create_topic("t", 1, {}, now_ms=NOW_MS)
     try:
@@ -99,7 +99,7 @@ def test_cached_leader_epochs_follow_changes_of_the_topic(
 def test_the_version_rises_when_a_topic_is_created_grows_or_is_deleted(
     registry: TopicRegistry,
 ) -> None:
-    """Groups match their patterns again whenever the version changes."""
+    """Consumer groups match their topic patterns again whenever the version changes."""
     versions = [registry.version]
     registry.create_topic("t", 1, {}, now_ms=NOW_MS)
     versions.append(registry.version)

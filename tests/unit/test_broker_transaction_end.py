@@ -1,5 +1,5 @@
-"""The LAW of how a transaction ends: its rows, how the code uses it, and how many calls a commit
-takes.
+"""LAW, the table of the steps in which a transaction ends: whether its rows are complete, whether
+the code follows them, and how many function calls a commit takes.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ BEGINS = (Event.COMMIT, Event.ABORT, Event.RESUME)
 
 
 def walks(law: Law, durability: CommitDurability) -> Iterator[tuple[Event, list[Action]]]:
-    """The actions of each way from an event that begins an end to COMPLETE, in order.
+    """For each event that starts the end of a transaction, the actions up to COMPLETE, in order.
 
-    A commit that waits for its data begins with a row of LAW, even if it continues in parts.
+    A commit that waits for its data starts with a row of LAW, even if `law` is the table for ends
+    in parts.
     """
     for begins in BEGINS:
         row = law.get((Step.OPEN, begins), {}).get(durability)
@@ -146,9 +147,7 @@ def test_an_end_takes_the_steps_of_the_table(
     settings: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The events that the code receives, with the step at each, are those of LAW for this
-    durability.
-    """
+    """The code receives exactly the events that LAW has for this durability, each in the same step."""
     b, p = ready(**settings)
     events: list[tuple[Step, Event]] = []
     lead_on = Ends._on
@@ -229,7 +228,7 @@ def test_an_end_over_an_abandoned_connection_takes_effect_only_in_version_5(vers
 def test_markers_are_written_although_a_partition_without_records_has_no_space(
     commit: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The full partition has no record of the transaction, so it needs no marker."""
+    """The partition whose disk is full has no record of the transaction, so it needs no marker."""
     b = DiskBroker()
     for name in ("t", "u", "v"):
         b.topic(name)
@@ -274,7 +273,7 @@ def test_each_step_is_logged_at_debug_level(commit: bool, caplog: pytest.LogCapt
 
 
 def test_markers_whose_decision_is_in_the_journal_start_no_flush() -> None:
-    """No such flush is needed even if readers see only flushed records."""
+    """The markers need no flush of their own, even if readers see only flushed records."""
     b = DiskBroker()
     b.topic("t", flush_messages="1")
     p = Producer(b, "txn")
@@ -292,11 +291,10 @@ def test_markers_whose_decision_is_in_the_journal_start_no_flush() -> None:
 
 
 def test_data_written_before_the_decision_are_flushed_before_it() -> None:
-    """The data come from another client on an earlier connection, after which EndTxn is processed
-    again.
+    """Another client writes the data over an earlier connection. EndTxn is processed again after
+    the data are flushed.
 
-    The commit waits for the frame that is being written, and no second flush begins in the
-    meantime.
+    The commit waits for the flush that is running, and no second flush begins in the meantime.
     """
     b, p = ready()
     b.topic("u")
@@ -344,8 +342,8 @@ def test_a_repeated_commit_waits_for_the_first_one() -> None:
 
 
 def walk_of_a_commit(version: int) -> Walk:
-    """The calls from the frame of EndTxn to the Complete record, for one partition and the
-    default settings.
+    """Record the function calls from the EndTxn frame to the Complete record, for one partition and
+    the default settings.
     """
     b, p = ready()
     frame = memoryview(bytearray(request_frame(p.end_request(True), version, 1)))
@@ -363,13 +361,14 @@ def walk_of_a_commit(version: int) -> Walk:
 
 @pytest.mark.parametrize("version", range(1, 6))
 def test_a_commit_takes_few_function_calls_and_files(version: int) -> None:
-    """Broker and coordinator make the decisions; protocol and storage do the work.
+    """The first count covers `broker` and `coordinator`, which make the decisions; the second also
+    covers `protocol` and `storage`, which do the work.
 
-    The limits are the current numbers: a further call, file or change of file on this path must be
-    worth the reader's time. The reason for the number of files: docs/ARCHITECTURE.md, "The files of
-    a commit".
+    The limits are the current numbers. A further call, file or change of file makes the path harder
+    to read, so it needs a good reason. docs/ARCHITECTURE.md, "The files of a commit", explains the
+    number of files.
     """
-    walk_of_a_commit(version)  # creates what is created at first use
+    walk_of_a_commit(version)  # the first call creates files and caches that later calls reuse
     walk = walk_of_a_commit(version)
     deciding, everything = walk.files("broker", "coordinator"), walk.files(*PACKAGES)
     print(f"{deciding.total()} calls in {len(deciding)} files of broker and coordinator")

@@ -117,8 +117,8 @@ def test_requests_of_the_transactional_id_wait_for_the_last_marker(
 def test_a_topic_deleted_between_two_parts_gets_no_further_markers(
     commit: bool, settings: dict[str, str], parts: int
 ) -> None:
-    """The deleted topic gets no further markers. A new topic of that name is created only once the
-    Complete record is durable, and gets no marker either.
+    """The deleted topic gets no further markers. A new topic with the same name can be created only
+    after the Complete record is durable, so it gets no marker either.
     """
     b, p = in_parts(**settings)
     b.topic("u")
@@ -173,8 +173,8 @@ def test_a_name_is_used_again_when_all_decisions_on_it_are_carried_out(
 
 
 def test_a_journal_is_kept_until_the_last_part_is_written() -> None:
-    """The Complete record may be durable before the markers are, so the journal, which has the
-    decision, must be kept.
+    """The Complete record may become durable before the markers. The journal contains the decision,
+    so it must be kept until the markers are durable as well.
     """
     b, p = in_parts()
     p.start_end(True)
@@ -191,7 +191,9 @@ def test_a_journal_is_kept_until_the_last_part_is_written() -> None:
 
 @pytest.mark.parametrize("flush_messages", ["1", "1000"])
 def test_the_journal_goes_when_all_parts_are_in_the_logs_own_files(flush_messages: str) -> None:
-    """It may have the data, or the decision alone, if the data were flushed before."""
+    """The journal contains the data and the decision, or the decision alone if the data were
+    flushed before.
+    """
     b = DiskBroker()
     b.topic("t", PARTITIONS, flush_messages=flush_messages)
     b.parts.transaction_ends.markers_at_once = 1

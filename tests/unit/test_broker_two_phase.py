@@ -111,7 +111,7 @@ def init_6(
 
 
 def keep(b: DiskBroker, version: int = 2) -> TwoPhase:
-    """Begin the session after a crash of the producer; it keeps the producer's transaction."""
+    """Begin a session that keeps the open transaction, as a producer does after a crash."""
     return TwoPhase(b, version, keep=True)
 
 
@@ -122,19 +122,19 @@ def timeout_of(b: DiskBroker) -> int:
 
 
 def ways() -> Any:
-    """Try each way in which a broker with a prepared transaction may stop."""
+    """Run the test once for each way in which a broker with a prepared transaction may stop."""
     return pytest.mark.parametrize("way", ["kill", "lose_power", "stop"])
 
 
 @pytest.fixture
 def journal_logs() -> str:
-    """How many logs a flush must have to go to the journal; some tests try several values."""
+    """The number of logs from which on a flush uses the journal. Some tests override it."""
     return "2"
 
 
 @pytest.fixture
 def level() -> int:
-    """The level of transaction.version; some tests try each one."""
+    """The level of the feature transaction.version. Some tests override it."""
     return 2
 
 
@@ -173,8 +173,8 @@ def test_two_phase_commit_is_refused_unless_the_broker_enables_it() -> None:
 def test_a_broker_that_disabled_two_phase_commit_warns_of_open_transactions_and_aborts_them(
     b: DiskBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After the setting was removed, an open transaction of two-phase commit remains until an
-    ordinary session aborts it. Only the start with such a transaction warns.
+    """An open two-phase transaction remains after the setting was removed, until an ordinary
+    session aborts it. The broker warns only when it starts with such a transaction.
     """
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0
@@ -195,8 +195,8 @@ def test_a_broker_that_disabled_two_phase_commit_warns_of_open_transactions_and_
 def test_a_start_without_two_phase_commit_does_not_warn_of_other_transactions(
     b: DiskBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The broker has a transaction of an ordinary session, and one of two-phase commit that has
-    ended.
+    """The broker has an open transaction of an ordinary session, and a two-phase transaction that
+    has ended. Neither causes a warning.
     """
     p, other = TwoPhase(b), Producer(b, "other")
     assert p.write("t", 0, b"a") == 0 and p.finish(True) == 0
@@ -339,7 +339,7 @@ def test_offsets_are_answered_when_they_and_the_group_record_are_durable(
 
 
 def test_additions_to_several_are_answered_when_all_are_on_the_disk(b: DiskBroker) -> None:
-    """Their records are in several partitions of __transaction_state."""
+    """The records of the two transactional ids are in different partitions of __transaction_state."""
     names = [next(name for name in "abcd" if partition_for(name, 2) == index) for index in (0, 1)]
     added = []
     for name in names:
@@ -415,8 +415,9 @@ def test_after_a_power_loss_a_partition_without_its_record_can_be_written_again(
 def test_in_version_1_a_batch_whose_partition_record_was_lost_is_aborted(
     b: DiskBroker,
 ) -> None:
-    """In version 1, several transactions share an epoch. A client that waits for the response to
-    AddPartitionsToTxn has a durable record, but this one does not wait.
+    """In version 1, several transactions share an epoch, so the batch cannot be assigned to one of
+    them. The record is durable only for a client that waits for the response to AddPartitionsToTxn,
+    and this client does not wait.
     """
     p = TwoPhase(b, 1)
     assert p.write("t", 0, b"a") == 0
@@ -434,7 +435,7 @@ def test_in_version_1_a_batch_whose_partition_record_was_lost_is_aborted(
 
 @each_flush
 def test_a_batch_without_any_record_of_its_transaction_is_aborted(b: DiskBroker) -> None:
-    """There is no open transaction to which the batch could belong."""
+    """The transactional id has no open transaction to which the batch could belong."""
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0 and p.finish(True) == 0
     b.disk.sync_all()
@@ -462,7 +463,7 @@ def test_a_batch_of_an_ordinary_session_without_its_partition_record_is_logged_a
 
 @each_flush
 def test_in_a_standbys_copy_that_may_lack_acknowledged_records_it_is_aborted(b: DiskBroker) -> None:
-    """The leader sent its responses without waiting for this copy."""
+    """The leader did not wait for this standby before it acknowledged records."""
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0
     b.disk.kill()
@@ -488,7 +489,7 @@ def test_a_batch_without_a_response_may_be_lost_with_its_transaction(b: DiskBrok
 
 
 def produce_12(p: TwoPhase, partition: int, value: bytes) -> Any:
-    """A Produce request for version 12, in which a batch adds its partition to the transaction."""
+    """A Produce request of version 12, whose batch adds its partition to the transaction."""
     return p.b.produce_request(
         "t", (value,), partition=partition, pid=p.pid, epoch=p.epoch, sequence=0, txn="txn"
     )
@@ -496,7 +497,7 @@ def produce_12(p: TwoPhase, partition: int, value: bytes) -> Any:
 
 @pytest.mark.parametrize("written", ["", "__transaction_state", "/data"])
 def test_with_durability_os_a_power_loss_aborts_the_transaction(written: str) -> None:
-    """Whatever the operating system has written by itself."""
+    """The result is the same no matter which files the operating system has written by itself."""
     b = DiskBroker(barnabas_transaction_durability="os", **ENABLED)
     b.topic("t")
     p = TwoPhase(b)
@@ -525,8 +526,8 @@ def test_a_power_loss_fences_other_producers_although_one_transaction_stays_open
 
 
 def test_a_later_ordinary_session_ends_the_rules_of_two_phase_commit(b: DiskBroker) -> None:
-    """The open transaction of an ordinary session may be lost with the power, since its producer is
-    then fenced.
+    """A power loss may lose the open transaction of an ordinary session. That is allowed, since its
+    producer is then fenced.
     """
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0 and p.finish(True) == 0
@@ -542,8 +543,8 @@ def test_a_later_ordinary_session_ends_the_rules_of_two_phase_commit(b: DiskBrok
 
 
 def test_producer_ids_and_epochs_are_those_of_kip_939(b: DiskBroker) -> None:
-    """The example of the KIP: the markers have the epoch after that of the transaction, and the
-    last producer continues with its own next epoch.
+    """The test follows the example in the KIP. The markers have the epoch after that of the
+    transaction, and the last producer continues with the next epoch of its own.
     """
     p = TwoPhase(b)
     assert p.write("t", 0, b"a") == 0
@@ -609,8 +610,8 @@ def test_an_end_that_got_no_response_can_be_repeated_after_a_restart(
 
 
 def test_the_previous_producer_of_a_kept_transaction_is_fenced(b: DiskBroker, version: int) -> None:
-    """The earlier producer must not end the kept transaction, or write to it, even to a partition
-    that is part of it.
+    """The previous producer must not end the kept transaction or write to it, even to a partition
+    that already belongs to the transaction.
     """
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
@@ -648,8 +649,8 @@ def test_nothing_is_added_to_a_kept_transaction(b: DiskBroker, version: int) -> 
 def test_the_previous_producer_is_fenced_while_the_decision_is_flushed(
     b: DiskBroker, version: int
 ) -> None:
-    """While the decision is flushed, a late batch must not be appended, since it would be
-    committed as well.
+    """A late batch must be refused while the decision is flushed, since it would be committed as
+    well.
     """
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
@@ -705,7 +706,7 @@ def test_the_session_that_keeps_can_only_end_the_transaction(b: DiskBroker, vers
 
 
 def test_a_session_that_does_not_keep_aborts_the_transaction(b: DiskBroker, version: int) -> None:
-    """An operator can thus end an abandoned transaction without the right to two-phase commit."""
+    """This lets an operator end an abandoned transaction without permission for two-phase commit."""
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
     q = keep(b, version)
@@ -721,8 +722,8 @@ def test_a_session_that_does_not_keep_aborts_the_transaction(b: DiskBroker, vers
 
 
 def test_a_new_session_overtakes_a_commit_that_is_not_decided_yet() -> None:
-    """The commit waits for a flush before it is decided. Meanwhile a new session keeps the
-    transaction by InitProducerId, which fences the producer that commits.
+    """The commit waits for a flush before it is decided. Meanwhile a new session sends an
+    InitProducerId that keeps the transaction, which fences the producer that commits.
     """
     b = DiskBroker(**ENABLED)
     b.topic("t")
@@ -747,7 +748,7 @@ def test_a_new_session_overtakes_a_commit_that_is_not_decided_yet() -> None:
 
 
 def test_a_kept_transaction_of_an_ordinary_session_keeps_its_timeout(b: DiskBroker) -> None:
-    """KeepPreparedTxn without Enable2Pc is for users for whom a long timeout is enough."""
+    """KeepPreparedTxn without Enable2Pc is meant for users who need no more than a long timeout."""
     p = TwoPhase(b, enable=False)
     assert p.write("t", 0, b"a") == 0
     q = TwoPhase(b, keep=True, enable=False)
@@ -764,8 +765,8 @@ def test_a_kept_transaction_of_an_ordinary_session_keeps_its_timeout(b: DiskBrok
 def test_keeping_a_transaction_never_shortens_its_timeout(
     b: DiskBroker, timeout_ms: int, lasts_ms: int
 ) -> None:
-    """The transaction was prepared with the longer timeout, and the other system may decide on it
-    until then.
+    """The transaction was prepared with the longer timeout. The external transaction manager may
+    decide on it until this timeout ends.
     """
     assert TwoPhase(b, enable=False).write("t", 0, b"a") == 0
     asked = init_6(keep=True, timeout_ms=timeout_ms)
@@ -792,8 +793,8 @@ def test_a_transaction_that_is_kept_for_two_phase_commit_loses_its_timeout(b: Di
 def test_a_transaction_that_is_kept_for_two_phase_commit_is_durable_from_then_on(
     b: DiskBroker, version: int, way: str
 ) -> None:
-    """The responses to the batches did not wait for a flush, but from now on another system may
-    decide on the transaction.
+    """The responses to the batches did not wait for a flush. From now on, an external transaction
+    manager may decide on the transaction, so its batches must be durable.
     """
     p = TwoPhase(b, version, enable=False)
     assert p.write("t", 0, b"a") == 0 and p.write("t", 1, b"b") == 0
@@ -829,7 +830,7 @@ def test_below_transaction_version_2_the_next_epoch_is_above_that_of_the_keeping
 
 
 def test_a_late_end_of_a_kept_transaction_does_not_end_the_next_one(b: DiskBroker) -> None:
-    """The session sends EndTxn over a connection that breaks, and repeats it over another one."""
+    """The session sends EndTxn over a connection that breaks, and repeats it over a new connection."""
     TwoPhase(b, 1).write("t", 0, b"kept")
     keeper = keep(b, 1)
     given_up = keeper.reconnect()

@@ -44,7 +44,7 @@ def with_partition_off_line(**settings: str) -> tuple[DiskBroker, Producer]:
 
 
 def damage(b: DiskBroker) -> None:
-    """Change a byte of an offset in t-1; the second call restores it."""
+    """Flip bits of an offset in the log of t-1. A second call undoes the change."""
     b.disk._file(LOG).data[7] ^= 7
     b.disk.unlink(f"{DATA_DIR}/t-1/{MANIFEST_NAME}")
 
@@ -92,12 +92,12 @@ def test_a_decision_is_kept_for_an_offline_partition(
 
 
 def test_a_kill_before_the_unwritten_marker_is_stored_loses_nothing() -> None:
-    """The flush journal has the decision and the end offset of each partition except the one off
-    line, whose end is unknown.
+    """The flush journal contains the decision, and the end offset of each partition except the
+    offline one, whose end offset is unknown.
     """
     b, p = with_partition_off_line()
     other = Producer(b, "other")
-    other.send("t", 0, b"first")  # from here on, no file is flushed for the first time
+    other.send("t", 0, b"first")  # every file has been flushed once after this transaction
     assert other.end(True) == 0
     b.tick(1000)
     b.hold_flushes()
@@ -134,8 +134,8 @@ def test_an_unwritten_marker_is_kept_after_the_transactional_id_has_expired() ->
 
 @pytest.mark.parametrize("step", range(25))
 def test_a_power_loss_at_any_step_leaves_the_transaction_whole(step: int) -> None:
-    """Each case fails one step of the disk later. The transaction is committed as a whole, unless
-    its EndTxn was not acknowledged.
+    """The disk fails one operation later in each case. The transaction is committed as a whole, or,
+    if its EndTxn was not acknowledged, may be aborted as a whole.
     """
     b, p = with_partition_off_line()
     b.disk.crash_in(step)
@@ -160,8 +160,8 @@ def test_unwritten_markers_of_a_deleted_topic_are_not_written_to_its_successor()
 
 
 def test_the_file_of_unwritten_markers_is_written_once() -> None:
-    """The file of unwritten markers is not written again at each further decision or each start
-    while the partition is off line.
+    """While the partition is offline, further decisions and starts do not write the file of
+    unwritten markers again.
     """
     b, p = with_partition_off_line()
     assert p.end(True) == 0
@@ -215,8 +215,8 @@ def test_an_unwritten_marker_does_not_end_a_transaction_on_a_recreated_topic() -
 
 @pytest.mark.parametrize("left", [None, 0, 3, 4])
 def test_a_damaged_file_of_unwritten_markers_stops_the_start(left: int | None) -> None:
-    """The damage is a changed byte, or a file of `left` zero bytes: for an empty file, the checksum
-    would be 0.
+    """The file has a changed byte, or is cut to `left` zero bytes. An empty file needs its own
+    check, since the checksum of no bytes is 0.
     """
     b, p = with_partition_off_line()
     assert p.end(True) == 0
@@ -230,8 +230,8 @@ def test_a_damaged_file_of_unwritten_markers_stops_the_start(left: int | None) -
 
 
 def test_an_offline_partition_may_be_added_to_a_transaction_and_have_offsets_committed() -> None:
-    """The partition exists, as in Apache Kafka: it can be added to a transaction although its
-    records are refused, and offsets can be committed for it.
+    """As in Apache Kafka, an offline partition still exists. It can be added to a transaction, and
+    offsets can be committed for it, but records for it are refused.
     """
     b, p = with_partition_off_line()
     assert p.end(True) == 0
@@ -251,8 +251,8 @@ def test_an_offline_partition_may_be_added_to_a_transaction_and_have_offsets_com
 def test_a_decision_over_an_offline_partition_does_not_end_a_later_transaction_there(
     decisions: int, has_journal: bool
 ) -> None:
-    """The transactions have no record on that partition. Their decisions are in the flush journal,
-    which is read by the next two starts.
+    """The earlier transactions have no record in the offline partition. Their decisions are in the
+    flush journal, which the next two starts read.
     """
     b = DiskBroker()
     b.topic("t", 2)
@@ -285,8 +285,8 @@ def test_a_decision_over_an_offline_partition_does_not_end_a_later_transaction_t
 def test_a_power_loss_does_not_restore_an_unwritten_marker_that_was_written(
     commit: bool, journal: str
 ) -> None:
-    """Otherwise that marker would end the next transaction, which is open in the partition by
-    then.
+    """If the marker were restored, it would end the next transaction, which is already open in the
+    partition.
     """
     b, p = with_partition_off_line(barnabas_flush_journal_logs=journal)
     assert p.end(commit) == 0
@@ -295,13 +295,15 @@ def test_a_power_loss_does_not_restore_an_unwritten_marker_that_was_written(
     p.send("t", 1, b"of the next")
     for path, inode in b.disk.files():
         if path.startswith(f"{DATA_DIR}/t-1/"):
-            inode.sync()  # but not the names in the data directory
+            inode.sync()  # the file names in the data directory are not synced
     b.lose_power()
     assert b.read("t", 1, committed=True) == ([b"a"] if commit else [])
 
 
 def test_the_first_marker_of_a_producer_on_a_partition_is_kept() -> None:
-    """A later transaction names the partition, too, and another one that is off line since."""
+    """A later transaction includes the same partition, and another partition that has gone offline
+    since.
+    """
     b = DiskBroker()
     markers = UnwrittenMarkers(b.disk, DATA_DIR)
     first = UnwrittenMarker("t", 0, bytes(16), 7, 0, 0, True, 5)

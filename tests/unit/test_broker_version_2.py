@@ -20,8 +20,8 @@ MINUTE_MS = 60_000
 
 
 class Producer2(Producer):
-    """A producer of version 2, which adds no partitions itself and gets its next epoch with each
-    EndTxn.
+    """A producer of transaction version 2. It sends no AddPartitionsToTxn, and each EndTxn returns
+    its next epoch.
     """
 
     def write(self, topic: str, partition: int, *values: bytes, version: int = 12) -> int:
@@ -147,8 +147,8 @@ def test_a_late_batch_neither_begins_nor_joins_a_transaction(b: DiskBroker) -> N
 def test_a_kill_between_adding_the_partition_and_the_batch_leaves_no_hanging_transaction(
     b: DiskBroker, commit: bool
 ) -> None:
-    """The kill comes before each write of a Produce request in turn; the first write adds the
-    partition.
+    """The broker is killed before the first write that a Produce request causes, then before the
+    second, and so on. The first write adds the partition to the transaction.
     """
     outcomes = set()
     for steps in range(6):
@@ -172,8 +172,8 @@ def test_a_kill_between_adding_the_partition_and_the_batch_leaves_no_hanging_tra
 
 
 def test_after_a_power_loss_the_producer_is_fenced(b: DiskBroker) -> None:
-    """The epoch that the abort returned may be lost. No other producer gets the same pair, since
-    the next session has a new id.
+    """A power loss may lose the epoch that the abort returned. No other producer gets the same id
+    and epoch, since the next session has a new id.
     """
     p = Producer2(b, "txn")
     p.write("t", 0, b"1")
@@ -216,7 +216,9 @@ def test_after_a_power_loss_the_producer_is_fenced_at_any_transaction_version(
 
 
 def test_a_write_after_an_end_waits_for_the_markers(b: DiskBroker) -> None:
-    """The write waits, and does not get CONCURRENT_TRANSACTIONS, even if the disk is slow."""
+    """The write waits for the markers, even if the disk is slow. It does not get
+    CONCURRENT_TRANSACTIONS.
+    """
     p = Producer2(b, "txn")
     p.write("t", 0, b"1")
     b.hold_flushes()
@@ -239,7 +241,7 @@ def test_a_write_after_an_end_waits_for_the_markers(b: DiskBroker) -> None:
 def test_a_write_that_waited_for_an_end_lets_the_next_request_come(
     b: DiskBroker, acks: int
 ) -> None:
-    """Also a write without an answer."""
+    """The same holds for a write with acks=0, which gets no response."""
     p = Producer2(b, "txn")
     p.write("t", 0, b"1")
     ending = b.connect()
@@ -321,8 +323,8 @@ def test_a_transactional_id_can_change_between_versions_1_and_2(b: DiskBroker) -
 def test_late_requests_of_version_1_do_not_affect_a_later_transaction_of_version_2(
     b: DiskBroker,
 ) -> None:
-    """An EndTxn of version 1 returns no new epoch, so late requests are recognised by their
-    connection.
+    """EndTxn of version 1 returns no new epoch, so late requests are recognised by the connection
+    that they arrive on.
     """
     p = Producer2(b, "txn")
     p.send("t", 0, b"1")
@@ -361,8 +363,8 @@ def test_older_versions_of_produce_need_the_partition_to_be_added_first(b: DiskB
 
 
 def test_a_new_session_that_aborts_a_transaction_raises_the_epoch_by_two(b: DiskBroker) -> None:
-    """The abort takes one epoch, and the session another. A producer that sends its own id and
-    epoch gets the first of them.
+    """The abort takes one epoch, and the new session takes another. A producer that sends its own
+    id and epoch gets the first of them.
     """
     p = Producer2(b, "txn")
     p.write("t", 0, b"x")

@@ -1,8 +1,8 @@
-"""No matter what makes records of a log readable, the fetches and share fetches that wait for them
-are completed at once: no further append is needed, and they do not wait until their deadline.
+"""Fetches and share fetches that wait for records are completed as soon as the records become
+readable, whatever the cause: they need no further append, and do not wait for their deadline.
 
-Each cause is a row of a table. `helpers/waiting_readers.py` finds readers that wait although they
-could be served; the simulator checks this after each event.
+CAUSES has one entry for each cause. `helpers/waiting_readers.py` finds readers that wait although
+they could be served; the simulator makes this check after each event.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def change(b: DiskBroker, kind: int, name: str, setting: str, value: str | None)
 
 
 class Cause(NamedTuple):
-    """A cause for records to become readable. begin: what happens before a reader waits. happen:
+    """Something that makes records readable. `begin` runs before a reader waits; `happen` then
     makes a record of t-0 readable.
     """
 
@@ -106,7 +106,9 @@ CAUSES: dict[str, Cause] = {
 
 
 def begun(cause: Cause) -> DiskBroker:
-    """A broker with the settings that a cause needs, a topic, and a share group on it."""
+    """A broker with the settings that the cause needs, the topic t, and a share group that reads
+    it.
+    """
     b = DiskBroker(**SHARED, **cause.settings)
     b.topic("t", **cause.of_topic)
     b.make_files("t")
@@ -135,7 +137,7 @@ def test_waiting_fetches_complete_when_a_record_becomes_readable(name: str) -> N
 
 
 def test_the_check_finds_fetches_that_were_not_completed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This shows that the simulator's check can fail."""
+    """If the purgatory is not notified, the simulator's check reports the waiting fetches."""
     b = begun(CAUSES["an append"])
     member, reader = ShareMember(b, "g", "m"), b.connect()
     b.send_fetch(reader, "t", 0, max_wait_ms=WAIT_MS)

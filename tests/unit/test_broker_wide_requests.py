@@ -1,6 +1,6 @@
-"""Requests that name many things, or one thing many times: each thing is in the response once,
-other requests are served between the parts, and the number of elements is limited. The expected
-codes are those of Apache Kafka 3.9.
+"""Requests with many elements, or with one element many times. The response has each element once,
+other requests are served between two parts of the work, and the number of elements is limited. The
+expected codes are those of Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Host(CoreHost):
         self.broker.topics.create_topic("t", 3, {}, now_ms=self.now_ms)
 
     def go_on(self) -> None:
-        """Complete one pending piece of work, one flush or a tick."""
+        """Complete one pending piece of background work, or one flush, or else run a tick."""
         if self.work:
             self.finish_work()
         elif self.flushes:
@@ -147,7 +147,9 @@ def test_a_group_that_is_named_a_thousand_times_is_described_once(host: Host) ->
 def test_a_group_named_several_times_is_fetched_once_for_all_topics_and_once_for_some(
     host: Host,
 ) -> None:
-    """If the request also names topics, the response has these as well, as in Apache Kafka 3.9."""
+    """The response has one entry for all topics, one for the named topics, and one for an empty
+    list of topics, as in Apache Kafka 3.9.
+    """
     some = OffsetFetchRequestTopics("t", partition_indexes=[0, 1, 0, 1])
     groups = [
         OffsetFetchRequestGroup("g", topics=None),
@@ -185,8 +187,8 @@ def test_repeated_elements_are_answered_once_in_four_kinds_of_requests(host: Hos
 
 
 def test_delete_records_uses_the_last_offset_named_for_a_partition(host: Host) -> None:
-    """Apache Kafka puts the offsets into a map, which keeps the last one. The first offset, 7, is
-    out of range.
+    """Apache Kafka puts the offsets into a map, which keeps the last one. The first offset, 7,
+    would be out of range.
     """
     rows = [
         DeleteRecordsPartition(0, 7),
@@ -246,7 +248,7 @@ def _shapes() -> Iterator[tuple[str, Shape]]:
     ("name", "shape"), list(_shapes()), ids=lambda one: one if isinstance(one, str) else ""
 )
 def test_elements_named_many_times_are_reduced_to_one(name: str, shape: Shape) -> None:
-    """In each array of the schemas, at any depth, equal elements are reduced to one."""
+    """Each array that a shape covers, at any depth, gets equal elements, of which one must remain."""
     api = next(api for api in APIS if api.name == name)
     version = min(api.max_version, shape.last_version)
     paths = dict.fromkeys(array_paths(api, version))
@@ -393,8 +395,8 @@ def test_the_element_limit_grows_with_the_maximum_request_size(tmp_path: Path) -
 
 
 def test_large_requests_that_clients_send_are_within_the_element_limits() -> None:
-    """The requests are a commit of 100,000 offsets, an OffsetFetch of 4,000 topics with 100
-    partitions each, a Fetch of 60,000 partitions, and the deletion of 10,000 topics.
+    """The requests are an OffsetCommit of 100,000 offsets, an OffsetFetch of 4,000 topics with 100
+    partitions each, a Fetch of 60,000 partitions, and a DeleteTopics of 10,000 topics.
     """
     commits = [OffsetCommitRequestPartition(index, 1) for index in range(100_000)]
     some = [
@@ -446,7 +448,7 @@ def test_large_requests_are_decoded_a_few_at_a_time_and_their_memory_is_counted(
     held = host.broker.outbox.held_bytes
     assert held > 10 * 8 * 20_000
     host.broker.on_closed(109)  # its request waits
-    host.broker.on_closed(100)  # whose request is being decoded
+    host.broker.on_closed(100)  # the request of this connection is being decoded
     assert host.broker.outbox.held_bytes < held
     while not all(host.answers[connection] for connection in range(101, 109)):
         host.go_on()
@@ -455,7 +457,9 @@ def test_large_requests_are_decoded_a_few_at_a_time_and_their_memory_is_counted(
 
 
 def test_each_of_many_large_requests_with_few_names_is_answered(host: Host) -> None:
-    """They are not handled in parts, and others take their places."""
+    """Such requests are not handled in parts. Each must free its place among the requests that may
+    be decoded at the same time.
+    """
     request = FindCoordinatorRequest(coordinator_keys=["x" * 20_000, "y" * 20_000])
     for connection in range(100, 100 + 2 * wide_requests.GIANTS):
         host.connect(connection)

@@ -1,4 +1,4 @@
-"""The worker: the thread for long work."""
+"""The worker, a thread that runs long computations."""
 
 from __future__ import annotations
 

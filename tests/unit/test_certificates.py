@@ -1,4 +1,4 @@
-"""The files of a certificate authority and of the certificates that it signs."""
+"""The files of a certificate authority, and those of the certificates that it signs."""
 
 from __future__ import annotations
 

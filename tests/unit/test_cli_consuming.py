@@ -146,8 +146,8 @@ class FakeSilence:
 
 
 class FakeConsumer:
-    """A consumer of logs in memory. None in a log is an offset without a record, such as that of a
-    marker or an aborted record; the position moves over it as in a real consumer.
+    """A consumer of logs in memory. None in a log marks an offset without a readable record, such
+    as that of a marker or an aborted record. The position moves past it, as in a real consumer.
     """
 
     class waiting:
@@ -175,8 +175,8 @@ class FakeConsumer:
         return self._positions[key]
 
     def poll(self, timeout_ms: int) -> dict[Any, list[Record]]:
-        """Up to three offsets of each partition that is not paused. None in a log is a marker,
-        which a consumer skips.
+        """Return up to three records of each partition that is not paused. None in a log, which
+        represents a marker, is skipped.
         """
         found = {}
         for key, at in self._positions.items():
@@ -223,7 +223,7 @@ def test_last_records_reads_only_a_few_offsets_before_the_end() -> None:
     consumer = FakeConsumer({row: log})
     found = last_records(consumer, {row: 0}, {row: 10_000}, 2, lambda record: record)
     assert [record.offset for record in found[row]] == [9998, 9999]
-    # it begins some offsets earlier, in case the end has markers
+    # the consumer starts ten offsets earlier, in case the last offsets are markers
     assert min(consumer.read) == (0, 10_000 - 2 - 10)
     assert len(set(consumer.read)) == len(consumer.read)
 

@@ -30,8 +30,8 @@ def test_the_operation_named_for_a_request_is_one_that_the_broker_checks(request
 
 
 def test_each_kind_of_resource_that_a_request_needs_has_an_operation() -> None:
-    """Left out are rights that only other brokers need, and rights without which a response merely
-    omits entries.
+    """The table omits rights that only other brokers need, and rights whose absence only removes
+    entries from a response.
     """
     passed_over = {
         ("Fetch", "cluster"), ("Metadata", "cluster"), ("FindCoordinator", "cluster"),

@@ -19,7 +19,7 @@ def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    """The directory of a stopped broker. Its partitions without batches have no files."""
+    """The directory of a stopped broker. Partitions that never had a batch have no files."""
     host = AdminHost(tmp_path)
     host.create(creatable("orders", 2, configs={"retention.ms": "-1"}))
     host.broker.topics.logs_of("orders")[0].files.make()

@@ -1,4 +1,4 @@
-"""The text about a group's lag."""
+"""The text that describes a group's lag."""
 
 from __future__ import annotations
 

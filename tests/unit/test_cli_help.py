@@ -1,5 +1,5 @@
-"""The help of every command: synopsis, description, options, examples that can be parsed, exit
-codes.
+"""The help of every command: it has a synopsis, a description, options, examples that can be
+parsed, and exit codes.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def test_the_brokers_own_options_have_a_help() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_every_command_and_option_is_completed(shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Click's completion is given the name of each command and option."""
+    """The test passes the name of each command and option to click's completion."""
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)

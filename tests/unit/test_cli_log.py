@@ -30,7 +30,8 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 LOGDIR = FIXTURES / "kafka-logdir" / "logdir"
 RESTARTED = FIXTURES / "kafka-logdir-restarted" / "logdir"
 SEGMENT = "00000000000000000003"
-# Files that no other file can contradict, such as a lone topic id or the start of the only epoch.
+# No other file contradicts a wrong value here, for example a topic id, or the start of the only
+# epoch.
 UNCHECKED = ("partition.metadata", "leader-epoch-checkpoint", "quorum-state")
 
 
@@ -41,7 +42,7 @@ def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
 
 def faults_of(directory: Path) -> tuple[Fault, ...]:
-    """The faults that `barnabas log` finds in a partition's directory, which no broker uses."""
+    """The faults that `barnabas log` finds in the directory of a partition that no broker uses."""
     return verify_partition(
         str(directory), in_use=False, compacted=False, opens=True, advance=lambda count: None
     ).faults
@@ -69,10 +70,11 @@ def test_each_changed_bit_and_cut_is_found(tmp_path: Path, partition: str) -> No
         for at in chance.sample(range(len(data)), min(25, len(data))):
             bit = chance.randrange(8)
             if path.suffix == ".timeindex" and at % 12 == 11:
-                continue  # such an offset may be another one in the same batch, which is no fault
+                continue  # the changed offset may belong to the same batch, which is no fault
             path.write_bytes(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
             assert faults_of(directory), f"{path.name}: bit {bit} of byte {at}"
-        if path.suffix != ".timeindex":  # a time index that lacks its last byte is only slower
+        # a time index without its last byte only makes look-ups slower
+        if path.suffix != ".timeindex":
             path.write_bytes(data[:-1])
             assert faults_of(directory), f"{path.name} without its last byte"
         path.write_bytes(data)
@@ -120,8 +122,8 @@ def test_unfinished_end_is_no_fault_where_a_broker_writes(tmp_path: Path) -> Non
 def test_leader_epochs_begin_with_the_log_after_records_were_deleted(
     tmp_path: Path, offset: int, is_running: bool
 ) -> None:
-    """The first segment may still contain deleted records, but the report must not contain their
-    epochs.
+    """The first segment may still contain deleted records. The report must omit the leader epochs
+    that only these records have.
     """
     for _ in range(3):  # each start begins a leader epoch
         host = AdminHost(tmp_path)

@@ -139,7 +139,7 @@ def test_indexes_that_are_none(data: bytes) -> None:
 
 
 def avro(schema: Any) -> AvroSerde:
-    """The serde of an Avro schema."""
+    """The serializer and deserializer for an Avro schema."""
     return AvroSerde(json.dumps(schema))
 
 
@@ -237,7 +237,7 @@ def test_missing_avro_fields_get_their_defaults_or_are_errors() -> None:
         ({"type": "long", "logicalType": "timestamp-micros"}, "0001-01-01T00:00:00.000000Z"),
         ({"type": "long", "logicalType": "timestamp-nanos"}, "2026-11-22T15:00:00.123456789Z"),
         ({"type": "long", "logicalType": "local-timestamp-millis"}, "2026-11-22T15:00:00.000"),
-        # later than Python's last date
+        # This is later than the last date that Python can represent.
         ({"type": "long", "logicalType": "timestamp-millis"}, 2**60),
         ({"type": "bytes", "logicalType": "decimal", "precision": 40, "scale": 5}, "-0.00001"),
         ({"type": "bytes", "logicalType": "decimal", "precision": 3}, "128"),
@@ -309,8 +309,9 @@ def test_invalid_avro_schemas_are_refused_and_references_are_resolved() -> None:
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
 ))  # fmt: skip
 def test_any_json_is_encoded_or_refused(value: Any) -> None:
-    """Refused are lists and objects, numbers that JSON lacks, and texts with letters that UTF-8 may
-    not be able to encode. Another value is decoded to the same value; a number may change its type.
+    """The encoder refuses lists, objects, numbers that JSON lacks, and strings with characters that
+    UTF-8 may not be able to encode. All other values are decoded to an equal value, although a
+    number may change its type.
     """
     serde = avro(
         {
@@ -499,4 +500,5 @@ def test_invalid_json_schemas_and_unknown_references_are_refused() -> None:
     with pytest.raises(
         SchemaError, match=r"refers to 'http://127\.0\.0\.1:1/inner\.json', which is"
     ):
-        JsonSchemaSerde(outer).decode(b'{"a": "x"}')  # must not load it over the network
+        # the schema must not be loaded over the network
+        JsonSchemaSerde(outer).decode(b'{"a": "x"}')

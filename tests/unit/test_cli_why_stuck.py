@@ -28,8 +28,9 @@ DESCRIBED = Transaction("pay", 1, "Ongoing", 7, 2, 1, 60_000, frozenset([PARTITI
 def test_a_transaction_hangs_if_its_coordinator_will_not_end_it(
     changes: dict[str, Any], is_hanging: bool
 ) -> None:
-    """The changes are to what the coordinator says of the producer's transactional id: its state,
-    its partitions or its epoch. In PrepareAbort the coordinator's epoch may already be higher.
+    """Each case changes what the coordinator reports for the transactional id: its state, its
+    partitions or its epoch. In PrepareAbort, the coordinator's epoch may already be higher than the
+    producer's.
     """
     joined = join(PRODUCER, DESCRIBED._replace(**changes), PARTITION)
     assert (joined.start_offset, joined.coordinator_epoch) == (100, 3)

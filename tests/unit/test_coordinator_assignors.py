@@ -23,8 +23,8 @@ def members(
     had: Mapping[str, Assignment] | None = None,
     instances: Mapping[str, str] | None = None,
 ) -> dict[str, MemberToAssign]:
-    """The members of a group. `wanted`: their topics; `had`: their present assignments;
-    `instances`: the instance ids of static members.
+    """The members of a group. `wanted` has the topics of each member, `had` the current
+    assignments, and `instances` the instance ids of static members.
     """
     return {
         name: MemberToAssign(
@@ -69,8 +69,8 @@ def test_uniform_with_subscriptions_of_their_own() -> None:
 
 
 def test_uniform_balances_members_without_a_common_topic_through_a_third() -> None:
-    """Member a has two partitions and c has none. They have no topic in common, but b has one in
-    common with each.
+    """Member a has two partitions and c has none. They share no topic, but b shares one topic with
+    a and another one with c.
     """
     had = {"a": {T: (0, 1)}, "b": {U: (0,)}}
     given = assign_uniform(members({"a": (T,), "b": (T, U), "c": (U,)}, had), {T: 2, U: 1})
@@ -167,7 +167,7 @@ def test_the_member_with_the_fewest_partitions_gets_one_of_those_reachable() -> 
 
 
 def test_a_partition_can_be_passed_on_through_a_member_with_another_topic() -> None:
-    """The path from a to c leads over b, which has as many partitions afterwards as before."""
+    """Balancing a and c leads through b, which has the same number of partitions before and after."""
     had: dict[str, Assignment] = {
         "a": {T: (0, 1, 2)},
         "b": {T: (3,), U: (0,)},
@@ -179,8 +179,8 @@ def test_a_partition_can_be_passed_on_through_a_member_with_another_topic() -> N
 
 
 def test_a_member_that_receives_a_partition_later_is_balanced_again() -> None:
-    """First x, y and w get 2, 2 and 1 partitions of W. Then g gives x its only partition of T, so x
-    must pass on one of W.
+    """First x, y and w get 2, 2 and 1 partitions of W. Then g gives its only partition of T to x,
+    so x must give away one of its partitions of W.
     """
     had: dict[str, Assignment] = {"x": {W: (0, 1, 2, 3, 4)}, "g": {T: (0,), U: (0, 1, 2)}}
     wanted = {"x": (T, W), "y": (W,), "w": (W,), "g": (T, U)}

@@ -1,4 +1,6 @@
-"""Joining, syncing, heartbeats and leaving, with the responses of Apache Kafka 3.9 at each step."""
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup, with the responses of Apache Kafka 3.9 at each
+step.
+"""
 
 from typing import Any
 
@@ -25,8 +27,8 @@ SUB = {"range": b"sub"}
 
 
 def joined(answer: Any) -> tuple[Any, ...]:
-    """The (generation, protocol, leader, member id, [(member id, instance, metadata)]) of a
-    successful JoinGroup.
+    """The fields of a successful JoinGroup response: (generation, protocol, leader, member id,
+    [(member id, instance, metadata)]).
     """
     assert (
         answer is not PARKED
@@ -38,7 +40,7 @@ def joined(answer: Any) -> tuple[Any, ...]:
 
 
 def refused(answer: Any) -> tuple[int, str]:
-    """The (code, member id) of a refused JoinGroup, whose other fields must be empty."""
+    """The (code, member id) of a refused JoinGroup response, whose other fields must be empty."""
     assert (answer.generation_id, answer.leader, answer.members, answer.protocol_name) == (
         -1,
         "",
@@ -50,8 +52,8 @@ def refused(answer: Any) -> tuple[int, str]:
 
 
 def synced(answer: Any) -> Any:
-    """The assignment in a SyncGroup's response; or its error code, in which case all else must
-    be empty.
+    """The assignment in a SyncGroup response. If the request was refused, the error code; all other
+    fields must then be empty.
     """
     if answer is PARKED:
         return PARKED
@@ -63,7 +65,7 @@ def synced(answer: Any) -> Any:
 
 
 def left(answer: Any) -> Any:
-    """The (code, [(member id, instance, code)]) of a LeaveGroup."""
+    """The (code, [(member id, instance, code)]) of a LeaveGroup response."""
     return answer.error_code, [
         (one.member_id, one.group_instance_id, one.error_code) for one in answer.members
     ]
@@ -186,8 +188,9 @@ def test_session_timeouts_have_bounds(session_ms, code):
 
 
 def test_two_members():
-    """A second member joins, which begins a rebalance; both sync. Then joins with unchanged and
-    changed metadata show which of these begin further rebalances.
+    """When a second member joins, a rebalance begins, and both members sync. Later, members join
+    again with unchanged and with changed metadata, and the test checks which of them begins a
+    rebalance.
     """
     host = GroupHost()
     leader = alone(host, data=b"leader")
@@ -725,8 +728,8 @@ def test_the_waiting_request_of_a_member_that_leaves_is_answered():
 
 
 def test_a_rebalance_that_begins_late_waits_its_time_all_the_same():
-    """A session times out while the process is suspended. The rebalance that follows still has its
-    full time.
+    """A session times out while the process is suspended. The rebalance that follows still lasts as
+    long as the rebalance timeout allows.
     """
     host = GroupHost()
     leader, _ = pair(host, session_ms=6_000, rebalance_ms=30_000)
@@ -761,8 +764,8 @@ def test_commits_keep_a_member_alive():
 
 
 def test_asking_for_the_assignment_again_keeps_a_member_alive():
-    """A follower of a stable group that has lost its connection joins and syncs again; its session
-    timeout then starts again.
+    """A follower of a stable group loses its connection, then joins and syncs again. This restarts
+    its session timeout.
     """
     host = GroupHost()
     leader, follower = pair(host, session_ms=6_000)
@@ -816,8 +819,8 @@ def test_a_generation_without_an_assignment_is_lost_in_a_restart():
 
 
 def test_after_a_power_loss_members_join_again():
-    """Members may have read beyond the end of the logs. When they join again, they fetch the
-    group's offsets.
+    """Members may have read records that the power loss removed. When they join again, they fetch
+    the group's committed offsets.
     """
     host = GroupHost()
     leader, follower = pair(host)
@@ -886,7 +889,9 @@ def test_a_member_whose_metadata_no_group_record_can_hold_is_refused():
 
 
 def test_assignments_that_no_group_record_can_hold_are_refused():
-    """The record also contains the members' subscriptions and names."""
+    """The limit applies to the whole record, which also contains the members' subscriptions and
+    names.
+    """
     host = GroupHost(settings=GroupSettings(max_record_bytes=400))
     assert refused(host.join(protocols={"range": bytes(100)})) == (
         Code.MEMBER_ID_REQUIRED,
@@ -937,7 +942,7 @@ def test_a_group_of_the_maximum_size_is_stable_after_a_restart():
 
 
 def test_a_leader_that_was_elected_leads_after_a_restart():
-    """The elected leader leads even if a static member that was away comes before it in the
+    """The elected leader stays the leader, even if a static member that was away precedes it in the
     group.
     """
     host = GroupHost()
@@ -998,7 +1003,7 @@ def last_record_of(host: GroupHost, group: str = "g") -> GroupMetadataValue:
 
 
 def test_the_group_record_has_the_time_of_the_last_state_change():
-    """The time is that of the wall clock, not of the steady clock; version 2 of the record
+    """The time is that of the wall clock, not of the steady clock. Version 2 of the record
     introduced the field.
     """
     host = GroupHost()
@@ -1025,7 +1030,7 @@ def test_an_unknown_state_timestamp_stays_unknown():
 
 
 def test_a_member_that_is_silent_after_its_join_is_removed_with_its_session():
-    """A new member may wait up to five minutes, but only until the response to its JoinGroup."""
+    """A new member has up to five minutes, but only until it gets the response to its JoinGroup."""
     host = GroupHost()
     member = GroupMember(host, session_ms=6_000, rebalance_ms=60_000)
     member.join()
@@ -1054,7 +1059,7 @@ def test_a_protocol_that_its_only_member_dropped_is_refused_to_new_members():
 
 @pytest.mark.parametrize("session_ms", [6_000, 60_000])
 def test_a_static_member_that_comes_back_and_stays_silent_is_removed(session_ms):
-    """As in Kafka, the member has the session timeout of the one that it replaces until its first
+    """As in Kafka, the returning member has the session timeout of the previous one until its first
     heartbeat.
     """
     host = GroupHost()
@@ -1070,8 +1075,8 @@ def test_a_static_member_that_comes_back_and_stays_silent_is_removed(session_ms)
 
 
 def test_a_static_member_that_comes_back_without_its_assignment_begins_no_rebalance():
-    """The timeout for SyncGroup does not remove the member either, although the one that it
-    replaces had not sent SyncGroup.
+    """The SyncGroup timeout does not remove the returning member either, although the member that
+    it replaces had not sent SyncGroup.
     """
     host = GroupHost()
     leader, follower = static_pair(host)
@@ -1207,7 +1212,7 @@ def test_a_group_record_may_be_as_large_as_its_topic_allows():
     )  # fmt: skip
     record = group_record("g", value)
     assert record.value is not None
-    # 61 bytes of the batch's header, 32 for the other fields of the record
+    # 61 bytes for the batch header, and 32 for the other fields of the record
     largest = 61 + 32 + len(record.key) + len(record.value)
     for max_record_bytes, expected in (
         (largest, b"all"),
@@ -1286,8 +1291,8 @@ def test_the_sync_timeout_ignores_a_member_that_has_left():
 
 
 def test_a_returning_static_member_whose_group_record_would_be_too_large_is_refused():
-    """The member's names count, and the largest of its metadata, since the protocol is not yet
-    chosen.
+    """The size includes the member's names, and the largest of its metadata, since the protocol is
+    not selected yet.
     """
     for changed in (
         {"client_id": "c" * 300},
@@ -1328,8 +1333,8 @@ def test_leave_group_with_an_empty_group_id_is_refused(version):
 
 
 def test_a_dissolved_group_leaves_no_timers() -> None:
-    """A consumer group replaces the classic group, so a deadline that is left would remove a
-    consumer.
+    """A consumer group replaces the classic group. A timer that remained would remove a member of
+    the consumer group.
     """
     timers: Timers[TimerKey] = Timers()
     rows = tuple(

@@ -307,8 +307,8 @@ def test_a_group_becomes_classic_when_its_last_consumer_times_out() -> None:
 
 
 def test_a_consumer_that_returns_immediately_gets_no_partition_that_is_still_owned() -> None:
-    """If the target assignment became the classic one, `n` would get partitions that `old` still
-    owns.
+    """If the classic assignment became the target assignment, `n` would get partitions that `old`
+    still owns.
     """
     host = new_host()
     old = classic_group(host, 0, 1, 2, 3)
@@ -336,8 +336,8 @@ def test_a_group_with_another_policy_or_too_many_members_does_not_become_classic
 
 
 def test_classic_members_get_the_partitions_of_the_last_consumer() -> None:
-    """No consumer is left whose heartbeat would compute an assignment. Once the interval between
-    two assignments has passed, heartbeats of classic members make them join again.
+    """The group has no consumer left whose heartbeat would compute an assignment. After the
+    assignment interval, the heartbeats of classic members make them join again.
     """
     host = GroupHost(
         topics={"t": 4},
@@ -367,8 +367,8 @@ def test_classic_members_get_the_partitions_of_the_last_consumer() -> None:
 def test_classic_members_without_consumers_join_again_when_their_topics_change(
     change: dict[str, int], assigned: dict[str, list[int]]
 ) -> None:
-    """In a classic group the leader would notice the change, but no member is a leader here. All
-    heartbeats get REBALANCE_IN_PROGRESS until a member has joined again; a change of other topics
+    """In a classic group, the leader would notice the change, but this group has no leader. All
+    heartbeats get REBALANCE_IN_PROGRESS until a member has joined again. A change of other topics
     has no effect.
     """
     host = GroupHost(
@@ -426,8 +426,8 @@ def test_only_the_heartbeat_of_a_consumer_notices_changed_topics() -> None:
 
 
 def test_a_static_member_can_change_to_the_classic_protocol() -> None:
-    """The static member may also join while its predecessor is in the group. Only if both use the
-    consumer protocol must the predecessor leave first, as in Apache Kafka 4.3.
+    """The static member may join even while its predecessor is in the group. The predecessor must
+    leave first only if both use the consumer protocol, as in Apache Kafka 4.3.
     """
     host = new_host()
     host.consumer_heartbeat("m", instance_id="i")
@@ -503,8 +503,8 @@ def test_a_deleted_consumer_group_leaves_no_state() -> None:
 
 
 def test_after_a_restart_a_classic_member_has_time_to_learn_of_its_revocation() -> None:
-    """The response to the member's next heartbeat requests the revocation, and starts the
-    rebalance timeout.
+    """The response to the member's next heartbeat requests the revocation. The rebalance timeout
+    starts at that point.
     """
     host = new_host()
     host.consumer_heartbeat("m")
@@ -550,7 +550,7 @@ def test_a_repeated_join_without_changes_writes_nothing() -> None:
 
 
 def test_a_member_may_join_again_with_other_protocols() -> None:
-    """No other classic member is left with which the member needs a protocol in common."""
+    """The group has no other classic member, so the member needs no protocol in common with one."""
     host = new_host()
     host.consumer_heartbeat("m")
     old = new_member(host)
@@ -617,8 +617,8 @@ def later_subscription(*topics: str) -> bytes:
 
 
 def test_an_assignment_has_the_version_of_the_members_subscription() -> None:
-    """A SyncGroup of an older version has no protocol. A group that becomes classic keeps the
-    version.
+    """Old versions of SyncGroup do not name a protocol. A group that becomes classic keeps the
+    version of the subscription.
     """
     host = new_host()
     host.consumer_heartbeat("m")
@@ -631,12 +631,14 @@ def test_an_assignment_has_the_version_of_the_members_subscription() -> None:
 
 
 def cooperative(*owned: int) -> bytes:
-    """A subscription of version 1 to "t", by a member that has these partitions."""
+    """A subscription to "t" in version 1, from a member that owns these partitions."""
     return b"\0\1" + subscription("t")[2:] + write_assignment(0, {"t": list(owned)})[2:-4]
 
 
 def test_a_cooperative_member_gives_partitions_up_after_it_has_its_smaller_assignment() -> None:
-    """It joins with all its partitions, and learns by the assignment which of them it loses."""
+    """The member joins with all its partitions, and learns from the assignment which of them it
+    loses.
+    """
     host = new_host()
     old = classic_group(host, 0, 1, 2, 3)
     host.consumer_heartbeat("m")
@@ -685,8 +687,8 @@ def test_in_the_preview_of_3_9_consumers_cannot_use_leave_group() -> None:
 
 
 def test_a_conversion_writes_the_records_of_a_consumer_group_and_a_tombstone() -> None:
-    """No record of the classic group remains, and topics of which the member has no partition
-    are left out.
+    """The conversion removes the record of the classic group. The assignment omits topics of which
+    the member has no partition.
     """
     host = new_host()
     old = new_member(host)
@@ -694,7 +696,7 @@ def test_a_conversion_writes_the_records_of_a_consumer_group_and_a_tombstone() -
     before = len(host.log)
     host.consumer_heartbeat("m")
     written = [(row[1][1], row[2] is None) for row in host.log[before:] if row[1] is not None]
-    # the record type of each key, and whether the value is a tombstone
+    # For each record: the type in its key, and whether it is a tombstone.
     assert written[:6] == [(2, True), (5, False), (3, False), (7, False), (6, False), (8, False)]
     group = host.coordinator.group("g")
     assert group.classic.members == {}
@@ -734,8 +736,8 @@ def test_a_group_stays_one_of_consumers_while_it_has_a_consumer() -> None:
 
 
 def test_a_group_that_becomes_classic_has_the_protocols_of_its_members() -> None:
-    """The group selects the first protocol that all members support; a new member needs any of the
-    common ones.
+    """The group selects the first protocol that all members support. A new member may support any
+    of the common protocols.
     """
     host = new_host()
     host.consumer_heartbeat("m")
@@ -770,8 +772,8 @@ def test_patterns_are_not_resolved_for_a_group_that_became_classic(
 
 
 def test_timers_of_members_end_with_the_consumer_group() -> None:
-    """A member that has joined but not synced has a timer, which then belongs to the classic
-    group.
+    """A member that has joined but not synced has a timer. The timer must end when the group
+    becomes classic, since it would remove the member.
     """
     host = new_host()
     host.consumer_heartbeat("m")
@@ -784,9 +786,7 @@ def test_timers_of_members_end_with_the_consumer_group() -> None:
 
 
 def test_a_conversion_to_classic_is_recorded_with_the_wall_clock_time() -> None:
-    """Tools show the time of the change, and Apache Kafka computes the retention of offsets from
-    it.
-    """
+    """Tools show this time, and Apache Kafka uses it to compute the retention of offsets."""
     host = new_host()
     host.wall_ahead_ms = 5_000
     host.consumer_heartbeat("m")

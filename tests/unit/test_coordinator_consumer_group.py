@@ -1,4 +1,4 @@
-"""A consumer group that is loaded from its records, and its responses to queries."""
+"""A consumer group that is loaded from its records, and how it answers queries."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def having(epoch: int, *partitions: int, topic: uuid.UUID = T) -> CurrentValue:
 
 
 def feed(group: ConsumerGroup, *rows: CoordinatorRecord) -> ConsumerGroup:
-    """Replay records into a group. Gives the group."""
+    """Replay records into a group. Gives the same group."""
     for row in rows:
         key = records.decode_consumer_key(row.key)
         assert key is not None
@@ -50,7 +50,7 @@ def feed(group: ConsumerGroup, *rows: CoordinatorRecord) -> ConsumerGroup:
 
 
 def group_of(**members: MemberValue) -> ConsumerGroup:
-    """A group in epoch 1."""
+    """A group in epoch 1 with these members."""
     rows = [records.member_record("g", *row) for row in members.items()]
     return feed(ConsumerGroup(), *rows, records.group_epoch_record("g", 1, 7))
 
@@ -77,8 +77,8 @@ def test_a_group_exists_from_its_first_epoch_record_to_its_tombstone() -> None:
 
 @pytest.mark.parametrize("has_topics", [False, True])
 def test_a_groups_tombstones_remove_all_of_its_state(has_topics: bool) -> None:
-    """Apache Kafka 4.0 writes a record of the group's topics, which the tombstones must include if
-    it exists.
+    """Apache Kafka 4.0 writes a record of the group's topics. If the record exists, it needs a
+    tombstone as well.
     """
     group = feed(
         group_of(m=member("t", regex="r")),
@@ -174,8 +174,8 @@ def test_commits_without_an_epoch_are_accepted_only_by_an_empty_group() -> None:
 def test_commits_of_an_earlier_epoch_are_checked_for_each_partition(
     classic: ClassicMember | None, code: Code
 ) -> None:
-    """The rule for earlier epochs is that of KIP-1251. A later epoch, or none, is refused at
-    once.
+    """Earlier epochs follow the rule of KIP-1251. A later epoch, or a commit without an epoch, is
+    refused at once.
     """
     group = group_of(m=member("t", classic=classic))
     feed(group, records.current_record("g", "m", having(5, 0)))
@@ -188,7 +188,7 @@ def test_commits_of_an_earlier_epoch_are_checked_for_each_partition(
         assert group.check_commit("m", epoch, 9, transactional=False) == CommitCheck(code)
 
 
-# (epoch since which a member has a partition, or None; epoch of its commit; whether it may commit)
+# (epoch in which the member got the partition, or None; epoch of its commit; whether it may commit)
 SINCE_AND_EPOCH = ((2, 1, False), (2, 2, True), (2, 4, True), (5, 4, False), (None, 4, False))
 
 
@@ -197,8 +197,8 @@ SINCE_AND_EPOCH = ((2, 1, False), (2, 2, True), (2, 4, True), (5, 4, False), (No
 def test_a_member_may_commit_partitions_that_it_owns_or_is_revoking(
     gives_up: bool, since: int | None, epoch: int, is_taken: bool
 ) -> None:
-    """The member commits with an earlier epoch, since the response to its last heartbeat may arrive
-    after the commit.
+    """The commit has an earlier epoch, since the member may send it before it receives the response
+    to its last heartbeat.
     """
     held = {} if since is None else {T: {0: since}}
     sides = ({}, held) if gives_up else (held, {})

@@ -1,7 +1,7 @@
-"""The changes that one event makes to a consumer group: each step sees the steps before it, the
-group itself is unchanged, and a value is not written if it is the same as before.
+"""The changes that one event makes to a consumer group. Each step sees the results of the steps
+before it, the group itself is unchanged, and a value that did not change is not written.
 
-Source: KIP-848, "Rebalance Process". The order of the records is Apache Kafka's.
+Source: KIP-848, "Rebalance Process". The order of the records is that of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def test_unchanged_targets_are_not_written_again_but_a_first_empty_one_is(assign
 
 
 def test_a_static_member_that_returns_takes_over_all_but_the_epoch() -> None:
-    """The next incarnation starts with epoch 0; the next step then sets it to the group's epoch."""
+    """The returning member starts with epoch 0. The next step sets its epoch to that of the group."""
     group = Group(t=2)
     group.join(one=member("t", instance="i"))
     group.join(one=member("t", instance="i"))
@@ -232,7 +232,8 @@ def test_the_group_epoch_record_has_the_hash_of_the_subscribed_topics() -> None:
 
 def test_the_first_record_of_a_new_group_has_the_hash_of_its_topics() -> None:
     group = Group(t=1)
-    group.group.topics_version = group.topics.version  # remains of an earlier group of that name
+    # left over from an earlier group of that name
+    group.group.topics_version = group.topics.version
     change = group.change()
     change.set_member("one", member("t"))
     change.raise_epoch_if(False)
@@ -256,8 +257,8 @@ def test_an_outdated_target_is_reduced_to_the_topics_that_the_member_still_wants
 
 
 def test_a_current_target_is_followed_even_for_topics_without_subscription() -> None:
-    """Members of a group that was classic may have partitions of topics to which they are not
-    subscribed.
+    """If a group was classic before, its members may have partitions of topics to which they are
+    not subscribed.
     """
     group = Group(t=1, u=1)
     group.join(one=member("t"))
@@ -297,7 +298,7 @@ def test_partitions_of_a_removed_member_can_be_assigned() -> None:
 
 
 def test_a_hash_tells_apart_whatever_may_happen_to_the_topics_of_a_group() -> None:
-    """Of topics that do not exist it is 0; other topics do not matter."""
+    """The hash of topics that do not exist is 0. Topics outside the subscription do not change it."""
     there = {"t": 2, "u": 1, "other": 1}
     topics = Directory(there)
     names = ["t", "u", "missing"]

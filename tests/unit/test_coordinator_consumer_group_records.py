@@ -1,4 +1,4 @@
-"""The records of consumer groups, against bytes written manually from Apache Kafka's schemas
+"""The records of consumer groups, compared with bytes written by hand from Apache Kafka's schemas
 (ConsumerGroup*Key and ConsumerGroup*Value of 4.3).
 """
 
@@ -83,8 +83,8 @@ def test_the_current_assignment_of_a_member() -> None:
 
 
 def test_without_assignment_epochs_a_partition_has_the_members_epoch() -> None:
-    """Records of Kafka before KIP-1251 have no assignment epochs. -2 is the epoch of a static
-    member that has left.
+    """Records written before KIP-1251 have no assignment epochs. An epoch of -2 means that a static
+    member has left.
     """
     value = b"\0\0" + b"\0\0\0\4\0\0\0\3\0" + b"\2" + ID + b"\2\0\0\0\1" + b"\0" + b"\1" + b"\0"
     assert records.decode_current(value).assigned == {T: {1: 4}}

@@ -1,7 +1,7 @@
 """Members of the consumer protocol (KIP-848). The expected responses are those of Apache Kafka 4.3
 (the transcripts `consumer_groups` and `consumer_groups_4`), or follow from the KIP.
 
-After each event, the host feeds a new coordinator with the log, which must lead to the same state.
+After each event, the host replays the log into a new coordinator, which must reach the same state.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def new_host(**more: Any) -> GroupHost:
 
 
 class Consumer:
-    """A member's state in its client; `take` makes it own the assigned partitions."""
+    """A member as its client sees it. `take` makes the client own the assigned partitions."""
 
     def __init__(self, host: GroupHost, name: str, *topics: str, **more: Any) -> None:
-        """A client of the consumer protocol. `given`: the assigned partitions; `owned`: those that
-        it reports.
+        """A client of the consumer protocol. `given` has the assigned partitions, and `owned` those
+        that the client reports.
         """
         self.host, self.name, self.more = host, name, more
         self.topics = list(topics) or ["t"]
@@ -54,8 +54,8 @@ class Consumer:
         self.owned: dict[str, list[int]] = {}
 
     def beat(self, **more: Any) -> Any:
-        """Send a heartbeat, the first one with the subscription, and take over the epoch and the
-        assignment of the response.
+        """Send a heartbeat, and take the epoch and the assignment from the response. The first
+        heartbeat includes the subscription.
         """
         if self.epoch == 0:
             more = {"subscribed_topic_names": self.topics, **self.more, **more}
@@ -139,7 +139,7 @@ def test_a_member_that_reports_other_partitions_gets_its_assignment_again() -> N
     kept = host.assigned(again)
     acknowledged = host.consumer_heartbeat("one", one.epoch, owned=kept)
     assert acknowledged.assignment is None
-    two.beat()  # assigns two more; this response is lost
+    two.beat()  # The response assigns two more partitions, and is lost.
     assert two.count() == 2
     again = host.consumer_heartbeat("two", two.epoch, owned={})
     assert host.assigned(again) == two.given
@@ -224,7 +224,7 @@ def test_a_full_group_refuses_a_new_member_but_not_a_known_one() -> None:
 
 @pytest.mark.parametrize("letter", ["a", "\u00e4"])
 def test_member_ids_are_limited_to_the_length_that_a_record_key_can_have(letter: str) -> None:
-    """The length of a string in a record has 16 bits and counts bytes."""
+    """The record stores the length in 16 bits, and counts bytes."""
     host = new_host()
     longest = letter * (LONGEST_NAME_BYTES // len(letter.encode()))
     assert host.consumer_heartbeat(longest).error_code == 0
@@ -238,7 +238,7 @@ def test_version_0_assigns_a_member_id_only_to_a_join() -> None:
 
 
 def test_in_the_preview_of_3_9_a_join_must_name_a_topic() -> None:
-    """The preview has no patterns yet."""
+    """The preview does not support patterns yet."""
     for is_preview, code in ((True, Code.INVALID_REQUEST), (False, Code.NONE)):
         host = GroupHost(consumer_settings=AT_ONCE._replace(is_preview=is_preview))
         assert host.consumer_heartbeat(subscribed_topic_names=[]).error_code == code
@@ -296,7 +296,7 @@ def test_the_tombstones_of_a_member_that_leaves_have_kafkas_order() -> None:
     before = len(host.log)
     m.leave()
     assert [row[1][:2] for row in host.log[before:] if row[1] is not None] == [
-        # current assignment, target assignment, member, pattern, group
+        # The records are the current assignment, target assignment, member, pattern and group.
         bytes((0, version))
         for version in (8, 7, 5, 16, 3)
     ]
@@ -487,8 +487,8 @@ def test_the_assignment_is_computed_once_in_an_interval() -> None:
 
 
 def test_a_heartbeat_whose_records_were_dropped_is_decided_again_immediately() -> None:
-    """The coordinator looks the topics up again, and the assignment that was not written does not
-    delay the next one.
+    """The coordinator looks the topics up again. The next assignment is not delayed by the one that
+    was not written.
     """
     host = GroupHost(topics={"t": 4})
     m = Consumer(host, "m")
@@ -610,8 +610,8 @@ def test_without_a_preference_the_first_assignor_of_the_settings_is_used() -> No
 
 
 def test_patterns_match_only_topics_that_the_requesting_member_may_describe() -> None:
-    """As in Apache Kafka 4.3, the heartbeat of a single member triggers the look-up, whose result
-    is used for the whole group.
+    """As in Apache Kafka 4.3, one member's heartbeat triggers the look-up of topics, and its result
+    applies to the whole group.
     """
     host = new_host()
     host.directory.hidden_from = {"other": {"orders.b"}}
@@ -639,7 +639,7 @@ def test_patterns_match_only_topics_that_the_requesting_member_may_describe() ->
 
 
 def test_patterns_are_resolved_in_slices() -> None:
-    """A tick does only a part of a look-up. A pattern that arrives in the meantime is looked up
+    """Each tick does only a part of a look-up. A pattern that arrives meanwhile is looked up
     afterwards.
     """
     host = new_host()
@@ -659,7 +659,7 @@ def test_patterns_are_resolved_in_slices() -> None:
 
 
 def looks(host: GroupHost) -> list[int]:
-    """The times at which patterns are looked up after this call."""
+    """A list to which the current time is added whenever patterns are looked up after this call."""
     times: list[int] = []
     names = host.directory.names
 
@@ -735,7 +735,7 @@ def test_a_pattern_without_matches_is_recorded_and_does_not_raise_the_epoch() ->
 
 
 def test_a_pattern_with_matches_raises_the_epoch() -> None:
-    """The same look-up includes another pattern, which matches no topic."""
+    """The same look-up includes a second pattern, which matches no topic."""
     host = new_host()
     one = Consumer(host, "one", "t", subscribed_topic_regex="orders.a")
     two = Consumer(host, "two", "t", subscribed_topic_regex="nothing")
@@ -768,8 +768,8 @@ def test_a_pattern_that_arrives_during_a_lookup_does_not_delay_the_others() -> N
 
 @pytest.mark.parametrize("ticks", [1, 3])
 def test_a_topic_created_during_a_lookup_of_patterns_is_found_soon(ticks: int) -> None:
-    """The topic may be created during any slice of a look-up, which uses the topics that existed at
-    its start.
+    """A look-up uses the topics that existed at its start. The topic may be created during any
+    slice of the look-up.
     """
     host = new_host()
     heavy = "([a-z.]?[a-z._]?){500}" * 4
@@ -802,7 +802,7 @@ def test_patterns_are_resolved_in_a_tick_that_removes_a_silent_member() -> None:
 
 
 def living_keys(host: GroupHost) -> set[bytes]:
-    """The keys that compaction of the log would keep."""
+    """The keys that would remain after compaction of the log."""
     values = {key: value for _, key, value, _ in host.log if key is not None}
     return {key for key, value in values.items() if value is not None}
 
@@ -834,7 +834,7 @@ def test_a_static_member_can_leave_temporarily_and_return() -> None:
 def test_a_static_member_that_left_during_a_revocation_keeps_its_session(
     restarts: bool,
 ) -> None:
-    """The partitions that the member had to give up are free at once, even if the coordinator
+    """The partitions that the member had to revoke are free at once, even if the coordinator
     restarts.
     """
     host = new_host()
@@ -871,7 +871,7 @@ def test_a_static_member_that_does_not_return_is_removed_after_its_session() -> 
 
 
 def test_owned_partitions_count_although_a_heartbeat_names_their_topic_twice() -> None:
-    """If a topic's second row were ignored, its partition would have two owners."""
+    """If the second entry of the topic were ignored, the partition in it would get two owners."""
     host = new_host()
     first, second = Consumer(host, "a"), Consumer(host, "b")
     first.beat()
@@ -902,8 +902,8 @@ def test_a_static_member_can_join_again_with_its_own_member_id() -> None:
 
 
 def test_a_member_may_add_its_instance_id_later() -> None:
-    """With an instance id it is still the same member, and does not count twice towards the
-    maximum size.
+    """A member that adds an instance id remains the same member, so the limit on the group's size
+    counts it only once.
     """
     host = GroupHost(topics={"t": 4}, consumer_settings=AT_ONCE._replace(max_size=1))
     host.consumer_heartbeat("m")
@@ -953,7 +953,7 @@ def test_commits_are_checked_by_member_epoch() -> None:
     settle(one, two)
     mine, theirs = one.given["t"][0], two.given["t"][0]
     assert commit(host, 3, "one", mine) == Code.NONE
-    # for the current epoch, owners are not checked
+    # For the current epoch, the coordinator does not check who owns the partition.
     assert commit(host, 3, "one", theirs) == Code.NONE
     # KIP-1251
     assert commit(host, 2, "one", mine) == Code.NONE
@@ -999,7 +999,7 @@ def test_the_preview_of_3_9_refuses_earlier_epochs_and_transactions_without_a_me
 
 
 def test_with_an_earlier_epoch_a_member_may_commit_only_its_own_partitions() -> None:
-    """See KIP-1251. A member has no partitions of a deleted topic."""
+    """The rule is that of KIP-1251. A member owns no partitions of a deleted topic."""
     host = new_host()
     one, two = Consumer(host, "one"), Consumer(host, "two")
     one.beat()

@@ -1,4 +1,6 @@
-"""Consumers' subscriptions and assignments, against bytes encoded and decoded by kafka-python."""
+"""Subscriptions and assignments of consumers, compared with bytes that kafka-python encodes and
+decodes.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,7 @@ def test_a_truncated_subscription_of_a_later_version_is_none(version: int) -> No
     whole = encoded(version, "t")
     for size in range(len(whole)):
         if version == 2 and size >= len(whole) - 4:
-            continue  # lacks only the generation, which is not needed
+            continue  # only the optional generation is missing
         assert read_subscription(whole[:size]) is None, size
 
 

@@ -1,4 +1,6 @@
-"""A group with very many members is described in slices, and the response is consistent."""
+"""A group with very many members is described in slices, and the response is nevertheless
+consistent.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ MEMBERS = 12 * MEMBERS_AT_ONCE + 1
 
 
 def large_share_group(b: DiskBroker) -> GroupCoordinator:
-    """The coordinator, with a share group of many members that is loaded as at a start."""
+    """A coordinator with a large share group, which is loaded from its records as at a start."""
     groups: GroupCoordinator = b.parts.groups
     partition = b.parts.topics.group_partition("g")
     records = [share.epoch_record("g", 1, 0)]
@@ -41,7 +43,7 @@ def large_share_group(b: DiskBroker) -> GroupCoordinator:
 
 
 def finish(work: Any) -> tuple[int, Any]:
-    """Run the work to its end. Gives the number of yields, and the result."""
+    """Run the generator to its end. Gives the number of yields, and the result."""
     count = 0
     try:
         while True:

@@ -1,8 +1,8 @@
 """The responses to EndTxn, compared with a table of Apache Kafka's responses.
 
 Source: Apache Kafka 4.3, TransactionCoordinator.endTransaction and endTransactionWithTV1. In Kafka,
-a transaction in a PREPARE_* state always has a pending transition to its Complete state, and so
-does one whose Prepare record is being appended. The row "pending" is for all of these.
+a transaction has a pending transition while it is in a PREPARE_* state, and while its Prepare
+record is being appended. The row "pending" covers both cases.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ ENDS = "ends it"
 NONE, FENCED, STATE = Code.NONE, Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE
 BUSY, MAPPING = Code.CONCURRENT_TRANSACTIONS, Code.INVALID_PRODUCER_ID_MAPPING
 PRODUCERS = "current", "former", "older", "next", "another id"
-OTHERS = ((FENCED, FENCED), (FENCED, FENCED), (MAPPING, MAPPING))  # of older, next, another id
+OTHERS = ((FENCED, FENCED), (FENCED, FENCED), (MAPPING, MAPPING))  # older, next, another id
 ALL_FENCED = ((FENCED, FENCED), *OTHERS)
 ALL_BUSY = ((BUSY, BUSY),) * 5
 
 Row = tuple[tuple[object, object], ...]
-# For each of PRODUCERS: the responses to (commit, abort).
+# Each row has a pair for each of PRODUCERS: the responses to a commit and to an abort.
 VERSION_4: dict[str, Row] = {
     "Empty": ((STATE, STATE), *ALL_FENCED),
     "Ongoing": ((ENDS, ENDS), *ALL_FENCED),
     "pending": ((BUSY, BUSY), *ALL_FENCED),
-    # The transaction has the fencing epoch, which only the coordinator uses, and no producer has.
+    # Only the coordinator uses the fencing epoch. No producer has it.
     "fenced": ((FENCED, FENCED), *ALL_FENCED),
     "CompleteCommit": ((NONE, STATE), *ALL_FENCED),
     "CompleteAbort": ((STATE, NONE), *ALL_FENCED),
@@ -42,7 +42,7 @@ VERSION_4: dict[str, Row] = {
 VERSION_5: dict[str, Row] = {
     "Empty": ((STATE, ENDS), *ALL_FENCED),
     "Ongoing": ((ENDS, ENDS), *ALL_FENCED),
-    # A pending transition is found before the producer id and epoch are checked.
+    # Kafka looks for a pending transition before it checks the producer id and epoch.
     "pending": ALL_BUSY,
     "fenced": ALL_BUSY,
     "CompleteCommit": ((STATE, ENDS), (NONE, STATE), *OTHERS),
@@ -53,12 +53,12 @@ VERSION_5: dict[str, Row] = {
 class Ended(TxnHost):
     """A coordinator with one transactional id in a given state.
 
-    version: of the EndTxn that led to the state.
+    version: the version of the EndTxn that led to this state.
     """
 
     def __init__(self, version: int) -> None:
-        """A host whose transactional id has had three epochs, so that there are a former and an
-        older one.
+        """A host with a transactional id that has had three epochs, so that the former epoch and an
+        older one exist.
         """
         super().__init__()
         self._version = version
@@ -72,8 +72,8 @@ class Ended(TxnHost):
         return transaction.producer
 
     def begin(self) -> None:
-        """Open a transaction: before version 5 with AddPartitionsToTxn, and later by a write
-        (KIP-890).
+        """Open a transaction, by AddPartitionsToTxn before version 5, and by a write from version 5
+        on (KIP-890).
         """
         producer = self.current
         if self._version < 5:
@@ -117,7 +117,7 @@ WAYS: dict[str, tuple[str, Callable[[Ended], None]]] = {
 
 
 def requester(host: Ended, name: str) -> ProducerIdAndEpoch:
-    """The producer of a request, by its name in the table: relative to the current id and epoch."""
+    """The id and epoch of a producer, which the table names relative to the current id and epoch."""
     pid, epoch = host.current
     return {
         "current": ProducerIdAndEpoch(pid, epoch),
@@ -149,8 +149,8 @@ def answer_of(host: Ended, producer: ProducerIdAndEpoch, commit: bool, version: 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("version", "table"), [(4, VERSION_4), (5, VERSION_5)])
 def test_the_answers_are_those_of_kafka(way: str, version: int, table: dict[str, Row]) -> None:
-    """WAYS bring the transaction into each state; the table has the error codes for a commit and an
-    abort by each producer in that state.
+    """WAYS bring the transaction into each state. For that state, the table has the error codes of
+    a commit and an abort by each producer.
     """
     state, enter = WAYS[way]
     for name, codes in zip(PRODUCERS, table[state], strict=True):
@@ -163,7 +163,9 @@ def test_the_answers_are_those_of_kafka(way: str, version: int, table: dict[str,
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_repeated_end_txn_that_exhausted_the_producer_id_succeeds_again(*, commit: bool) -> None:
-    """The epoch was the last one of its producer id, as in `retryOnOverflow` of Apache Kafka."""
+    """The epoch was the last one of its producer id. Apache Kafka calls this case
+    `retryOnOverflow`.
+    """
     host = Ended(5)
     transaction = host.coordinator.metadata(TXN)
     assert transaction is not None
@@ -182,9 +184,9 @@ def test_a_repeated_end_txn_that_exhausted_the_producer_id_succeeds_again(*, com
 def test_an_end_txn_of_a_fenced_producer_does_not_return_the_new_sessions_epoch(
     *, commit: bool
 ) -> None:
-    """Unlike Apache Kafka, see coordinator/README.md: Kafka assumes that the producer with the
-    previous epoch ended the transaction, even if a new session raised the epoch and an EndTxn of
-    version 1 ended the transaction.
+    """This differs from Apache Kafka (see coordinator/README.md). Kafka assumes that the producer
+    with the previous epoch ended the transaction, even if a new session raised the epoch and an
+    EndTxn of version 1 ended the transaction.
     """
     host = Ended(4)
     pid, epoch = host.current
@@ -203,8 +205,8 @@ def test_an_end_txn_of_an_unknown_transactional_id_is_refused() -> None:
 
 
 def test_every_state_in_which_a_request_can_find_a_transaction_is_in_the_table() -> None:
-    """Two states are left out: a transaction in DEAD is removed, and PREPARE_EPOCH_FENCE is left,
-    in the same step that enters the state.
+    """The table has no rows for two states. A transaction in DEAD is removed in the step that
+    enters the state, and one in PREPARE_EPOCH_FENCE leaves it in that step.
     """
     seen = set()
     for _, enter in WAYS.values():

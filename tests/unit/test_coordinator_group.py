@@ -1,4 +1,6 @@
-"""Group: when the retention of its offsets starts, and what is removed with the last of them."""
+"""Group: when the retention of its offsets starts, and what the removal of the last offset also
+removes.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u",
 
 
 def new_group(value: GroupMetadataValue | None = None, now_ms: int = 50_000) -> Group:
-    """A group. If `value` is given, it is loaded at `now_ms` from this value of its record."""
+    """A group. If `value` is given, the group is loaded at `now_ms` from this record value."""
     timers, wall = Timers[tuple[str, str, str]](), WallClock()
     classic = ClassicGroup("g", SETTINGS, timers, str, wall)
     if value is not None:
@@ -40,8 +42,8 @@ def commit(group: Group, partition: TopicPartition, since_ms: int) -> None:
 
 
 def value_of(kind: str, *subscriptions: bytes, since_ms: int = -1) -> GroupMetadataValue:
-    """The value of a group's record. `kind`: the protocol type; `subscriptions`: the metadata of
-    each member; `since_ms`: the time of the state.
+    """The value of a group record. `kind` is the protocol type, `subscriptions` has the metadata of
+    each member, and `since_ms` is the time of the last state change.
     """
     members = tuple(
         MemberMetadata(f"m{number}", None, "c", "h", 60_000, 60_000, metadata, b"")
@@ -81,7 +83,7 @@ def test_in_an_empty_group_retention_starts_when_it_became_empty() -> None:
 
 
 def test_without_a_time_of_the_state_retention_starts_with_the_commit() -> None:
-    """Versions 0 and 1 of the record have no time of the state, which is then read as -1."""
+    """Versions 0 and 1 of the record do not contain the time of the state. It is then read as -1."""
     group = new_group(value_of("consumer", since_ms=-1))
     commit(group, T0, 1_000)
     assert expired(group, 11_000) == [T0]

@@ -1,4 +1,4 @@
-"""Committed offsets: commits and fetches by version, transactions, deletion and retention; and
+"""Committed offsets: commits and fetches by version, transactions, deletion and retention. Also,
 descriptions of groups.
 """
 
@@ -101,8 +101,8 @@ def epoch_of(host, group="g", partition=0):
 
 @pytest.mark.parametrize("lost_power", [False, True])
 def test_an_offset_beyond_the_end_of_its_log_is_set_back_to_it(lost_power):
-    """`find_logs_cut` gets the end of each log, and for a leader epoch the last epoch that the log
-    has, with its end offset (KIP-320).
+    """`find_logs_cut` takes the end offset of each log. For a leader epoch, it also takes the last
+    epoch that the log has, and the end offset of this epoch (KIP-320).
     """
     host = GroupHost()
     host.commit("g", {"t": {0: 15, 1: 9, 2: 15}}, leader_epoch=3)
@@ -136,8 +136,8 @@ def test_an_offset_of_an_unknown_leader_epoch_is_set_back_to_the_end_of_its_log(
 
 
 def test_a_committed_number_that_is_no_offset_is_not_set_back():
-    """With metadata but without a leader epoch, the number may be something else than an offset,
-    for example that of a Spark micro-batch.
+    """A commit with metadata but without a leader epoch may contain a number that is no offset, for
+    example the number of a Spark micro-batch.
     """
     host = GroupHost()
     host.commit("ledger", {"t": {0: 15}}, metadata="batch 15")
@@ -203,8 +203,8 @@ def test_an_empty_group_id_is_accepted_by_simple_commits_fetches_and_deletions()
 
 @pytest.mark.parametrize("version", [2, 8, 9])
 def test_a_commit_of_a_member_of_a_missing_group_is_refused(version):
-    """The code is that of Apache Kafka 3.9's classic coordinator in every version. Clients then
-    join again.
+    """In every version, the code is that of Apache Kafka 3.9's classic coordinator. It makes
+    clients join again.
     """
     host = GroupHost()
     codes = host.commit("g", {"t": {0: 1}}, generation=1, member="absent", version=version)
@@ -372,8 +372,8 @@ def test_one_transaction_holds_offsets_of_several_groups():
 
 def test_a_marker_on_another_partition_of_the_internal_topic_ends_nothing_here():
     host = GroupHost()
-    host.txn_commit("one", {"t": {0: 1}})  # in partition 2 of 4
-    host.txn_commit("two", {"t": {0: 2}})  # in partition 0 of 4
+    host.txn_commit("one", {"t": {0: 1}})  # stored in partition 2 of 4
+    host.txn_commit("two", {"t": {0: 2}})  # stored in partition 0 of 4
     host.end_transaction(7, commit=True, group="two")
     assert host.fetch("one", {"t": [0]}, stable=True) == {("t", 0): Code.UNSTABLE_OFFSET_COMMIT}
     assert host.fetch("two", stable=True) == {("t", 0): (2, "")}
@@ -850,7 +850,7 @@ def test_describing_a_missing_consumer_group_returns_its_error():
 
 
 def test_a_tombstone_of_a_missing_group_changes_nothing():
-    """A compacted log may have only the tombstone, without the older records."""
+    """Compaction may have removed the older records, so that only the tombstone remains."""
     coordinator = GroupHost().coordinator
     of_a_consumer_group = [key for key, _ in rows_of_a_consumer_group()]
     for key in (offset_tombstone("g", "t", 0)[0], group_tombstone("g")[0], *of_a_consumer_group):
@@ -860,7 +860,9 @@ def test_a_tombstone_of_a_missing_group_changes_nothing():
 
 
 def rows_of_a_consumer_group(member="m"):
-    """The (key, value) rows of the records of a group with one member, that of the group first."""
+    """The (key, value) pairs of a consumer group with one member. The record of the group comes
+    first.
+    """
     host = GroupHost(partition_count=1)
     host.consumer_heartbeat(member)
     return sorted((key, value) for _, key, value, _ in host.log)
@@ -911,7 +913,9 @@ def test_an_open_transaction_has_its_producers_latest_epoch():
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_transaction_on_offsets_is_forgotten_after_its_marker(commit: bool):
-    """Otherwise the memory would keep each producer id, and each session may use a new one."""
+    """Otherwise the coordinator would keep every producer id in memory, and each session may use a
+    new one.
+    """
     host = GroupHost(partition_count=1)
     for producer_id in (7, 8):
         host.txn_commit("g", {"t": {0: 1}}, producer_id=producer_id)
@@ -1113,9 +1117,7 @@ def test_deleting_offsets_of_only_unknown_partitions_does_not_check_the_group():
 
 
 def test_a_result_names_the_partition_of_its_group():
-    """The host needs the partition to keep the order of responses, even of those without
-    records.
-    """
+    """The host needs the partition to keep responses in order, even those that write no records."""
     host = GroupHost(partition_count=50)
     context = RequestContext(1, 8, "client", CLIENT_HOST)
 
@@ -1152,8 +1154,8 @@ def test_groups_are_searched_in_parts_for_the_offsets_of_a_deleted_topic(topic):
 
 
 def test_dropped_records_of_a_classic_or_missing_group_change_nothing():
-    """The decision of a classic group is valid without its records, and a missing group has no
-    decision.
+    """A decision of a classic group is valid even if its records are dropped. A group that does not
+    exist has made no decision.
     """
     host = GroupHost()
     member = alone(host)
@@ -1174,8 +1176,8 @@ def test_a_deleted_group_leaves_no_timer_of_a_pending_member() -> None:
 
 @pytest.mark.parametrize("kind", ["consumer", "streams"])
 def test_a_classic_group_that_another_kind_replaced_leaves_no_state(kind: str) -> None:
-    """Otherwise the next classic group of that name would continue the old generation, unless the
-    coordinator restarts first.
+    """Otherwise the next classic group of that name would continue with the old generation, until
+    the coordinator restarts.
     """
     host = GroupHost()
     member = host.join("g", host.join("g").member_id)

@@ -84,7 +84,7 @@ def test_the_hard_state_does_not_depend_on_the_clock() -> None:
 
 
 def expiry(offsets: GroupOffsets, now_ms: int, max_count: int | None = None) -> Expiry:
-    """The offsets that have expired, with a group that is subscribed to the topic u."""
+    """The offsets that have expired, for a group that is subscribed to the topic u."""
     return offsets.expiry(
         now_ms, DAY_MS, lambda committed: committed.since_ms, lambda topic: topic == "u", max_count
     )
@@ -101,8 +101,8 @@ def test_an_offset_expires_at_the_end_of_its_retention() -> None:
 
 
 def test_an_own_retention_time_of_an_offset_starts_with_its_commit() -> None:
-    """The retention time is the difference of two wall clock timestamps, and is added to the
-    steady time.
+    """The offset's own retention time is the difference of two wall clock timestamps. It is added
+    to the steady time of the commit.
     """
     offsets = GroupOffsets()
     offsets.replay_commit(

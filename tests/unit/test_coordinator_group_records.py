@@ -45,7 +45,7 @@ def written_by_kafka():
 
 
 def printed_by_kafka():
-    """The offset, with (key, payload), of each record that is not a marker."""
+    """The (key, payload) of each record that is not a marker, by its offset."""
     line = re.compile(r"^\| offset: (\d+) .* key: (\{.*\}) payload: (\{.*\})$")
     found = (line.match(text) for text in (FIXTURE / "dump.txt").read_text().splitlines())
     return {int(one[1]): (json.loads(one[2]), json.loads(one[3])) for one in found if one}
@@ -184,7 +184,9 @@ def test_values_of_older_versions_are_read():
 
 
 def test_values_of_the_flexible_version_are_read():
-    """Newer brokers write such values; a broker that can read them allows a downgrade (KIP-915)."""
+    """Newer brokers write these values. A broker that can read them can be the target of a
+    downgrade (KIP-915).
+    """
     member = "026d 0269 0263 0268 00000005 00000002 0253 0341 41 00"
     group = bytes.fromhex(
         "0004 09636f6e73756d6572 00000007 0672616e6765 026d 0000000000000102 02"

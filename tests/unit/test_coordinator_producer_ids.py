@@ -1,4 +1,4 @@
-"""ProducerIdAllocator: no id is assigned twice, even after a loss of records."""
+"""ProducerIdAllocator assigns no id twice, even after a loss of records."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_used_ids_are_skipped_and_a_block_is_kept_when_it_still_has_ids() -> Non
 
 
 def test_skipped_ids_are_not_assigned_by_a_later_run_either() -> None:
-    """After this copy of its directory was made, the leader may have assigned these ids."""
+    """The leader may have assigned the skipped ids after it made this copy of its directory."""
     reserved = [0]
     allocator = ProducerIdAllocator(block_size=3, persist=reserved.append, next_id=0)
     assert allocator.allocate() == 0
@@ -74,8 +74,8 @@ def test_skipped_ids_are_not_assigned_by_a_later_run_either() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_no_id_is_given_twice_in_any_order_of_calls_and_crashes(seed: int) -> None:
-    """Neither by this broker, nor by those that have blocks of their own, nor by another one whose
-    ids this broker skips.
+    """No id is assigned twice by this broker, by brokers that have their own blocks, or by a broker
+    whose ids this one skips.
     """
     chance = random.Random(seed)
     stored, given = [0], set[int]()

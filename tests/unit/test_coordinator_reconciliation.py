@@ -1,5 +1,5 @@
-"""The steps of a member towards its target assignment: the table in the module, row by row
-(KIP-848).
+"""How a member moves towards its target assignment. The tests follow the table in the module row by
+row (KIP-848).
 """
 
 from __future__ import annotations

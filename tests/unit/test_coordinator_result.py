@@ -1,9 +1,10 @@
-"""Results over several partitions, and the partition to which a group or transactional id belongs.
+"""Results that cover several partitions, and the partition to which a group or transactional id
+belongs.
 
-The partition must be the same as in Apache Kafka, whose directories may be taken over.
+The partition must be the same as in Apache Kafka, since its directories can be taken over.
 
-Source: Utils.abs(id.hashCode()) % partitions, where the lowest int has no absolute value and counts
-        as 0; the hash codes are Java's.
+Source: Utils.abs(id.hashCode()) % partitions. The hash codes are those of Java. The lowest int has
+        no absolute value, and counts as 0.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def test_hash_codes_are_javas(name: str, hash_code: int) -> None:
 
 @pytest.mark.parametrize("length", [*range(1, 20), 255, 256, 32_767])
 def test_the_hash_equals_javas_definition_for_any_length(length: int) -> None:
-    """The definition in java.lang.String: s[0]*31^(n-1) + s[1]*31^(n-2) + ... + s[n-1], in 32
+    """java.lang.String defines the hash as s[0]*31^(n-1) + s[1]*31^(n-2) + ... + s[n-1], in 32
     bits.
     """
     letters = [(number * 40_503 + length) % 0xD800 for number in range(length)]
@@ -69,7 +70,7 @@ def letter_by_letter(text: str) -> None:
 
 
 def test_the_hash_of_a_long_key_is_faster_than_a_loop_over_its_letters() -> None:
-    """The measure is CPU time, the shortest of some attempts."""
+    """The test measures CPU time, and takes the shortest of several attempts."""
     spent = {}
     for hashed in (java_string_hash, letter_by_letter):
         spent[hashed] = float("inf")

@@ -1,7 +1,6 @@
-"""The counts in Results for the metrics: rebalances by kind of group, and committed offsets.
+"""The counts in a Result that become metrics: rebalances by group type, and committed offsets.
 
-Source: the places where Kafka's GroupMetadataManager and OffsetMetadataManager record their
-sensors.
+Source: the code of Kafka's GroupMetadataManager and OffsetMetadataManager that updates sensors.
 """
 
 from __future__ import annotations

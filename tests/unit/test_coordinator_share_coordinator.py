@@ -1,4 +1,4 @@
-"""The share coordinator without a broker: what it refuses, and its state after a replay."""
+"""The share coordinator without a broker: which requests it refuses, and its state after a replay."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REQUEST = RequestContext(1, 1, "", "/127.0.0.1", connection_id=1)
 
 
 def hard_state(coordinator: ShareCoordinator) -> Any:
-    """The share partitions' states as plain values, and the redundant offset of each internal
+    """The states of the share partitions as plain values, and the redundant offset of each internal
     partition.
     """
     states = {}
@@ -42,13 +42,13 @@ def hard_state(coordinator: ShareCoordinator) -> Any:
 
 
 class Host:
-    """Appends and replays records, and compares the coordinator with one that replays the whole
-    log.
+    """A host that appends and replays records. It compares the coordinator with a new one that
+    replays the whole log.
     """
 
     def __init__(self, partitions: int = 10, updates: int = 3) -> None:
-        """A share coordinator with a log. `partitions`: the size of the topic; `updates`: the
-        updates between two snapshots.
+        """A share coordinator with a log. `partitions` is the number of partitions of the internal
+        topic, and `updates` the number of updates between two snapshots.
         """
         self.partitions, self.updates = partitions, updates
         self.log: list[tuple[int, bytes, bytes | None]] = []
@@ -138,7 +138,8 @@ def written(*runs: tuple[int, int, int, int], start: int = 0, count: int = -1) -
         ([(0, 2, -1, 1)], {}),
         ([(0, 2, 99, 1)], {}),
         ([(0, 2, 0, -1)], {}),
-        ([(0, 2, 0, 32767)], {}),  # the highest count: no further delivery is possible
+        # the highest delivery count, after which no further delivery is possible
+        ([(0, 2, 0, 32767)], {}),
         ([], {"start": -2}),
         ([], {"count": -2}),
         ([(0, 1, 2, 1), (3, 2, 2, 1)], {}),
@@ -183,7 +184,7 @@ def test_updates_accumulate_and_a_snapshot_follows_every_two() -> None:
     assert state is not None
     assert [run[:2] for run in state.batches] == [(10 * at, 10 * at + 4) for at in range(5)]
     versions = [row[1][1] for row in h.log]
-    # 0 is a snapshot, 1 an update
+    # The key version is 0 for a snapshot, and 1 for an update.
     assert versions == [0, 1, 1, 0, 1, 1]
     assert state.snapshot_epoch == 1
 
@@ -218,7 +219,7 @@ def test_a_snapshot_is_the_sum_of_the_updates_before_it(seed: int) -> None:
 
 
 def whole(host: Host) -> Snapshot:
-    """The state of a share partition, without the times and the number of its snapshots."""
+    """The state of a share partition, without timestamps and without the number of its snapshots."""
     state = host.made.state(key())
     assert state is not None
     return state.snapshot(0)._replace(create_timestamp=0, write_timestamp=0)

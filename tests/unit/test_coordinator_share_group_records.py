@@ -1,4 +1,4 @@
-"""The records of share groups, against bytes written manually from Apache Kafka's schemas
+"""The records of share groups, compared with bytes written by hand from Apache Kafka's schemas
 (ShareGroup*Key and ShareGroup*Value of 4.3).
 """
 

@@ -1,7 +1,7 @@
 """Members of share groups (KIP-932). The expected responses are those of Apache Kafka 4.3 (the
-transcripts `share_groups`), or follow from the KIP.
+transcript `share_groups`), or follow from the KIP.
 
-After each event, the host feeds a new coordinator with the log, which must lead to the same state.
+After each event, the host replays the log into a new coordinator, which must reach the same state.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ def new_host(**more: Any) -> GroupHost:
 
 
 class Member:
-    """A member's state in its client."""
+    """A member as its client sees it."""
 
     def __init__(self, host: GroupHost, name: str, *topics: str, group: str = "g") -> None:
-        """A client of a share group. `given`: the assigned partitions."""
+        """A client of a share group. `given` has the assigned partitions."""
         self.host, self.name, self.group = host, name, group
         self.topics = list(topics) or ["t"]
         self.epoch = 0
         self.given: dict[str, list[int]] = {}
 
     def beat(self, topics: list[str] | None = None) -> Any:
-        """Send a heartbeat, the first one with the subscription, and take over the epoch and the
-        assignment of the response.
+        """Send a heartbeat, and take the epoch and the assignment from the response. The first
+        heartbeat includes the subscription.
         """
         if self.epoch == 0:
             topics = self.topics
@@ -132,7 +132,9 @@ def test_an_epoch_of_an_unknown_group_or_member_is_refused() -> None:
 
 
 def test_only_the_current_and_the_previous_epoch_are_accepted() -> None:
-    """The response with the current epoch may be lost, so the member may send the previous one."""
+    """The response with the current epoch may be lost. In this case the member sends the previous
+    epoch.
+    """
     host = new_host()
     m = Member(host, "m")
     m.beat()
@@ -247,7 +249,7 @@ def test_topics_are_assigned_when_created_and_removed_when_deleted() -> None:
     settle(m)
     assert m.given == {"later": [0]}
     assert [key[2] for key in host.share_states.offsets] == [0]
-    host.topics["t"] = 2  # another topic with the name of the deleted one
+    host.topics["t"] = 2  # a new topic with the name of the deleted one
     settle(m)
     assert m.given == {"later": [0], "t": [0, 1]}
 
@@ -427,4 +429,4 @@ def test_a_share_group_is_deleted_with_its_states() -> None:
     ]
     assert host.share_states.offsets == {} and host.coordinator.all_groups() == []
     assert host.describe_share_group().error_code == Code.GROUP_ID_NOT_FOUND
-    assert alone(host, "g")  # a classic group may have the name now
+    assert alone(host, "g")  # a classic group may use the name now

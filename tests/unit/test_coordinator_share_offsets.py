@@ -26,7 +26,7 @@ def host() -> GroupHost:
 
 
 def alter(host: GroupHost, offsets: dict[str, dict[int, int]], group: str = "g") -> Any:
-    """Set start offsets. Gives the error code of each partition, or that of the whole request."""
+    """Set start offsets. Gives the error code of each partition, or that of the whole response."""
     topics = [
         AlterShareGroupOffsetsRequestTopic(
             name, [AlterShareGroupOffsetsRequestPartition(*row) for row in of_topic.items()]
@@ -46,7 +46,7 @@ def alter(host: GroupHost, offsets: dict[str, dict[int, int]], group: str = "g")
 
 def delete(host: GroupHost, *names: str, group: str = "g") -> Any:
     """Delete the offsets of topics. Gives the error code of each topic, or that of the whole
-    request.
+    response.
     """
     topics = [DeleteShareGroupOffsetsRequestTopic(name) for name in names]
     answer = host.call("DeleteShareGroupOffsets", 0, group_id=group, topics=topics)
@@ -183,7 +183,7 @@ def test_states_left_by_a_kill_are_deleted_with_their_group(
 def test_offsets_that_are_set_after_a_deletion_was_cut_short_are_not_deleted(
     host: GroupHost,
 ) -> None:
-    """Apache Kafka deletes the states of topics that the group's record lists as such."""
+    """Apache Kafka deletes the states of the topics that the group's record lists as being deleted."""
     read_once(host)
     host.share_states.at_once = False
     topics = [DeleteShareGroupOffsetsRequestTopic("t")]
@@ -198,8 +198,8 @@ def test_offsets_that_are_set_after_a_deletion_was_cut_short_are_not_deleted(
 
 
 def test_states_initialised_before_a_kill_are_deleted_with_their_group(host: GroupHost) -> None:
-    """When the kill comes, the share coordinator has initialised the states, but the group's record
-    of this is not yet written.
+    """The kill comes after the share coordinator has initialised the states, and before the group's
+    record says so.
     """
     host.share_states.at_once = False
     host.share_heartbeat("m")
@@ -232,8 +232,8 @@ def test_a_group_that_is_deleted_while_its_states_are_set_stays_deleted(host: Gr
 
 
 def test_states_left_by_an_earlier_group_of_the_same_name_are_deleted(host: GroupHost) -> None:
-    """The remaining states have a later epoch than the new group, so the share coordinator would
-    refuse its requests.
+    """The remaining states have a higher state epoch than the new group. The share coordinator
+    would refuse the new group's requests.
     """
     host.share_states.failing = Code.FENCED_STATE_EPOCH
     known = host.directory.topic("t")

@@ -1,4 +1,4 @@
-"""The records of share partitions, against bytes written from Apache Kafka's schemas."""
+"""The records of share partitions, compared with bytes written from Apache Kafka's schemas."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The assignor `simple` of share groups: how many partitions each member gets, and which
-assignments stay.
+assignments are kept.
 
-Source: KIP-932, "The SimpleAssignor"; Apache Kafka 4.3's `a_share_group_divides_partitions`.
+Source: KIP-932, "The SimpleAssignor", and the transcript `a_share_group_divides_partitions` of
+Apache Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def counts(assigned: dict[str, Assignment]) -> list[int]:
         (4, 1, [4]),
         (4, 2, [2, 2]),
         (4, 3, [1, 1, 2]),
-        (4, 5, [1, 1, 2, 2, 2]),  # each partition has two members
+        (4, 5, [1, 1, 2, 2, 2]),  # each partition is assigned to two members
         (1, 3, [1, 1, 1]),
         (3, 9, [1] * 9),
         (2, 3, [1, 1, 2]),

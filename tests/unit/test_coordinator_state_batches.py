@@ -1,5 +1,5 @@
-"""Runs of offsets with a delivery state: adding runs has the same result as adding single offsets
-to a map.
+"""Runs of offsets with a delivery state. Adding runs must have the same result as adding each
+offset to a map.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ def combined(current: Rows, added: Rows, start_offset: int = -1) -> Rows:
     return [tuple(run) for run in batches]
 
 
-# The rule of KIP-932 and Apache Kafka 4.3: the higher delivery count has precedence, then the
-# higher state.
+# In KIP-932 and Apache Kafka 4.3, the higher delivery count has precedence, then the higher state.
 @pytest.mark.parametrize(
     ("current", "added", "start_offset", "expected"),
     [

@@ -1,5 +1,5 @@
-"""The assignor of streams groups: even loads, tasks that stay, and standby tasks on other
-processes.
+"""The assignor of streams groups balances the load, keeps tasks where they are, and places standby
+tasks on other processes.
 """
 
 from __future__ import annotations
@@ -41,14 +41,16 @@ def assign_sticky(
 
 
 def members(*names: str) -> dict[str, MemberToAssign]:
-    """New members by name; members whose names have the same first letter belong to one process."""
+    """New members by name. Members whose names start with the same letter belong to the same
+    process.
+    """
     return {name: MemberToAssign(name[0], NEW, NEW) for name in names}
 
 
 def following(
     former: dict[str, MemberToAssign], targets: dict[str, TaskSet]
 ) -> dict[str, MemberToAssign]:
-    """The former members that have a target, with this target as their present assignment."""
+    """The former members that have a target, with this target as their current assignment."""
     return {
         name: MemberToAssign(member.process_id, targets[name].active, targets[name].standby)
         for name, member in former.items()
@@ -57,9 +59,7 @@ def following(
 
 
 def topology(**counts: int) -> dict[str, SubtopologyToAssign]:
-    """Subtopologies with these numbers of tasks; those with names that begin with "s" have
-    state.
-    """
+    """Subtopologies with these numbers of tasks. Those whose names start with "s" have state."""
     return {
         name: SubtopologyToAssign(count, name.startswith("s")) for name, count in counts.items()
     }
@@ -205,7 +205,7 @@ def test_tasks_have_one_form() -> None:
 
 
 def test_a_replica_stays_beside_another_one_that_stays() -> None:
-    """Both former holders of a task keep it: the second is not hidden by the first."""
+    """Both former owners of a standby task keep it, the second as well as the first."""
     group = {
         "b": MemberToAssign("b", {"s": (1,)}, {"s": (0,)}),
         "c": MemberToAssign("c", {"s": (2,)}, {"s": (0, 1)}),

@@ -1,4 +1,4 @@
-"""The records of streams groups: bytes that Apache Kafka 4.3 wrote are read, and written again."""
+"""The records of streams groups. Bytes that Apache Kafka 4.3 wrote are decoded and encoded again."""
 
 from __future__ import annotations
 
@@ -114,7 +114,8 @@ def test_tasks_without_epochs_get_the_epoch_of_the_member() -> None:
         write_uvarint(value, 1)
     value += b"\0"
     current = records.decode_current(bytes(value))
-    assert current.state is MemberState.UNKNOWN  # 127, or a state that a later Apache Kafka adds
+    # 127 represents a state that a later version of Apache Kafka may add
+    assert current.state is MemberState.UNKNOWN
     assert current.assigned.active == {"0": {0: 5}}
 
 

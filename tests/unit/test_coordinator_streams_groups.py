@@ -1,7 +1,7 @@
 """Members of streams groups (KIP-1071). The expected responses are those of Apache Kafka 4.3.2 to
 the same requests.
 
-After each event, the host feeds a new coordinator with the log, which must lead to the same state.
+After each event, the host replays the log into a new coordinator, which must reach the same state.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def new_host(**more: Any) -> GroupHost:
 
 
 def counting(repartition: int = 0) -> Topology:
-    """The topology of a word count, which reads "s", repartitions, and keeps counts."""
+    """The topology of a word count, which reads the topic "s", repartitions the words, and stores
+    counts.
+    """
     return Topology(
         0,
         [
@@ -82,8 +84,8 @@ def state(host: GroupHost, group: str = "g") -> tuple[str, int, int]:
 
 
 def two_members(host: GroupHost) -> None:
-    """Make a group of two members with their tasks: "m" has those of partitions 0 and 1, "n"
-    that of 2.
+    """Make a group of two members. "m" has the tasks of partitions 0 and 1, and "n" has the task of
+    partition 2.
     """
     host.streams_heartbeat("m")
     host.streams_heartbeat("n")
@@ -233,7 +235,7 @@ def test_epochs_are_checked() -> None:
     for epoch in (1, 9):
         answer = host.streams_heartbeat("n", epoch)
         assert answer.error_code == Code.FENCED_MEMBER_EPOCH
-    # m may have missed the response with epoch 3; its tasks are a part of its assignment.
+    # m may have missed the response with epoch 3. It reports only tasks that are in its assignment.
     assert given(host.streams_heartbeat("m", 2, owned={"0": [0]}))[:2] == (0, 3)
     refused = host.streams_heartbeat("m", 2, owned={"0": [0, 2]})
     assert refused.error_code == Code.FENCED_MEMBER_EPOCH
@@ -400,8 +402,8 @@ def test_assignments_are_an_interval_apart() -> None:
 
 @pytest.fixture
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make slices of an assignment so small that one is a single task, or the target of one
-    member.
+    """Split assignments into the smallest slices: each slice computes one task, or writes the
+    target of one member.
     """
     monkeypatch.setattr(streams_group_change, "TASKS_ASSIGNED_AT_ONCE", 0)
     monkeypatch.setattr(sticky_assignor, "TASKS_AT_ONCE", 1)
@@ -409,7 +411,7 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tick(host: GroupHost) -> bool:
-    """Run a tick if one is due now. Gives: whether one was due."""
+    """Run a tick if one is due now. Gives whether one was due."""
     deadline_ms = host.coordinator.next_deadline_ms()
     if deadline_ms is None or deadline_ms > host.now_ms:
         return False
@@ -640,7 +642,7 @@ def test_members_see_each_others_endpoints() -> None:
 
 
 def test_a_task_reads_a_topic_only_where_the_topic_has_its_partition() -> None:
-    """A subtopology has as many tasks as its longest topic has partitions."""
+    """A subtopology has as many tasks as the largest of its topics has partitions."""
     host = new_host()
     answer = host.streams_heartbeat(
         "m",
@@ -659,7 +661,9 @@ def test_a_task_reads_a_topic_only_where_the_topic_has_its_partition() -> None:
 
 
 def test_a_member_that_joins_again_may_have_moved_to_another_process() -> None:
-    """Its standby task is then in the way of its new process, and no longer of the former one."""
+    """The coordinator must then count the member's standby task for the new process, and no longer
+    for the former one.
+    """
     host = new_host()
     host.topics["log"] = 2
     host.overrides["g"] = {"streams.num.standby.replicas": 1}
@@ -805,8 +809,8 @@ def test_a_description_has_the_members_and_their_tasks() -> None:
 
 
 def drop_heartbeat(host: GroupHost) -> None:
-    """Send a heartbeat of member m in epoch 2, and drop the records that it causes, as for lack
-    of space.
+    """Send a heartbeat of member m in epoch 2. Drop the records that it causes, as happens when the
+    disk is full.
     """
     request = StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=2)
     result = host.coordinator.streams_requests.on_heartbeat(
@@ -826,7 +830,9 @@ def test_a_decision_whose_records_were_not_written_is_made_again() -> None:
 
 @pytest.mark.usefixtures("small_slices")
 def test_an_assignment_is_dropped_if_the_records_of_its_epoch_were_not_written() -> None:
-    """The epoch of the dropped assignment is used again, for another state of the group."""
+    """The group uses the epoch of the dropped assignment again, after its topics have changed once
+    more.
+    """
     host = new_host()
     host.streams_heartbeat("m")
     host.pass_time(0)

@@ -1,4 +1,7 @@
-"""How a member of a streams group moves towards its target: the table of KIP-1071, row by row."""
+"""How a member of a streams group moves towards its target assignment. The tests follow the table
+of
+KIP-1071 row by row.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ STABLE, UNREVOKED, UNRELEASED, UNKNOWN = MemberState
 
 
 def free(active: Any = True, standby: Any = True) -> FreeTasks:
-    """The tasks that are free in each role: all, none, or those of some partitions."""
+    """The tasks that are free in each role: all of them, none, or those of the given partitions."""
     return FreeTasks(
         lambda _, partition: active if isinstance(active, bool) else partition in active,
         lambda _, partition: standby if isinstance(standby, bool) else partition in standby,
@@ -27,7 +30,9 @@ def free(active: Any = True, standby: Any = True) -> FreeTasks:
 
 
 def at(epoch: int, state: MemberState, assigned: Any, pending: Any = None) -> CurrentValue:
-    """The current value of a member with the active tasks {partition: epoch} of subtopology "0"."""
+    """The current value of a member that has these active tasks ({partition: epoch}) of subtopology
+    "0".
+    """
     return CurrentValue(
         epoch, epoch - 1, state, HeldTasks({"0": assigned} if assigned else {}, {}, {}),
         HeldTasks({"0": pending}, {}, {}) if pending else NONE_HELD,

@@ -1,5 +1,5 @@
-"""Timers: each key has one deadline, due keys come earliest first, and rescheduling takes no more
-memory.
+"""Timers: each key has one deadline, due keys are returned in order of their deadlines, and
+rescheduling takes no more memory.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def test_rescheduling_does_not_grow_the_heap_without_limit() -> None:
 
 def test_keys_are_returned_in_order_after_the_heap_was_rebuilt() -> None:
     timers: Timers[int] = Timers()
-    # one row more than 64, at which the heap is rebuilt without obsolete rows
+    # The heap has one entry more than 64, so it is rebuilt without obsolete entries.
     for turn in range(65):
         timers.schedule(turn % 10, 10_000 - 1_000 * (turn % 10) - turn)
     assert len(timers._heap) == 10, "it was just made again"

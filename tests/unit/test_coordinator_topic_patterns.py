@@ -1,4 +1,4 @@
-"""Patterns of topic names: RE2's syntax (RE2's wiki, "Syntax"), in linear time as RE2 promises.
+"""Patterns of topic names, with the syntax of RE2 (RE2's wiki, "Syntax") and in linear time.
 tests/property/test_coordinator_topic_patterns.py compares the patterns with RE2 itself.
 """
 
@@ -182,7 +182,7 @@ def test_what_is_refused_says_why(pattern: str, reason: str) -> None:
         ("ab{1001}", 3),
         (r"a\y", 3),
         ("a(?=b)", 4),
-        ("a(b", 4),  # after the last character
+        ("a(b", 4),  # the position after the last character
         (r"a\x{61", 5),
         (r"a\p{Lu", 5),
         (r"\x{}", 5),
@@ -273,7 +273,7 @@ def test_the_number_of_cached_states_is_bounded(text: str, matching: int) -> Non
 
 
 def test_the_number_of_cached_states_of_a_large_pattern_is_bounded() -> None:
-    """A name of 249 letters leads through 249 sets of up to 9,000 states each."""
+    """While this name of 249 letters is matched, each of its 249 state sets has up to 9,000 states."""
     pattern = TopicPattern("(.*[ab].{0,999}){9}")
     assert pattern.matches("aabab" * 49 + "aabb")
     assert sum(map(len, pattern._states)) <= MAX_CACHED_STATES
@@ -340,7 +340,9 @@ def test_an_error_shows_the_beginning_of_a_long_pattern() -> None:
     "part", [".", "\\pL", "\\w", "a", "(?i)a", "[a-z]", "[^a]", "a|", "a?", "()", "\\Qa\\E", "{"]
 )
 def test_patterns_that_are_compiled_in_the_core_take_less_than_20_ms(part: str) -> None:
-    """The measure is CPU time, the shortest of some attempts, since the machine may be busy."""
+    """The test measures CPU time, since the machine may be busy, and takes the shortest of several
+    attempts.
+    """
     text = part * (LONGEST_AT_ONCE // len(part))
 
     def attempts() -> Iterator[float]:

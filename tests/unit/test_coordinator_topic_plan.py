@@ -1,5 +1,5 @@
-"""The plan of a topology's topics (KIP-1071). The expected responses and topics are those of Apache
-Kafka 4.3.
+"""The plan of the topics that a topology needs (KIP-1071). The expected responses and topics are
+those of Apache Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def sub(
     changelogs: Iterable[str] = (),
     joined: Iterable[tuple[tuple[int, ...], tuple[int, ...]]] = (),
 ) -> Subtopology:
-    """A subtopology. `joined` has its copartition groups: indexes of source topics and of
-    repartition topics that must have equally many partitions.
+    """A subtopology. `joined` has its copartition groups. Each group consists of indexes of source
+    topics and of repartition topics that must have the same number of partitions.
     """
     return Subtopology(
         name, tuple(sources), (), tuple(map(internal, changelogs)), tuple(writes), tuple(reads),
@@ -90,8 +90,8 @@ def test_a_chain_of_repartition_topics_is_followed_from_its_source() -> None:
 
 
 def test_a_long_chain_in_reverse_order_is_planned_in_linear_time() -> None:
-    """Each subtopology comes before the one that it depends on. Repeated passes over the topology
-    would need a number of look-ups that grows with the square of its length.
+    """Each subtopology precedes the one that it depends on. With repeated passes over the topology,
+    the number of look-ups would grow with the square of its length.
     """
     count = 2_000
     chain = [

@@ -145,7 +145,7 @@ def test_transaction_timeouts_out_of_range_are_refused(host: TxnHost) -> None:
 
 
 def test_init_producer_without_transactional_id(host: TxnHost) -> None:
-    """A producer that asks for the next epoch of its id also gets a new id."""
+    """A producer that asks to raise the epoch of its id also gets a new id."""
     assert init_of(host.init(None)) == (0, 0, 0)
     assert init_of(host.init(None)) == (0, 1, 0)
     assert init_of(host.init(None, pid=1, epoch=0)) == (0, 2, 0)
@@ -314,8 +314,8 @@ def test_a_batch_for_a_partition_that_was_not_added_is_refused(host: TxnHost) ->
 def test_offsets_in_an_open_transaction_are_checked_by_its_epoch(
     host: TxnHost, open_epoch: int, epoch: int, code: Code
 ) -> None:
-    """Like Apache Kafka 3.9, the coordinator accepts a later epoch, except the highest, which no
-    producer can have.
+    """Like Apache Kafka 3.9, the coordinator accepts a later epoch. It refuses the highest epoch,
+    which no producer can have.
     """
     assert host.coordinator.verify_offsets("txn", 7, epoch, "group", 3, open_epoch) == code
 
@@ -355,7 +355,9 @@ def test_offsets_are_part_of_the_transaction(host: TxnHost) -> None:
 
 
 def open_partitions(host: TxnHost, txn: str, pid: int, epoch: int) -> tuple[object, ...]:
-    """The transaction's partitions if this producer may commit it; otherwise nothing."""
+    """The transaction's partitions if this producer may commit the transaction, else an empty
+    tuple.
+    """
     transaction = host.coordinator.on_commit_requested(txn, pid, epoch, host.now_ms)
     return () if transaction is None else tuple(transaction.partitions)
 
@@ -378,7 +380,7 @@ def test_only_the_current_producer_may_request_the_commit(host: TxnHost) -> None
         assert open_partitions(host, "txn", pid, last) == (), "no producer has this epoch"
 
 
-# What happens from the beginning of a transaction to its end.
+# The steps from the beginning of a transaction to its end.
 
 
 def test_a_commit_writes_its_records_and_is_answered_after_the_markers(slow: TxnHost) -> None:
@@ -393,7 +395,7 @@ def test_a_commit_writes_its_records_and_is_answered_after_the_markers(slow: Txn
     assert slow.add("txn", pid, epoch, T0) == {("t", 0): 0}, (
         "the next transaction must not meet CONCURRENT_TRANSACTIONS"
     )
-    # the number of the state in each record
+    # The byte at index 16 of each record is the number of the state.
     assert [value[16] for *_, value in slow.log if value is not None] == [0, 1, 2, 4, 1]
     assert len({partition for partition, *_ in slow.log}) == 1
     assert slow.log[0][0] == partition_for("txn", 4)
@@ -437,7 +439,7 @@ def test_a_transaction_does_not_begin_without_a_partition(host: TxnHost) -> None
 
 
 def test_markers_reported_twice_or_for_another_transaction_change_nothing(slow: TxnHost) -> None:
-    """A repeated report must have no effect (KAFKA-19999)."""
+    """A repeated report must have no effect (compare KAFKA-19999)."""
     pid, epoch = begun(slow)
     slow.end("txn", pid, epoch, True, call=False)
     decision = slow.markers[0]
@@ -452,8 +454,8 @@ def test_markers_reported_twice_or_for_another_transaction_change_nothing(slow: 
 def test_a_late_end_txn_with_an_earlier_epoch_does_not_end_the_next_transaction(
     host: TxnHost,
 ) -> None:
-    """A late EndTxn of an earlier session is refused. If the epoch is the same, version 1 of the
-    protocol cannot recognise a late request (README).
+    """A late EndTxn of an earlier session is refused. If the epoch is the same, version 1 of
+    transactions cannot recognise a late request (see README).
     """
     pid, epoch = begun(host)
     assert init_of(host.init("txn")) == (0, pid, 2)
@@ -469,7 +471,7 @@ def test_a_late_end_txn_with_an_earlier_epoch_does_not_end_the_next_transaction(
 def test_init_producer_id_is_answered_after_the_abort_that_it_causes(
     slow: TxnHost,
 ) -> None:
-    """The first InitProducerId waits, and a second one in the meantime gets
+    """The first InitProducerId waits for the abort. A second one that arrives in the meantime gets
     CONCURRENT_TRANSACTIONS.
     """
     pid, epoch = begun(slow)
@@ -512,8 +514,8 @@ def test_a_request_for_the_next_epoch_can_be_repeated_after_a_crash(
 
 
 def test_a_fenced_producer_cannot_abort_the_transaction_of_the_current_one(host: TxnHost) -> None:
-    """Kafka 3.9 accepts such an InitProducerId with any epoch of the current id, which has no use
-    for clients.
+    """Kafka 3.9 accepts such an InitProducerId with any epoch of the current id. No client needs
+    this.
     """
     pid, epoch = begun(host)
     _, _, living = init_of(host.init("txn"))
@@ -568,8 +570,8 @@ def test_a_repeated_request_for_a_new_producer_id_gets_the_same_id_after_a_crash
 
 
 def test_an_abort_at_the_last_epoch_uses_the_reserved_highest_epoch(host: TxnHost) -> None:
-    """KAFKA-20090: the marker has epoch 32767, a late EndTxn is refused, and the next session gets
-    a new producer id.
+    """The marker has epoch 32767, a late EndTxn is refused, and the next session gets a new
+    producer id (KAFKA-20090).
     """
     pid = at_epoch(host, 32766, TransactionState.ONGOING)
     host.tick(60_000)
@@ -589,7 +591,7 @@ def test_a_session_that_aborts_at_the_last_epoch_gets_a_new_producer_id(host: Tx
     assert host.written[0].producer_epoch == MAX_EPOCH
 
 
-# Versions of requests in which brokers send many transactions.
+# In these versions of requests, brokers send many transactions at once.
 
 
 def test_a_request_with_many_transactions_is_answered_for_each(host: TxnHost) -> None:
@@ -642,7 +644,8 @@ def test_a_request_with_many_transactions_is_answered_for_each(host: TxnHost) ->
 @pytest.mark.parametrize("version", range(6))
 def test_which_internal_topics_are_added(host: TxnHost, version: int) -> None:
     """Clients add partitions of __consumer_offsets by AddOffsetsToTxn, and write to no other
-    internal topic; brokers (version 4 on) may add all but those of __transaction_state.
+    internal topic. Brokers, which send version 4 or later, may add partitions of all internal
+    topics except __transaction_state.
     """
     host.topics |= dict.fromkeys(INTERNAL_TOPICS, 2)
     producer = begun(host)
@@ -682,7 +685,7 @@ def test_idle_transactional_ids_expire_with_a_tombstone_and_open_ones_do_not() -
         name: begun(host, name, timeout_ms=900_000)
         for name in ("empty", "committed", "aborted", "open", "ending")
     }
-    host.now_ms += 1  # makes decisions later than their transactions
+    host.now_ms += 1  # each decision is later than the start of its transaction
     for name, (pid, epoch) in producers.items():
         if name == "empty":
             host.end(name, pid, epoch, True, call=False)
@@ -707,7 +710,7 @@ def test_idle_transactional_ids_expire_with_a_tombstone_and_open_ones_do_not() -
 
 
 def ticks_until_nothing_is_due(host: TxnHost) -> list[int]:
-    """How many transactions each tick processes, until none is due."""
+    """The number of transactions that each tick processes, until no transaction is due."""
     handled = []
     while (due_ms := host.coordinator.next_deadline_ms()) is not None and due_ms <= host.now_ms:
         result = host.coordinator.on_tick(host.event_ms())
@@ -769,7 +772,7 @@ def test_a_producer_whose_id_expired_is_refused() -> None:
     """KAFKA-18019."""
     host = TxnHost(settings=TxnSettings(transactional_id_expiration_ms=100_000))
     pid, epoch = begun(host)
-    host.tick(1)  # makes the decision later than its transaction
+    host.tick(1)  # the decision is later than the start of its transaction
     host.end("txn", pid, epoch, True)
     host.tick(100_000)
     assert host.add("txn", pid, epoch, T0) == {("t", 0): Code.INVALID_PRODUCER_ID_MAPPING}
@@ -831,8 +834,8 @@ def test_a_tick_without_due_transactions_has_no_effect(host: TxnHost) -> None:
 
 
 def test_a_decided_transaction_is_completed_after_a_crash(slow: TxnHost) -> None:
-    """Redpanda #23656 and #9571 are about transactions that are loaded in a PREPARE_* state. One
-    with a PrepareCommit must be committed.
+    """Redpanda #23656 and #9571 report transactions that are loaded in a PREPARE_* state. A
+    transaction with a PrepareCommit record must be committed.
     """
     one, two, three = begun(slow, "one"), begun(slow, "two"), begun(slow, "three")
     slow.add("one", *one, {"u": [0]})
@@ -882,7 +885,7 @@ def test_after_a_crash_during_an_aborting_session_the_next_session_succeeds(
 
 
 def test_a_compacted_log_gives_the_same_state(host: TxnHost) -> None:
-    """The last record of each key is enough for the same state."""
+    """The last record of each key must lead to the same state as the whole log."""
     for name in ("one", "two"):
         producer = begun(host, name)
         host.end(name, *producer, name == "one")
@@ -894,7 +897,7 @@ def test_a_compacted_log_gives_the_same_state(host: TxnHost) -> None:
     assert coordinator.snapshot() == host.coordinator.snapshot()
 
 
-# The table of states.
+# The states and their transitions.
 
 
 def test_transaction_states_have_kafkas_numbers_and_names() -> None:
@@ -951,7 +954,7 @@ def test_every_request_is_answered_at_every_version(host: TxnHost) -> None:
         assert host.end(f"txn{version}", pid, epoch, True, version=min(version, 4)) == 0
 
 
-# Epochs that no producer got.
+# Epochs that only fence, and were given to no producer.
 
 
 @pytest.mark.parametrize("epoch", [5, 32766])
@@ -959,8 +962,8 @@ def test_every_request_is_answered_at_every_version(host: TxnHost) -> None:
 def test_an_epoch_that_only_fences_belongs_to_no_producer(
     host: TxnHost, epoch: int, restarts: bool
 ) -> None:
-    """The timeout raised the epoch, which no producer got. A client that guesses the epoch gets the
-    response for a former producer.
+    """The timeout raised the epoch, but no producer received the new epoch. A client that guesses
+    it gets the same response as a former producer.
     """
     pid = at_epoch(host, epoch, TransactionState.ONGOING)
     host.tick(60_000)
@@ -981,8 +984,8 @@ def test_an_epoch_that_only_fences_belongs_to_no_producer(
 
 
 def test_a_stored_transaction_with_the_highest_epoch_is_aborted(host: TxnHost) -> None:
-    """The timeout of such a transaction must not end the broker, which would happen again at
-    every start.
+    """If the timeout of such a transaction stopped the broker, the same would happen after every
+    start.
     """
     pid = at_epoch(host, MAX_EPOCH, TransactionState.ONGOING)
     host.flush()
@@ -999,9 +1002,9 @@ def test_a_stored_transaction_with_the_highest_epoch_is_aborted(host: TxnHost) -
 
 
 def test_a_timeout_does_not_abort_a_transaction_whose_end_waits_for_data(host: TxnHost) -> None:
-    """The EndTxn arrived in time, and may wait long for the disk, for example if the process is
-    suspended. If it does not end the transaction, since a partition was added, the timeout starts
-    again.
+    """The EndTxn arrived in time. It may wait long for the disk, for example while the process is
+    suspended. If a partition was added, so that the EndTxn does not end the transaction, the
+    timeout starts again.
     """
     pid, epoch = begun(host, timeout_ms=60_000)
     host.tick(59_999)
@@ -1054,8 +1057,8 @@ def test_a_step_of_the_wall_clock_does_not_move_a_transaction_deadline(
 
 
 def test_after_a_power_loss_every_producer_is_fenced_once(slow: TxnHost) -> None:
-    """A producer gets a new id, since its next epoch may have been assigned before the power
-    loss and lost.
+    """Each producer gets a new id. Its next epoch may already have been assigned, and this may have
+    been lost with the power.
     """
     open_pid, _ = begun(slow, "open")
     decided_pid, _ = begun(slow, "decided")
@@ -1080,8 +1083,8 @@ def test_after_a_power_loss_every_producer_is_fenced_once(slow: TxnHost) -> None
 def test_a_producer_that_requested_its_next_epoch_gets_it_after_a_power_loss(
     slow: TxnHost,
 ) -> None:
-    """No producer got the epoch that ended the transaction. The producer sends its request again
-    with its former epoch, and must not be fenced.
+    """No producer received the epoch that ended the transaction. The producer repeats its request
+    with the former epoch, and must not be fenced.
     """
     pid, epoch = begun(slow, "txn")
     slow.init("txn", pid=pid, epoch=epoch, call=False)
@@ -1105,7 +1108,7 @@ def test_a_transaction_that_is_ending_does_not_delay_the_timeouts_of_others(slow
 
 
 def test_aborting_all_open_transactions_excludes_decided_ones(slow: TxnHost) -> None:
-    """This includes a transaction whose decision has been made but not written."""
+    """A transaction also counts as decided if the decision has been made but not yet written."""
     open_pid, _ = begun(slow, "open")
     begun(slow, "decided")
     slow.decided.add("decided")
@@ -1213,8 +1216,8 @@ def test_an_epoch_is_returned_only_after_it_is_durable(host: TxnHost) -> None:
 
 
 def test_records_of_transactions_have_the_wall_clock_time(slow: TxnHost) -> None:
-    """Deadlines use the steady time, but the times that tools and the next run of the broker read
-    are those of the wall clock.
+    """Deadlines use the steady clock. The times that tools and the next run of the broker read are
+    those of the wall clock.
     """
     slow.wall_ahead_ms = 3_600_000
 
@@ -1255,7 +1258,7 @@ def test_records_of_transactions_have_the_wall_clock_time(slow: TxnHost) -> None
 def test_all_timeouts_of_a_tick_without_disk_space_are_tried_again(slow: TxnHost) -> None:
     pids = [begun(slow, name, 1000)[0] for name in ("a", "b", "c")]
     slow.now_ms += 1000
-    slow.coordinator.on_tick(slow.event_ms())  # whose records are dropped
+    slow.coordinator.on_tick(slow.event_ms())  # the records of this tick are dropped
     slow.coordinator.on_tick_not_written(slow.event_ms())
     slow.tick(PUT_OFF_MS)
     assert [one.producer_id for one in slow.markers] == pids
@@ -1265,7 +1268,9 @@ def test_all_timeouts_of_a_tick_without_disk_space_are_tried_again(slow: TxnHost
 def test_an_end_that_found_no_space_comes_again(
     slow: TxnHost, is_requested: bool, wait_ms: int
 ) -> None:
-    """Its producer requests it again, within the whole timeout; an abort by timeout is due soon."""
+    """If a producer requested the end, it can request the end again until the whole timeout has
+    passed. An abort by timeout is due again soon.
+    """
     producer = begun(slow)
     if is_requested:
         assert slow.coordinator.on_commit_requested("txn", *producer, slow.event_ms()) is not None
@@ -1282,7 +1287,7 @@ def test_an_end_that_found_no_space_comes_again(
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_a_partition_that_a_start_adds_changes_nothing_else(host: TxnHost, version: int) -> None:
-    """A power loss removed the record that added it; see `on_partition_recovered`."""
+    """A power loss removed the record that added the partition (see `on_partition_recovered`)."""
     _, *pair = init_of(host.init("txn"))
     producer, t0 = ProducerIdAndEpoch(*pair), TopicPartition("t", 0)
     if version:

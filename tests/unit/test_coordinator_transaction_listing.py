@@ -1,6 +1,6 @@
-"""ListTransactions with very many ids, and with costly patterns: rights are checked first, in
-slices, and the rest is done in the worker's thread. Times are CPU time (`thread_time`), the
-shortest of some attempts.
+"""ListTransactions with very many ids, and with costly patterns. Permissions are checked first, in
+slices; the worker's thread does the rest. Times are CPU time (`thread_time`), the shortest of
+several attempts.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def host_with(directory: Path, *names: str, **settings: str) -> CoreHost:
 
 
 def asked(host: CoreHost, version: int = VERSION, **filters: Any) -> Any:
-    """The response, and the longest time for which the core was busy without a pause."""
+    """The response, and the longest time during which the core was busy without a pause."""
     longest = 0.0
 
     def timed(call: Callable[[], object]) -> None:
@@ -139,7 +139,8 @@ def test_a_listing_ends_when_its_client_disconnects(tmp_path: Path) -> None:
         ("ä" * (LONGEST_PATTERN_BYTES // 2 + 1), Code.INVALID_REGULAR_EXPRESSION),
         ("(" * 2_000_000, Code.INVALID_REGULAR_EXPRESSION),
         ("(?=a)", Code.INVALID_REGULAR_EXPRESSION),
-        ("(.*[ab].{0,999}){9}", Code.INVALID_REGULAR_EXPRESSION),  # too much work with the long id
+        # matching the long id takes too much work
+        ("(.*[ab].{0,999}){9}", Code.INVALID_REGULAR_EXPRESSION),
     ],
     ids=range(8),
 )
@@ -158,7 +159,7 @@ def test_no_pattern_blocks_the_core_for_long(pattern: str, code: Code, tmp_path:
 def test_a_pattern_that_takes_too_long_to_run_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each letter of an id leads to another set of thousands of states."""
+    """Each letter of an id leads to a different set of thousands of states."""
     monkeypatch.setattr(transaction_listing, "MOST_PAUSES", 3)
     host = host_with(tmp_path, *(f"{number:b}".replace("1", "a") * 20 for number in range(50)))
     answer, _ = asked(host, transactional_id_pattern="(.*[a0].{0,999}){9}")

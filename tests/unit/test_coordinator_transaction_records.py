@@ -1,5 +1,5 @@
-"""__transaction_state: records that Apache Kafka 3.9 wrote are decoded as by Kafka's dump tool, and
-encoded to the same bytes.
+"""Records of __transaction_state that Apache Kafka 3.9 wrote. They are decoded as Kafka's dump tool
+decodes them, and encoded to the same bytes.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def test_a_value_of_version_1_has_compact_fields_and_tags() -> None:
         "78"
         "0300000000"
         "00000002"
-        "00"  # the topic "tx" with partitions 0 and 2, without tags
+        "00"  # the topic "tx" with partitions 0 and 2, and no tagged fields
         "0000000000000010"  # last_update_ms
         "0000000000000008"  # start_ms
         "03"

@@ -1,4 +1,4 @@
-"""TransactionMetadata: the times that distinguish transactions and decisions, and former
+"""TransactionMetadata: the times that distinguish transactions and decisions, and the former
 producers.
 """
 
@@ -51,7 +51,9 @@ YEAR_MS = 365 * 24 * 3_600_000
 def test_a_decision_is_later_than_all_before_it(
     decide: Callable[[TransactionMetadata, int], TransactionMetadata], wall_ms: int, order_ms: int
 ) -> None:
-    """Its time distinguishes a decision in the journal from earlier decisions on the same id."""
+    """The time of a decision distinguishes it, in the journal, from earlier decisions for the same
+    id.
+    """
     decision = decide(begun(100), wall_ms)
     assert (decision.last_update_ms, decision.order_ms) == (order_ms, order_ms)
 
@@ -113,8 +115,8 @@ def no_id() -> int:
 def test_a_session_that_keeps_an_open_transaction_is_its_producer(
     keeper: ProducerIdAndEpoch,
 ) -> None:
-    """A new session of the transactional id may keep the open transaction of the session before it
-    (KIP-939); the new session's producer is then the current one.
+    """A new session of the transactional id may keep the open transaction of the previous session
+    (KIP-939). The producer of the new session is then the current one.
     """
     transaction = begun(100)
     assert not transaction.is_kept and transaction.kept_from is None
@@ -141,8 +143,8 @@ def test_the_writer_of_a_kept_transaction_is_known_until_its_end_is_complete(
 
 
 def test_a_fence_raises_the_epoch_of_the_session_that_kept_the_transaction() -> None:
-    """If a session keeps the transaction, a fence raises the session's epoch, at most to the
-    highest one; otherwise it raises only the producer's own epoch.
+    """If a session keeps the transaction, a fence raises the epoch of this session, at most to the
+    highest epoch. Otherwise, it raises only the producer's own epoch.
     """
     kept = begun(100).kept(ProducerIdAndEpoch(5, 4), NO_PRODUCER, 60_000, 200)
     assert kept.fenced(NO_PRODUCER, 300).next_producer_epoch == 5
@@ -152,8 +154,8 @@ def test_a_fence_raises_the_epoch_of_the_session_that_kept_the_transaction() -> 
 
 
 def test_a_retried_end_of_version_2_is_recognised_by_its_producer() -> None:
-    """Only a retry by the producer that ended the transaction is recognised, not one by another
-    producer or of version 1.
+    """A retry is recognised if it comes from the producer that ended the transaction. A retry by
+    another producer, or in version 1, is not recognised.
     """
     ended = begun(100).prepared_with_next_epoch(True, 200, no_id)
     for transaction in (ended, ended.completed(300)):

@@ -18,7 +18,7 @@ DUMPED = re.compile(
 
 
 def host_after_kafka() -> TxnHost:
-    """A host that has loaded Kafka's records, and whose clock shows the time of the last one."""
+    """A host that has loaded Kafka's records. Its clock shows the time of the last record."""
     host = TxnHost(partition_count=2, topics={"txn": 2}, now_ms=0)
     host.reserved_ids = 1_000
     host._ids = host._new_allocator()

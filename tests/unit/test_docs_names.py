@@ -1,4 +1,4 @@
-"""All names in the documents exist: files, targets of make, tests, settings, metrics."""
+"""All names in the documents exist: files, make targets, tests, settings and metrics."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ MODULES = (
 
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """docs/pages.py as a module, with docs/ on the path as if the script ran."""
+    """docs/pages.py as a module. docs/ is on the path, as it is when the script runs."""
     monkeypatch.syspath_prepend(str(DOCS))
     yield importlib.import_module("pages")
     for name in MODULES:
@@ -36,8 +36,8 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 
 def test_the_generated_pages_are_up_to_date() -> None:
-    """The check runs in a separate process, as with `make docs-pages`: click caches the help option
-    of a command at its first use, which may have been in another test.
+    """The check runs in a separate process, as in `make docs-pages`. In this process, an earlier
+    test may have used a command's help, which click caches at the first use.
     """
     command = [sys.executable, "pages.py", "--check"]
     done = subprocess.run(command, cwd=DOCS, capture_output=True, text=True, check=False)

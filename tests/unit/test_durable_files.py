@@ -1,5 +1,5 @@
-"""The small files that must be durable before the broker continues: each is written by a call that
-makes it durable, and each such call has a row in this table.
+"""The small files that must be durable before the broker continues. Each is written by a call that
+makes it durable, and each of these calls has an entry in the table WRITES.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from barnabas.storage.log_config import LogConfig
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("barnabas", "broker", "coordinator", "protocol", "storage", "spark_connector")
 
-# Calls that other tests cover, by a start after a power loss or by the order of steps.
+# Calls that other tests cover, which restart after a power loss or check the order of steps.
 SEEN_ELSEWHERE = {
     "broker/graduation/steps.py:hand_over": "unit/test_broker_graduation_steps.py",
     "storage/cleaning/segment_swap.py:_manifest_after": "property/test_storage_cleaner.py",
@@ -104,8 +104,8 @@ WRITES: dict[str, tuple[str, Write]] = {
 
 @pytest.mark.parametrize("call", WRITES)
 def test_each_such_file_is_durable_when_its_write_returns(tmp_path: Path, call: str) -> None:
-    """Otherwise a power loss could bring back the former file: an epoch would be assigned twice, an
-    old mark of a clean stop would be trusted, or a missing marker would be forgotten.
+    """Without this, a power loss could restore the former file. An epoch would be assigned twice,
+    an old mark of a clean stop would be trusted, or a missing marker would be forgotten.
     """
     name, write = WRITES[call]
     disk = RecordingDisk()
@@ -130,7 +130,7 @@ def test_each_durable_write_of_the_product_has_its_test() -> None:
 
 
 def _is_durable_write(node: ast.AST) -> bool:
-    """Whether a write makes its file durable, or leaves that to its caller."""
+    """Whether a write makes its file durable, or leaves this decision to its caller."""
     if not (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)

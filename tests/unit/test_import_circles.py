@@ -115,7 +115,7 @@ def test_imports_for_types_and_within_functions_count(
 
 # --- modules with core.Broker --------------------------------------------------------------------
 
-# modules that have a core.Broker: two create it and open its directory, two serve requests with it
+# Modules that have a core.Broker. Two create it and open its directory; two serve requests with it.
 HOLDERS = {
     "barnabas.broker.assemble",
     "barnabas.broker.rim.daemon.opening",

@@ -1,4 +1,4 @@
-"""Install commands in documents: they use a checkout before the first release, and the package
+"""Install commands in documents. They use a checkout before the first release, and the package
 index afterwards.
 """
 

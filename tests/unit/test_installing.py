@@ -1,5 +1,5 @@
-"""The install command in hints adds extras to the running Barnabas, from the source from which it
-was installed.
+"""The install command in hints adds extras to the installed Barnabas. It uses the same source from
+which Barnabas was installed.
 """
 
 from __future__ import annotations

@@ -72,8 +72,8 @@ def test_every_package_except_the_message_generator_is_installed() -> None:
 
 # --- a test for each module ---------------------------------------------------------------------
 
-# The prefix of test files for each package: `test_broker_core.py` tests `broker/core.py`. A folder
-# in a package uses the prefix of the package unless it has its own.
+# The prefix of the test files of each package: `test_broker_core.py` tests `broker/core.py`. A
+# folder in a package has the prefix of the package unless it is listed itself.
 PREFIXES = {
     "barnabas": "",
     "broker": "broker_",
@@ -87,12 +87,12 @@ PREFIXES = {
     "storage": "storage_",
 }
 PACKAGES = ("barnabas", "broker", "coordinator", "protocol", "spark_connector", "storage")
-# Folders whose tests have other names, see tests/README.md, or whose modules are generated.
+# Folders whose modules are generated, or whose tests are named differently (see tests/README.md).
 TESTED_BY_OTHER_NAMES = (
     "barnabas/cli", "broker/metrics", "broker/quotas", "broker/replication", "broker/security",
     "protocol/generator", "protocol/messages",
 )  # fmt: skip
-# Modules that are tested as part of something larger, with the file that tests each.
+# Modules without a test file of their own, and the file that tests each of them as a part.
 TESTED_AS_A_PART = {
     "broker/brokers/led_partitions.py": "unit/test_broker_handlers_metadata.py",
     "broker/logs/durable_size.py": "unit/test_broker_metadata.py",
@@ -255,7 +255,7 @@ TESTED_AS_A_PART = {
 
 
 def name_of_test(module: str) -> str:
-    """The name of a module's test; the test may also have it with an "s" at the end."""
+    """The name of a module's test file. The file may also have this name with an "s" at the end."""
     folder, _, name = module.removesuffix(".py").rpartition("/")
     while folder not in PREFIXES:
         folder = folder.rpartition("/")[0]
@@ -277,7 +277,7 @@ def test_every_module_has_a_test_of_its_name_or_says_which_tests_it() -> None:
         for path in (ROOT / folder).rglob("*.py")
         if not path.name.startswith("__")
         and not (name := path.relative_to(ROOT).as_posix()).startswith(TESTED_BY_OTHER_NAMES)
-        and not (folder == "barnabas" and name.count("/") > 1)  # a link to a package
+        and not (folder == "barnabas" and name.count("/") > 1)  # links to the other packages
     }
     tests = {path.stem for path in (ROOT / "tests").glob("*/test_*.py")}
     without = {
@@ -292,15 +292,15 @@ def test_every_module_has_a_test_of_its_name_or_says_which_tests_it() -> None:
 
 
 ROOM = re.compile(r"\*\*`([\w/]+)/`\*\*")
-# Folders that a README describes as a whole, since the names of their modules are clear.
+# Folders that a README describes as a whole, since the names of their modules explain themselves.
 DESCRIBED_AS_A_WHOLE = {"handlers", "messages", "generator"}
 
 
 def named_by_room(readme: str) -> dict[str, set[str]]:
-    """The modules that a README names, by folder; those before the first folder are under "".
+    """The modules that a README names, by folder. Modules before the first folder are under "".
 
-    A folder's part of a table begins with a row whose first cell is its name in bold, such as
-    **`logs/`**. The folder's `rim/` belongs to that part.
+    A folder's part of a table begins with a row whose first cell has the folder's name in bold,
+    such as **`logs/`**. The folder's `rim/` belongs to the same part.
     """
     named: dict[str, set[str]] = {"": set()}
     room = ""
@@ -318,7 +318,7 @@ def named_by_room(readme: str) -> dict[str, set[str]]:
     ["barnabas/cli", "broker", "coordinator", "protocol", "spark_connector", "storage"],
 )
 def test_a_package_s_readme_names_each_of_its_modules_in_its_room(package: str) -> None:
-    """If a folder has a README of its own, that one must name the folder's modules."""
+    """If a folder has its own README, that README must name the folder's modules."""
     folder = ROOT / package
     readme = (folder / "README.md").read_text()
     named = named_by_room(readme)
@@ -375,10 +375,10 @@ def statements_in(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
 
 
 def functions_in(tree: ast.Module) -> Iterator[tuple[Function, str]]:
-    """Each function, with the texts that may give the reason for its length or its parameters.
+    """Each function, with the texts that may give the reason for its length or its many parameters.
 
-    The texts are its docstring, that of its class if it is a constructor, and that of the module if
-    this names the function.
+    The texts are the docstring of the function, that of the class if the function is a constructor,
+    and that of the module if it names the function.
     """
     module_text = ast.get_docstring(tree) or ""
     for node, parent in statements_in(tree):
@@ -407,12 +407,12 @@ def size_of(function: Function) -> tuple[int, int]:
 
 
 def is_command(function: Function) -> bool:
-    """Whether the function is a command of the command line, whose parameters are its options."""
+    """Whether the function is a command of the command line. Its parameters are then options."""
     return any("click." in ast.unparse(decorator) for decorator in function.decorator_list)
 
 
 def without_a_reason(tree: ast.Module) -> list[str]:
-    """The functions that are too long or have too many parameters, for which no text gives a
+    """The functions that are too long or have too many parameters without a text that gives a
     reason.
     """
     names = []
@@ -486,7 +486,7 @@ def test_a_class_has_one_subject_and_few_lines() -> None:
 
 
 def test_requests_have_types_and_no_code_is_run_with_exec() -> None:
-    """A handler, guard or coordinator has the type of the message that it takes."""
+    """Each handler, guard and coordinator declares the type of the message that it takes."""
     untyped = re.compile(r"\brequest: Any\b|(?<![\w.])exec\(")
     packages = ("barnabas", "broker", "coordinator", "protocol", "spark_connector", "storage")
     lines = [
@@ -501,7 +501,7 @@ def test_requests_have_types_and_no_code_is_run_with_exec() -> None:
 
 # --- first lines of docstrings --------------------------------------------------------------------
 
-# A first line that starts like this cannot be understood without the body or the surrounding code.
+# A first line that starts like this has no subject, so it needs the body or the surrounding code.
 WITHOUT_SUBJECT = re.compile(r"(As|Of|That|To|It|By) |The same\b|From now|One row\.")
 
 

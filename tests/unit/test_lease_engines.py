@@ -49,7 +49,7 @@ RECORDS = [
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves one record with a revision in the protocols of both engines."""
+    """A handler that stores one value with a revision, and speaks the protocols of both engines."""
 
     protocol_version = "HTTP/1.1"
     server: Any
@@ -189,7 +189,7 @@ def test_a_lease_keeps_what_other_programs_have_written_in_it(server: Any, tmp_p
 
 
 def test_an_endpoint_that_refuses_the_connection_is_passed_over(server: Any) -> None:
-    """If one member of three is down, no renewal fails, and no warning is needed."""
+    """If one of three endpoints is down, renewals succeed, and no warning is logged."""
     url = f"http://127.0.0.1:{server.server_port}"
     endpoints = ("http://127.0.0.1:1", "http://127.0.0.1:2", url)
     engine = EtcdEngine(EngineSettings(endpoints, "x", 9000, 3000, user="root"))
@@ -252,7 +252,7 @@ class Failing(Handler):
 def test_after_any_failure_the_next_request_to_the_only_endpoint_is_answered(
     engine: LeaseEngine, server: Any, failure: str
 ) -> None:
-    """Otherwise the lease would not be renewed any more, and clients would get no responses."""
+    """Otherwise the lease would no longer be renewed, and clients would get no responses."""
     server.is_over = threading.Event()
     assert engine.ask(Read()) == Found(ABSENT, b"")
     server.failure = failure
@@ -275,7 +275,7 @@ def test_after_any_failure_the_next_request_to_the_only_endpoint_is_answered(
 def test_an_engine_is_believed_by_its_name_and_the_authority_of_the_settings(
     server: Any, certificate: str, authority: str | None, is_trusted: bool
 ) -> None:
-    """A server that answers in its place decides which node leads."""
+    """A server that impersonates the engine could decide which node is the leader."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(TLS_FILES / certificate)
     server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -302,7 +302,7 @@ def test_what_cannot_be_read_is_unknown(server: Any) -> None:
 def test_a_keeper_that_fails_says_so(
     engine: LeaseEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Otherwise the node would wait for ever, and the log would not say why."""
+    """Otherwise the node would wait forever, and the log would give no reason."""
     its = Node(1, NodeAddresses("a:1", {}), "s")
     leadership = Leadership(its, LeaseSettings(30_000, 500), Holding.NOTHING, lease_ms())
     keeper = LeaseKeeper(leadership, engine)
@@ -380,7 +380,9 @@ def test_of_endpoints_that_refuse_each_is_asked_once() -> None:
                 {"header": [], "succeeded": 1}],
 )  # fmt: skip
 def test_an_answer_of_any_form_raises_nothing(content: object) -> None:
-    """A keeper that raised an error would lose the lease, and its node would not lead any more."""
+    """If the keeper raised an error, it would lose the lease, and its node could not be the leader
+    any more.
+    """
     settings = EngineSettings(("http://a",), "x", 1000, 3000)
     engines = (
         EtcdExchange(settings),
@@ -413,9 +415,7 @@ def test_the_reason_of_an_unknown_answer_is_forgotten_with_the_next_answer(
 
 
 def test_a_write_that_may_have_been_sent_is_not_sent_again() -> None:
-    """The first endpoint may carry the write out, and then the second one would report a
-    conflict.
-    """
+    """The first endpoint may carry out the write. The second endpoint would then report a conflict."""
     exchange = EtcdExchange(EngineSettings(("http://a", "http://b"), "x", 1000, 3000))
     asking = exchange.ask(Write("1", b"{}"))
     next(asking)

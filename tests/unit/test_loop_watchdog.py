@@ -1,4 +1,4 @@
-"""The watchdog of the event loop (helpers/watched_daemon.py) reports the faults that it must
+"""The watchdog of the event loop (helpers/watched_daemon.py) reports the faults that it is meant to
 find.
 """
 
@@ -102,7 +102,7 @@ def test_a_fault_names_the_requests_of_its_callback(watched: Watched, tmp_path: 
 
 
 def collect_much() -> None:
-    """Run a long garbage collection, of a million containers."""
+    """Run a long garbage collection, over a million containers."""
     gc.disable()
     rows = [[number] for number in range(1_000_000)]
     gc.collect()
@@ -135,7 +135,7 @@ def test_a_sync_on_the_loops_thread_is_a_fault(
             getattr(os, name)(file.fileno())
 
     watched.run(flush, flush)
-    [fault] = watched.faults  # each calling line is reported once
+    [fault] = watched.faults  # a calling line is reported only once
     assert fault.startswith(f"the event loop's thread called os.{name}\n")
     assert "in flush\n" in fault
 

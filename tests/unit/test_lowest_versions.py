@@ -1,5 +1,5 @@
-"""The lower bounds of dependencies: each dependency has one, and none of them allows a known
-flaw.
+"""The lower bounds of dependencies. Each dependency has a lower bound that excludes versions with
+known flaws.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ ALL = sorted(
     {one for group in (TABLE["dependencies"], *OF_EXTRAS.values()) for one in group}
     - {one for group in OF_EXTRAS.values() for one in group if is_own(one)}
 )
-# For each package, the first version without known flaws, by the advisories of October 2026.
+# For each package, the first version without known flaws, according to the advisories of October
+# 2026.
 WITHOUT_KNOWN_FLAWS = {
     "anyio": (4, 14, 2),  # CVE-2026-63374
     "cryptography": (50,),  # CVE-2026-69247

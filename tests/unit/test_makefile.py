@@ -1,4 +1,4 @@
-"""The Makefile: each target has a line of help, and each target that a text names exists."""
+"""The Makefile. Each target has a line of help, and each target that a document names exists."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_help_lists_every_target_and_group_within_the_width_of_a_line() -> None:
 
 
 def test_no_target_is_taken_for_a_file() -> None:
-    """Otherwise make would take the folder `docs` or `bench` for its target, which would be up to
-    date and do nothing.
+    """Otherwise make would take the folder `docs` or `bench` for the target, consider it up to
+    date, and do nothing.
     """
     (phony,) = re.findall(r"^\.PHONY: (.*)$", make("-pn", "help"), re.MULTILINE)
     assert phony.split() == TARGETS

@@ -1,6 +1,6 @@
-"""The table of mutants made manually names existing code and tests.
+"""The table of handwritten mutants names existing code and tests.
 
-`make mutants-by-hand` plants the mutants and runs the tests of each, which takes a few seconds.
+`make mutants-by-hand` plants each mutant and runs its tests, which takes a few seconds.
 """
 
 from __future__ import annotations

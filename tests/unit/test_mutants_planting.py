@@ -1,5 +1,5 @@
-"""A mutant is planted into loaded functions, no matter in which generation the garbage collector
-has them.
+"""A mutant can be planted into loaded functions, no matter which generation of the garbage
+collector contains them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MODULE, FUNCTION = "storage/log/retention.py", "_beyond_size"
 
 @pytest.fixture
 def planted_again() -> Iterator[None]:
-    """After the test, restore the function's code and the collector's frozen state."""
+    """Restore the function's code and the collector's frozen state after the test."""
     code = retention._beyond_size.__code__
     yield
     retention._beyond_size.__code__ = code

@@ -1,7 +1,7 @@
 """The tables of generated mutants name existing code: the modules and functions to change, the
-equivalent changes, and the harmful ones.
+equivalent changes, and the harmful changes.
 
-If a pattern matched nothing, for example after modules were moved, a part of the product would have
+If a pattern matched nothing, for example after a module was moved, a part of the product would have
 no mutants, and no report would show this.
 """
 
@@ -18,7 +18,7 @@ from mutants import equivalents, judged, targets
 
 ROOT = Path(__file__).parents[2]
 MODULES = frozenset(targets.modules(ROOT))
-# Folders without mutants so far, since their decisions can neither lose nor duplicate records.
+# Folders that have no mutants yet, since their code can neither lose nor duplicate records.
 ROOMS_WITHOUT = frozenset(
     {
         "broker/brokers", "broker/console", "broker/control", "broker/graduation",

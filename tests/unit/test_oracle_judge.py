@@ -1,4 +1,6 @@
-"""The verdict of `make oracle` on the output of the transcripts' runner, which can be a failure."""
+"""The verdict of `make oracle` on the output of the runner of the transcripts, including failed
+runs.
+"""
 
 from __future__ import annotations
 

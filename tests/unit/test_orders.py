@@ -1,8 +1,8 @@
-"""The order of steps where it matters: each call that a coordinating function makes is an event
+"""The order of steps where it matters. Each call that a coordinating function makes is an event
 with a name, and the tests compare the whole list of events. Comments give the reasons.
 
-A missing, repeated or moved step changes the list, even if otherwise only a crash between two steps
-would show it.
+If a step is missing, repeated or moved, the list changes. Otherwise only a crash between two steps
+would show the difference.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOW_MS = 5000
 
 
 def bare(kind: type, **attributes: Any) -> Any:
-    """An object of the class that has only these attributes."""
+    """An object of the class with only these attributes, made without its constructor."""
     made = object.__new__(kind)
     for name, value in attributes.items():
         setattr(made, name, value)
@@ -59,7 +59,7 @@ class Deletion:
     def __init__(self) -> None:
         self.parts = parts = Mock()
         parts.cluster.generation = 0
-        parts.shares.made = None  # as if no share group was ever used
+        parts.shares.made = None  # no share group was ever used
         parts.metadata.deletions = {}
         parts.metadata.topic.return_value = None
         parts.topics.metadata = parts.metadata
@@ -94,7 +94,8 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
     assert steps(one.parts) == [
         "metadata.delete_topics",  # from here on the deletion cannot be undone
         "topics.forget",  # no request finds the topic any more
-        "ends.flush_completions",  # otherwise a new topic of that name would get their markers
+        # otherwise these markers would go to a new topic of the same name
+        "ends.flush_completions",
         "topics.logs.remove",
         "progress.on_deleted",
         "topics.logs.remove",
@@ -106,7 +107,7 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
         "runtime.run",
         "runtime.run",
         "topics.logs_of",
-        "flushes.wait",  # wait for the tombstones before the deletion is forgotten
+        "flushes.wait",  # the deletion is forgotten only after the tombstones are durable
     ]
     assert one.parts.cluster.generation == 1
     ((logs, end, now_ms), _) = one.parts.flushes.wait.call_args
@@ -119,8 +120,8 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
 
 
 def test_what_a_creation_waits_for() -> None:
-    """A creation waits for transactions that are ending, and for a flush of offsets if a topic of
-    that name was deleted.
+    """A creation waits for transactions that are ending. If a topic of the same name was deleted,
+    it also waits for a flush of the offsets.
     """
     one = Deletion()
     ends, undurable = one.parts.ends, []  # type: ignore[var-annotated]
@@ -143,7 +144,7 @@ def test_what_a_creation_waits_for() -> None:
     assert one.parts.flushes.wait.call_args[0][0] == [completion, offsets]
     undurable.clear()
     one.parts.metadata.deletions = {}
-    ends.is_ending_on.return_value = True  # a large transaction, with markers written in parts
+    ends.is_ending_on.return_value = True  # a large transaction whose markers are written in parts
     wait = one.deletion.before_creation(["t"], NOW_MS)
     assert wait is not None
     ends.after_ends_on.side_effect = None
@@ -190,14 +191,15 @@ class Starting:
 def test_the_steps_of_a_start() -> None:
     one = Starting(has_lost=False, deletions=True)
     assert one.resume() == [
-        "recovery.redo_decisions",  # before the state of logs is used
+        "recovery.redo_decisions",  # runs before the state of the logs is used
         "ids.skip_used",
         "groups.on_loaded",
         "runtime.run_or_keep",
         "recovery.complete_transactions",
-        "groups.offsets_beyond_log_end",  # after completing transactions, which commit offsets
-        "deletion.end_deletions",  # after the replay, which loads the groups' offsets
-        "sync",  # readers may have seen unflushed records before the kill
+        # completed transactions may commit offsets, so this comes afterwards
+        "groups.offsets_beyond_log_end",
+        "deletion.end_deletions",  # the replay, which loads the groups' offsets, comes first
+        "sync",  # readers may have seen records that were not flushed before the kill
     ]
     assert one.parts.transactions.is_loaded is True
     assert one.parts.logs.decisions == [], "they stay in memory"
@@ -220,13 +222,13 @@ def test_the_steps_of_a_start_after_a_power_loss() -> None:
         "transactions.on_power_loss",
         "ends.run",
         "recovery.end_all",
-        "transaction_log.flush",  # the fences are durable before requests are served
+        "transaction_log.flush",  # the fences must be durable before requests are served
         "groups.on_power_loss",
         "runtime.run",
         "groups.offsets_beyond_log_end",
         "groups.reset_offsets",
         "runtime.run",
-        "logs.note_boot",  # a crash before this step repeats the recovery
+        "logs.note_boot",  # until this step, a crash repeats the recovery
         "sync",
     ]
 
@@ -258,7 +260,7 @@ def test_the_steps_that_complete_transactions() -> None:
         "markers.unwritten.remove",
         "transactions.prepared",
         "topics.logs_of",
-        "transaction_log.flush",  # the decisions are durable before readers see markers
+        "transaction_log.flush",  # the decisions must be durable before readers see the markers
         "ends.resume",
         "ends.resume",
     ]
@@ -346,7 +348,7 @@ def test_the_steps_of_a_clean_stop_of_the_logs() -> None:
         "first.end_close",
         "second.end_close",
         "log_dir.store_epoch",
-        "write_checkpoints",  # after the sync, since they state what is durable
+        "write_checkpoints",  # after the sync, since the checkpoints state what is durable
         "journal.begin_next",
         "journal.forget_older",
         "disk.write_atomic",  # the last write is the mark of the clean stop
@@ -365,7 +367,7 @@ LOAD = [
     "_checkpoints.read",
     "directories.find",
     "_upkeep.deleted_directories.add",
-    "_upkeep.make_space",  # the following writes need space
+    "_upkeep.make_space",  # the writes that follow need space
     "_load_log",
     "_upkeep.hasten_checkpoints",
     "_report_lost",
@@ -383,12 +385,12 @@ LOAD = [
                 "journal.forget_older",
                 "disk.fsync_dir",
                 "note_boot",
-                "disk.unlink",  # at the end, remove the mark of the clean stop
+                "disk.unlink",  # the mark of the clean stop is removed last
                 "disk.fsync_dir",  # a power loss must not restore the mark
             ],
         ),
         (LastRun.KILLED, ["note_boot"]),  # the journals are kept
-        (LastRun.POWER_LOST, []),  # a crash repeats the recovery
+        (LastRun.POWER_LOST, []),  # no note is written yet, so that a crash repeats the recovery
     ],
 )
 def test_the_steps_of_opening_the_logs(
@@ -430,7 +432,7 @@ def test_the_steps_of_a_tick_of_the_logs() -> None:
     assert steps(parts) == [
         "log_dir.builds.on_tick",
         "_upkeep.retain",
-        "_write_changed_starts",  # first, since a log start must never move back
+        "_write_changed_starts",  # comes first, since a log start must never move back
         "_periodic_checkpoint",
         "run_steps",
         "_upkeep.expire",
@@ -447,7 +449,7 @@ def test_the_steps_of_a_tick_of_the_logs() -> None:
 
 TICK = [
     "on_sent",  # deferred calls come before any other input
-    "unwritten.on_tick",  # about decisions from before this tick
+    "unwritten.on_tick",  # these markers belong to decisions made before this tick
     "progress.on_tick",
     "groups.next_deadline_ms",
     "runtime.on_tick",
@@ -465,8 +467,9 @@ TICK = [
     "requests.reading.on_tick",
     "wide.made.on_tick",
     "sasl.on_tick",
-    "progress.try_fetches",  # for logs of which changed settings show more records
-    # last, since its responses contain slices of files, which must not be deleted
+    "progress.try_fetches",  # changed settings may have made more records of these logs readable
+    # This step is last: its responses contain slices of files, which must not be deleted before
+    # they are sent.
     "purgatory.on_tick",
 ]
 

@@ -1,5 +1,5 @@
-"""A node that does not lead forwards the requests of its clients to the leader; here over
-loopback.
+"""A node that is not the leader forwards its clients' requests to the leader. The tests use the
+loopback interface.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def frame(api_key: int, text: bytes = b"") -> bytes:
 
 
 def receive(sock: socket.socket, count: int) -> bytes:
-    """Up to `count` bytes; fewer if the connection ends."""
+    """Receive up to `count` bytes, or fewer if the connection ends."""
     data = b""
     with contextlib.suppress(ConnectionResetError):
         while len(data) < count and (part := sock.recv(count - len(data))):
@@ -40,8 +40,9 @@ def receive(sock: socket.socket, count: int) -> bytes:
 
 
 class Leader:
-    """A fake leader that responds to each frame with its name. hangs: it closes the connection
-    instead. is_stuck: it does neither.
+    """A fake leader that responds to each frame with its name. With `hangs`, it closes the
+    connection instead of responding. With `is_stuck`, it neither responds nor closes the
+    connection.
     """
 
     def __init__(self, name: bytes, *, hangs: bool = False, is_stuck: bool = False) -> None:
@@ -52,8 +53,8 @@ class Leader:
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
-        """Note each frame and respond with the leader's name; hang up after a frame, or never
-        respond.
+        """Store each frame, and respond with the leader's name. Depending on the options, close the
+        connection after a frame, or never respond.
         """
         while True:
             try:
@@ -74,12 +75,12 @@ class Leader:
 
 
 class Scarce(socket.socket):
-    """A listening socket that has no descriptor for its first connections."""
+    """A listening socket that has no file descriptor for its first connections."""
 
     refusals, asked = 3, 0
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Refuse the first connections for lack of file descriptors."""
+        """Fail for the first connections, as when no file descriptors are left."""
         self.asked += 1
         if self.asked <= self.refusals:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -87,13 +88,13 @@ class Scarce(socket.socket):
 
 
 class Node:
-    """A node's reception, with the leader that the node knows. is_scarce: whether the first
-    accepts fail.
+    """The reception of a node, with the leader that the node knows. `is_scarce`: whether the first
+    attempts to accept a connection fail.
     """
 
     def __init__(self, *, is_scarce: bool = False, **properties: str) -> None:
-        """A node that does not lead: it forwards requests to `leader`. `is_scarce`: its first
-        attempts to accept a connection find no file descriptor.
+        """A node that is not the leader, and forwards requests to `leader`. With `is_scarce`, no
+        file descriptor is free at its first attempts to accept a connection.
         """
         self._is_scarce = is_scarce
         self.leader: tuple[str, int] | None = None
@@ -168,8 +169,8 @@ def test_a_request_waits_until_there_is_a_leader(
 def test_without_descriptors_a_client_waits_until_there_are_some(
     new_leader: Callable[..., Leader],
 ) -> None:
-    """The client's connection keeps the listening socket readable, so the event loop would try to
-    accept it without a pause.
+    """The waiting connection keeps the listening socket readable, so the event loop could try to
+    accept it again and again without a pause.
     """
     node = Node(is_scarce=True)
     node.leader = new_leader(b"one").address
@@ -194,7 +195,7 @@ def test_beyond_the_number_of_clients_one_is_refused_until_another_one_has_gone(
         assert receive(client, 7)[4:] == b"one"
         client.close()
     answer = b""
-    for _ in range(1000):  # the node sees the ends of connections a little later
+    for _ in range(1000):  # the node notices the end of a connection a little later
         if answer:
             break
         with node.connect() as client, contextlib.suppress(OSError):
@@ -207,8 +208,8 @@ def test_beyond_the_number_of_clients_one_is_refused_until_another_one_has_gone(
 def test_only_requests_without_effects_are_sent_again_to_the_next_leader(
     node: Node, new_leader: Callable[..., Leader], api_key: int, is_asked_again: bool
 ) -> None:
-    """The leader ends the connection after it got the request. Metadata may be sent again to its
-    successor; EndTxn may have been carried out already.
+    """The leader ends the connection after it has received the request. Metadata may be sent again,
+    to the next leader. EndTxn must not, since it may already have been carried out.
     """
     lost, successor = new_leader(b"", hangs=True), new_leader(b"two")
     node.leader = lost.address
@@ -224,7 +225,7 @@ def test_only_requests_without_effects_are_sent_again_to_the_next_leader(
 def test_a_request_does_not_wait_for_a_stuck_leader_once_another_node_leads(
     node: Node, new_leader: Callable[..., Leader], api_key: int, is_asked_again: bool
 ) -> None:
-    """The stuck leader's machine may be down; then the connection to it does not end."""
+    """The machine of the stuck leader may be down. In this case the connection to it does not end."""
     stuck, successor = new_leader(b"", is_stuck=True), new_leader(b"two")
     node.leader = stuck.address
     with node.connect() as client:
@@ -274,7 +275,7 @@ def test_the_broker_gets_the_connections_when_it_leads(
 def test_a_forwarded_request_is_answered_before_its_connection_is_handed_over(
     node: Node, new_leader: Callable[..., Leader]
 ) -> None:
-    """The request has waited for a leader, and now this node leads."""
+    """The request waited for a leader, and in the meantime this node has become the leader."""
     handed: list[socket.socket] = []
     is_handed = threading.Event()
 
@@ -315,8 +316,8 @@ def test_a_forwarded_request_is_answered_before_its_connection_is_handed_over(
 def test_requests_are_forwarded_only_for_listeners_without_security(
     listener: str, settings: dict[str, str], is_carried: bool
 ) -> None:
-    """A node without the lead cannot authenticate, authorize or audit clients, so it serves only
-    plain TCP listeners of a broker without ACLs and audit log.
+    """A node that is not the leader cannot authenticate, authorize or audit clients. It therefore
+    serves only plain TCP listeners of brokers without ACLs and audit log.
     """
     config = BrokerConfig.from_properties({"listeners": listener, **settings})
     (one,) = config.listeners
@@ -334,8 +335,8 @@ def test_with_an_authorizer_clients_are_refused() -> None:
 def test_a_request_that_arrives_during_the_hand_over_reaches_the_broker_whole(
     node: Node, rounds: int
 ) -> None:
-    """The hand-over may come in any round of the event loop. If a byte were missing, the broker
-    would read a wrong frame size and wait for the rest.
+    """The hand-over may occur in any round of the event loop. If a byte were missing, the broker
+    would read a wrong frame size and wait for the rest of the frame.
     """
     asked = frame(METADATA, b"asked")
 

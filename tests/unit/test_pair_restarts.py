@@ -1,5 +1,5 @@
-"""The session that a node of a pair keeps for its next process, and when the session is valid; and
-the early flush of a copy.
+"""The session that a node of a pair stores for its next process: when it is valid. Also, the early
+sync of a copy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def test_it_is_not_believed_once_the_machine_was_down(led: Path) -> None:
 
 
 def test_a_copy_of_the_directory_does_not_believe_it(led: Path) -> None:
-    """The process with that session may still run, and lead with the original directory."""
+    """The process of that session may still be running as the leader, with the original directory."""
     copy = led.with_name("copy")
     shutil.copytree(led, copy, copy_function=shutil.copy2)
     assert read_session(OsDisk(), str(copy)) == ""
@@ -67,7 +67,7 @@ def test_it_is_the_nodes_own_and_no_sign_of_a_brokers_directory(tmp_path: Path) 
 
 
 class CountedSync:
-    """A sync of the disk that waits for `may_end`. count: how many syncs have ended."""
+    """A sync of the disk that waits for `may_end`. `count` is the number of syncs that have ended."""
 
     def __init__(self) -> None:
         self.count, self.may_end = 0, threading.Event()
@@ -83,7 +83,7 @@ def test_what_was_synced_early_is_not_waited_for() -> None:
     disk = CountedSync()
     disk.may_end.set()
     early = EarlySync(disk)
-    early.finish()  # files from before this run may not be durable
+    early.finish()  # files written before this run may not be durable
     assert disk.count == 1
     early.begin()
     early.finish()
@@ -104,7 +104,7 @@ def test_what_is_written_meanwhile_is_synced_at_the_end() -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_is_written_after_an_early_sync_is_synced_early_too(fails: bool) -> None:
-    """A new sync begins even if the previous one failed. Only one sync runs at a time."""
+    """A new sync starts even if the previous one failed. Only one sync runs at a time."""
     begun: list[Callable[[], None]] = []
     synced: list[str] = []
 

@@ -1,5 +1,5 @@
-"""The settings of a pair: errors that say what to do, and which settings are reported to the other
-node.
+"""The settings of a pair: error messages that say what to do, and the settings that are reported to
+the other node.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_several_endpoints_of_etcd() -> None:
 
 
 def made(monkeypatch: pytest.MonkeyPatch, **changes: str) -> tuple[str, EngineSettings]:
-    """The class and the settings of the engine that these settings create."""
+    """The class of the engine that these settings create, and the settings that it gets."""
     found: list[tuple[str, EngineSettings]] = []
     for name in ("EtcdEngine", "KubernetesEngine"):
         monkeypatch.setattr(

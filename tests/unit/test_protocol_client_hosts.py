@@ -1,5 +1,5 @@
-"""Hosts of producers in DescribeTransactions: clients that request them get them, and others can
-still read the response.
+"""The hosts of producers in DescribeTransactions. Clients that request the hosts get them, and
+other clients can still read the response.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from barnabas.protocol.primitives import read_tags
 
 
 def described_host(b: DiskBroker, request: Message) -> str | None:
-    """The client host of the only transaction in the response; None if it has none."""
+    """The client host of the only transaction in the response, or None if the response has no host."""
     answer = b.call(request, 0)
     plain = bytearray()
     answer.write(plain, 0)
     frame = b.answer_frames[READER]
-    body = frame[5:]  # the correlation id and the header's empty tags come first
-    tags, _ = read_tags(body, len(plain) - 2)  # these tags are the transaction's
+    body = frame[5:]  # without the correlation id and the header's empty tags
+    tags, _ = read_tags(body, len(plain) - 2)  # the tagged fields of the transaction
     return tags[CLIENT_HOST][1:].decode() if CLIENT_HOST in tags else None
 
 

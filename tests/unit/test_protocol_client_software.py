@@ -1,4 +1,4 @@
-"""Which names and versions a client may give for its software. Source: KIP-511."""
+"""The names and versions that a client may give for its software (KIP-511)."""
 
 from __future__ import annotations
 

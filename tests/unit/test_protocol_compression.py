@@ -1,4 +1,4 @@
-"""Compression levels (KIP-390) of each codec. Independent libraries decompress the result."""
+"""The compression levels of each codec (KIP-390). Independent libraries decompress the result."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def test_the_defaults_are_apache_kafkas() -> None:
     ids=["nothing", "a byte", "text", "noise"],
 )
 def test_lz4_blocks_are_independent_at_every_level(level: int, plain: bytes) -> None:
-    """Java's reader refuses a frame whose blocks depend on each other. Blocks of more than 64 KB
-    need more memory than it reserves.
+    """Java's reader refuses frames whose blocks depend on each other. For blocks of more than 64
+    KB, it would need more memory than it reserves.
     """
     data = compress(Codec.LZ4, plain, Levels(lz4=level))
     reported = lz4.frame.get_frame_info(data)
@@ -119,7 +119,9 @@ def test_frames_that_follow_each_other_are_one_text(codec: Codec) -> None:
 
 @pytest.mark.parametrize("form", ["gzip", "xerial", "raw", "lz4", "zstd"])
 def test_nothing_decompresses_to_more_than_the_limit(form: str) -> None:
-    """Each bomb has 64 MiB of zeros. The limit applies to the memory that tracemalloc measures."""
+    """Each compressed input expands to 64 MiB of zeros. The limit applies to the memory that
+    tracemalloc measures.
+    """
     codec = Codec.SNAPPY if form in ("xerial", "raw") else Codec[form.upper()]
     data = (
         bytes(cramjam.snappy.compress_raw(bytes(64 << 20)))
@@ -155,7 +157,7 @@ _DECOMPRESSOBJ = zlib.decompressobj
 
 
 class _CountingStreams:
-    """A zlib that counts its input bytes, which are an upper bound for the bytes that it copies."""
+    """A zlib that counts its input bytes. It copies at most this number of bytes."""
 
     def __init__(self) -> None:
         self.given_bytes = 0

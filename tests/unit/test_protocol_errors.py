@@ -1,4 +1,4 @@
-"""Error codes: numbers and names are those of Apache Kafka, as kafka-python has them."""
+"""The numbers and names of error codes are those of Apache Kafka, as kafka-python defines them."""
 
 from __future__ import annotations
 

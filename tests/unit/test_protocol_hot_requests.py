@@ -1,5 +1,5 @@
-"""The hand-written readers of Produce and Fetch, which property tests compare with the generated
-ones.
+"""The hand-written readers of Produce and Fetch requests. Property tests compare them with the
+generated readers.
 """
 
 from __future__ import annotations

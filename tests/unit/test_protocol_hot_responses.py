@@ -1,4 +1,4 @@
-"""The hand-written responses to Produce and Fetch, which the generated classes decode."""
+"""The hand-written responses to Produce and Fetch. The generated classes decode them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages from before record batches, compared with kafka-python's reader and writer."""
+"""Message sets, the format before record batches, compared with kafka-python's reader and writer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PAIRS: list[tuple[bytes | None, bytes | None]] = [(b"k", b"v"), (None, b"w" * 30
 
 
 def old(magic: int, codec: int = 0) -> bytes:
-    """A message set of PAIRS in the given magic, written by kafka-python."""
+    """A message set of PAIRS in the given magic, as kafka-python writes it."""
     builder = MemoryRecordsBuilder(magic=magic, compression_type=codec, batch_size=1 << 20)
     for number, (key, value) in enumerate(PAIRS):
         builder.append(timestamp=TIME_MS + number, key=key, value=value)
@@ -51,7 +51,7 @@ def with_checksum(body: bytes) -> bytes:
 
 
 def message(value: bytes | None, codec: int = 0, magic: int = 1) -> bytes:
-    """One message of a message set; with a codec, `value` is the compressed inner set."""
+    """One message of a message set. With a codec, `value` is the compressed inner message set."""
     blob = struct.pack(">i", -1) if value is None else struct.pack(">i", len(value)) + value
     time = struct.pack(">q", TIME_MS) if magic else b""
     return with_checksum(bytes([magic, codec]) + time + struct.pack(">i", -1) + blob)
@@ -86,20 +86,20 @@ def test_old_messages_become_a_batch(magic: int, codec: int) -> None:
 
 @pytest.mark.parametrize("size", [None, 3, 70_000])
 def test_frames_of_lz4_have_a_wrong_checksum_in_magic_0(size: int | None) -> None:
-    """KAFKA-3160: such frames have a wrong header checksum. The library writes the right one, which
-    is restored from a wrong one.
+    """Such frames have a wrong header checksum (KAFKA-3160). The compression library writes the
+    right one, which the reader must restore.
     """
     compressor = cramjam.lz4.Compressor(content_checksum=True, block_linked=False)
     compressor.compress(message(b"a", magic=0))
     frame = bytes(compressor.finish())
     if size is not None:
         frame = bytes(cramjam.lz4.compress(message(bytes(size), magic=0)))
-    # the header checksum is after the optional content size of 8 bytes
+    # the header checksum follows the content size, which is optional and has 8 bytes
     end = 6 + 8 * bool(frame[4] & 0x08)
     wrong = frame[:end] + bytes([frame[end] ^ 0x55]) + frame[end + 1 :]
     assert _with_header_checksum(wrong) == frame
     if not frame[4] & 0x20:
-        return  # dependent blocks, which are refused
+        return  # frames with dependent blocks are refused
     (read,) = records_of(bytes(upgraded(message(wrong, 3, magic=0))[0]))
     assert read.value == (b"a" if size is None else bytes(size))
     with pytest.raises(KafkaError):
@@ -145,7 +145,7 @@ def test_a_conversion_is_bounded_but_has_at_least_one_message() -> None:
     values = [bytes(1000), b"1", b"2", b"3"]
     batch = bytes(encode_batch([NewRecord(None, value, TIME_MS) for value in values], codec=1))
     assert [one[0] for one in down(batch, 0, 1)] == [0]
-    # a message with a value of one byte has 35 bytes
+    # A message whose value has one byte takes 35 bytes.
     assert [one[0] for one in down(batch, 1, 36)] == [1, 2]
     assert [one[0] for one in down(batch, 1)] == [1, 2, 3]
     bomb = bytes(
@@ -174,7 +174,8 @@ def test_a_conversion_is_bounded_but_has_at_least_one_message() -> None:
         (with_checksum(bytes(2)), Code.CORRUPT_MESSAGE),
         (with_checksum(b"\0\0" + b"\xff" * 8 + b"more"), Code.CORRUPT_MESSAGE),
     ],
-    ids=count(),  # not the bytes as ids: they contain the time of compression, and some are long
+    # the bytes are unsuitable as ids: they contain the time of compression, and some are long
+    ids=count(),
 )
 def test_invalid_message_sets_are_refused(data: bytes, code: Code) -> None:
     with pytest.raises(KafkaError) as refused:
@@ -221,8 +222,8 @@ def test_a_fetch_of_old_messages_waits_as_others_do(tmp_path: Path) -> None:
 def test_an_old_consumer_gets_the_next_records_after_batches_without_messages(
     tmp_path: Path,
 ) -> None:
-    """Markers have no counterpart among old messages. An empty response would let an old consumer
-    fetch the same offset for ever.
+    """Old message formats cannot represent markers. An old consumer that gets an empty response
+    would fetch the same offset forever.
     """
     host = CoreHost(tmp_path)
     host.create("t")
@@ -234,7 +235,7 @@ def test_an_old_consumer_gets_the_next_records_after_batches_without_messages(
     connection = host.connect(1)
     host.call(connection, produce("t", b"data"), 9)
     request = fetch({"t": {0: 0}})
-    request.topics[0].partitions[0].partition_max_bytes = 80  # as large as a marker
+    request.topics[0].partitions[0].partition_max_bytes = 80  # the size of a marker
     (row,) = host.call(connection, request, 2).responses[0].partitions
     assert [one[3] for one in read_by_kafka_python(bytes(row.records))] == [b"data"]
 
@@ -255,5 +256,5 @@ def test_the_conversion_in_one_request_is_bounded(tmp_path: Path) -> None:
         sizes = [len(row.records) for row in topic.partitions]
         assert MOST_BYTES // 2 < sum(sizes) <= 2 * MOST_BYTES
         begun_with.add(sizes.index(max(sizes)))
-    # the partitions take turns as the first one, even if the offsets do not change
+    # Each partition is the first one in turn, even if the offsets do not change.
     assert begun_with == {0, 1, 2, 3}

@@ -1,4 +1,4 @@
-"""The hand-written response to Metadata, which the generated class decodes."""
+"""The hand-written response to Metadata. The generated class decodes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic partition equals its plain tuple, so both find the same entry of a table."""
+"""A topic partition equals the plain tuple of its fields, so both find the same entry of a dict."""
 
 from __future__ import annotations
 

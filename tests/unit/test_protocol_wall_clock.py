@@ -1,4 +1,4 @@
-"""The difference between the wall clock and the steady time, as of the latest reading."""
+"""The difference between the wall clock and the steady clock, as of the latest reading."""
 
 from __future__ import annotations
 

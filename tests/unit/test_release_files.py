@@ -1,4 +1,4 @@
-"""The files for a release name only things that exist: targets, options, Python versions."""
+"""The files for a release name only existing things: targets, options and Python versions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A leader and its standby: refused standbys, catching up, and responses that wait for the
-standby.
-"""
+"""A leader and its standby: refused standbys, catch-up, and responses that wait for the standby."""
 
 from __future__ import annotations
 
@@ -66,8 +64,8 @@ def new_disk() -> SimDisk:
 
 
 def new_leading(*, is_sync: bool = True, may_be_alone: bool = True) -> tuple[Leading, list[str]]:
-    """The leader's side of replication on an empty disk, and the list of notices that waiting
-    answers may have become free.
+    """The leader's side of replication on an empty disk. Also returns a list that gets an entry
+    whenever waiting responses may be ready to send.
     """
     released: list[str] = []
     settings = ReplicationSettings(is_sync, may_be_alone, 1000, SECRET)
@@ -75,7 +73,7 @@ def new_leading(*, is_sync: bool = True, may_be_alone: bool = True) -> tuple[Lea
 
 
 def talk(leading: Leading, following: Following) -> None:
-    """Exchange the messages of both sides until there are none."""
+    """Exchange the messages of both sides until no message is left."""
     to_leader = following.greeting()
     while to_leader or (leading.link is not None and leading.link.is_behind):
         leading.on_bytes(to_leader, 0)
@@ -126,7 +124,7 @@ def test_a_standby_that_is_silent_for_the_timeout_is_lost() -> None:
     leading, _ = new_leading()
     following = follow(leading)
     leading.on_tick(900)
-    assert b"".join(following.on_bytes(leading.take_output()))  # the standby responds to a ping
+    assert b"".join(following.on_bytes(leading.take_output()))  # the standby answers a ping
     leading.on_tick(1000)
     assert leading.lost is None
     leading.on_tick(1001)
@@ -134,7 +132,7 @@ def test_a_standby_that_is_silent_for_the_timeout_is_lost() -> None:
 
 
 def test_a_lost_standby_may_connect_again_and_follow() -> None:
-    """The reason why the earlier connection was lost does not apply to the new one."""
+    """The reason for the loss of the earlier connection does not apply to the new connection."""
     leading, _ = new_leading()
     follow(leading)
     leading.on_tick(1001)
@@ -152,8 +150,8 @@ def test_a_lost_standby_may_connect_again_and_follow() -> None:
 def test_both_sides_send_messages_while_they_compare_large_files(
     is_alike: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a side were silent, the other would regard it as lost, and a standby with large files
-    would never follow again.
+    """If one side sent nothing, the other would regard it as lost. A standby with large files could
+    then never follow again.
     """
     monkeypatch.setattr(catch_up_module, "PIECE_BYTES", 4)
     leading, _ = new_leading()
@@ -175,13 +173,13 @@ def test_both_sides_send_messages_while_they_compare_large_files(
         silent = 0 if output else silent + 1
         assert silent < 5 or link.state is State.COMPARING
         to_leader = list(following.on_bytes(output))
-    assert longest_of_standby < 200  # a message has only a few of the 250 checksums
+    assert longest_of_standby < 200  # each message has only a few of the 250 checksums
     assert copy.read("/x/f") == content
 
 
 def test_a_standby_has_no_applied_position_while_it_catches_up() -> None:
-    """Otherwise a leader with no change since its start would regard the copy as complete too
-    early.
+    """Otherwise a leader that has changed nothing since its start would regard the copy as complete
+    too early.
     """
     pair = Pair()
     pair.leader.topic("t", 1)
@@ -197,7 +195,9 @@ def test_a_standby_has_no_applied_position_while_it_catches_up() -> None:
 
 
 def test_a_connection_that_does_not_prove_the_secret_is_lost_despite_its_messages() -> None:
-    """The only connection is reserved for the standby."""
+    """A leader accepts a single connection, which must not be blocked by a client that is no
+    standby.
+    """
     leading, _ = new_leading()
     link = leading.on_connected(NONCE, 0)
     link.on_bytes(frame(["hello", VERSION, NONCE]), 9000)
@@ -234,7 +234,7 @@ def test_a_single_operation_may_exceed_the_limit_of_waiting_bytes(
 
 
 class NoDescriptors:
-    """A listening socket in a process that has no descriptor left."""
+    """A listening socket in a process that has no file descriptor left."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -249,9 +249,7 @@ class NoDescriptors:
 def test_a_standby_waits_while_the_leader_has_no_file_descriptors(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Otherwise the event loop would try to accept the connection again and again, and do
-    nothing else.
-    """
+    """Otherwise the event loop would do nothing but try to accept the connection again and again."""
 
     async def run() -> int:
         leading, _ = new_leading()
@@ -352,8 +350,8 @@ def test_bytes_appended_to_a_file_before_its_comparison_are_sent_once() -> None:
 def test_a_compared_file_renamed_over_an_uncompared_one_is_not_sent_again(
     held: bytes,
 ) -> None:
-    """The cleaner causes this when it discards a segment file while an earlier one with that name
-    still exists.
+    """The cleaner causes this when it discards a segment file while an earlier file with the same
+    name still exists.
     """
     leader, copy = new_disk(), new_disk()
     for disk in (leader, copy):
@@ -389,8 +387,8 @@ def catch_up_all(catch_up: CatchUp, replica: Replica) -> None:
 def test_a_copy_is_truncated_to_the_leaders_file(
     monkeypatch: pytest.MonkeyPatch, size: int, more: bytes
 ) -> None:
-    """The end of the leader's file may be at any place in the compared pieces. The copy's
-    additional data was never acknowledged.
+    """The leader's file may end anywhere in the compared pieces. The copy's additional data was
+    never acknowledged.
     """
     monkeypatch.setattr(catch_up_module, "PIECE_BYTES", 4)
     leader, copy = new_disk(), new_disk()
@@ -407,8 +405,8 @@ def test_a_copy_is_truncated_to_the_leaders_file(
 def test_the_comparison_of_a_file_ends_when_the_file_is_deleted(
     monkeypatch: pytest.MonkeyPatch, held: bytes, pieces: int, is_made_again: bool
 ) -> None:
-    """The flush journal is such a file. Otherwise the standby would be lost again and again, or
-    append the rest of the old file to a new one of that name.
+    """For example, the flush journal is deleted and created again. If the comparison went on, the
+    standby would be lost again and again, or would append the rest of the old file to the new one.
     """
     monkeypatch.setattr(catch_up_module, "PIECE_BYTES", 4)
     leader, copy = new_disk(), new_disk()
@@ -446,7 +444,7 @@ def test_an_entry_renamed_before_its_turn_is_copied_under_the_new_name() -> None
 
 
 def test_a_new_entry_replaces_the_copys_older_one_of_the_same_name() -> None:
-    """For example, a topic was deleted and created again while the standby was away."""
+    """For example, a topic is deleted and created again while the standby is away."""
     leader, copy = new_disk(), new_disk()
     copy.mkdir("/x/t-0")
     copy.open("/x/t-0/old", create=True).append(b"of the topic before")
@@ -486,8 +484,8 @@ def test_a_copy_writes_to_the_file_that_has_the_name_after_a_rename() -> None:
     ],
 )
 def test_a_copy_does_not_write_to_a_file_that_lost_its_name(gone: list[Operation]) -> None:
-    """A log's files may be created again after a lack of space. Later data must not be appended to
-    a file that has lost its name.
+    """After a lack of space, a log's files may be created again. Later data must not be appended to
+    a file that no longer has a name.
     """
     disk = new_disk()
     replica = Replica(disk, "/x")
@@ -516,7 +514,7 @@ def test_a_copy_writes_to_the_file_that_was_renamed_to_the_name() -> None:
 
 
 def test_a_copy_appends_to_the_file_that_replaced_another() -> None:
-    """The metadata journal is such a file, which is rewritten and then appended to."""
+    """For example, the metadata journal is rewritten and then appended to."""
     disk = new_disk()
     replica = Replica(disk, "/x")
     for operation in (
@@ -543,8 +541,8 @@ def test_a_broker_does_not_start_on_an_incomplete_copy() -> None:
 
 
 def test_a_copy_is_noted_as_complete_only_when_it_is_durable() -> None:
-    """Otherwise a power loss in between would leave a note of a whole copy without all of its
-    data.
+    """Otherwise a power loss in between would leave a standby note that calls the copy complete,
+    although some of its data is lost.
     """
     leading, _ = new_leading()
     leading._disk.open("/x/f", create=True).append(b"of the leader")
@@ -563,8 +561,8 @@ def test_a_copy_is_noted_as_complete_only_when_it_is_durable() -> None:
 
 
 def test_an_identical_copy_loses_its_mark_of_a_clean_stop() -> None:
-    """Further data are written to the copy without a flush, and a start after a clean stop would
-    trust all of it.
+    """More data is written to the copy without a flush. A start would trust this data if the mark
+    of the clean stop were still there.
     """
     leading, _ = new_leading()
     disk = new_disk()
@@ -576,10 +574,12 @@ def test_an_identical_copy_loses_its_mark_of_a_clean_stop() -> None:
 
 
 def test_the_removal_of_the_standbys_note_is_durable_at_once() -> None:
-    """If a power loss restored the note, the broker's later data would be taken for a copy's."""
+    """If a power loss restored the standby note, the data that the broker wrote afterwards would be
+    taken for the data of a copy.
+    """
     disk = new_disk()
     note = StandbyNote(disk, "/x")
-    for _ in range(12):  # a power loss may keep unflushed changes or not
+    for _ in range(12):  # a power loss keeps each unflushed change at random
         note.write_following(AnswersWait.ALWAYS)
         disk.fsync_dir("/x")
         note.remove()
@@ -588,7 +588,7 @@ def test_the_removal_of_the_standbys_note_is_durable_at_once() -> None:
 
 
 def test_a_standby_with_many_files_may_send_its_inventory() -> None:
-    """The inventory needs longer messages than those that are allowed before authentication."""
+    """The inventory needs a longer message than is allowed before authentication."""
     leading, _ = new_leading()
     copy = new_disk()
     for number in range(60):
@@ -613,8 +613,8 @@ def test_a_node_reports_its_copy_as_incomplete_before_the_copy_changes() -> None
 
 
 def test_a_copy_stays_complete_while_it_is_only_compared() -> None:
-    """While the files are compared nothing changes, and the copy stays usable; it is noted as
-    incomplete with the first change.
+    """Comparing files changes nothing, so the copy stays usable. The first change to the copy marks
+    it as incomplete.
     """
     leading, _ = new_leading()
     following = follow(leading)
@@ -689,8 +689,8 @@ def test_a_data_directory_may_be_given_with_a_slash_at_its_end() -> None:
 
 
 def test_a_directory_is_marked_as_not_sent_only_when_it_is_made() -> None:
-    """The standby may already have a directory that existed before. With a mark on it, the last
-    copy of the directory could be removed.
+    """The standby may already have a directory that existed before. If this directory were marked
+    as not sent, its last copy could be removed.
     """
     inner = new_disk()
     inner.mkdir("/x/t-0")
@@ -704,8 +704,8 @@ def test_a_directory_is_marked_as_not_sent_only_when_it_is_made() -> None:
 
 
 def test_a_cleaned_segments_bytes_are_sent_before_its_rename() -> None:
-    """A standby that has only the new name would serve an empty segment in place of the cleaned
-    one.
+    """A standby that gets the new name without the bytes would serve an empty segment instead of
+    the cleaned one.
     """
     operations: list[Operation] = []
     inner = new_disk()
@@ -762,7 +762,7 @@ def test_invalid_replication_options_are_refused(
 
 
 class InSync:
-    """The in-sync set of the lease, which the test changes."""
+    """The in-sync set of the lease. The test changes it directly."""
 
     node_id = 1
 
@@ -806,8 +806,8 @@ def test_answers_wait_for_the_other_node_until_it_is_out_of_the_in_sync_set() ->
 def test_an_async_leader_without_a_standby_removes_the_other_node_from_the_in_sync_set(
     event: str,
 ) -> None:
-    """In async mode the leader does this even if it may not be alone, since that setting is only
-    about responses that wait.
+    """In async mode the leader does this even if it may not be alone, since that setting only
+    affects responses that wait for the standby.
     """
     leading, in_sync = new_leased(may_be_alone=False)
     leading.settings = leading.settings._replace(is_sync=False)
@@ -824,7 +824,7 @@ def test_a_leader_that_may_not_be_alone_leaves_the_other_node_in_the_set() -> No
 
 
 def test_a_disconnected_standby_is_removed_from_the_in_sync_set() -> None:
-    """Otherwise the leader would not respond to any client until that node returns."""
+    """Otherwise the leader could not respond to any client until the standby returns."""
     leading, in_sync = new_leased()
     in_sync.now = frozenset({1})
     follow_as(leading, 2)
@@ -851,7 +851,8 @@ def test_a_catch_up_begins_only_when_the_standby_is_out_of_the_in_sync_set() -> 
     leading.on_bytes(to_leader, 0)
     assert in_sync.wanted == {1}
     to_leader = b"".join(following.on_bytes(leading.take_output()))
-    leading.publish(Operation(Kind.CREATE, "f"))  # whose response does not wait for the standby
+    # the response for this operation does not wait for the standby
+    leading.publish(Operation(Kind.CREATE, "f"))
     leading.on_bytes(to_leader, 0)
     assert in_sync.wanted == {1}
     assert not leading.is_applied(leading.position)
@@ -893,7 +894,7 @@ def test_a_standby_does_not_follow_a_leader_of_another_cluster() -> None:
 def test_a_standby_removes_nothing_from_a_directory_without_a_cluster_id(
     data: bytes | None,
 ) -> None:
-    """The directory has lost its meta.properties, so it may belong to another cluster."""
+    """The directory has no meta.properties, so it may belong to another cluster."""
     leading, in_sync = new_leased()
     in_sync.now = frozenset({1})
     disk = new_disk()
@@ -922,7 +923,7 @@ def test_a_standby_removes_nothing_from_a_directory_without_a_cluster_id(
 def test_a_delayed_removal_happens_before_the_directory_is_created_again(
     made_again: list[Operation],
 ) -> None:
-    """Otherwise the new directory would contain files of the old one, and be removed with it."""
+    """Otherwise the new directory would contain files of the old one, and would be removed with it."""
     disk = new_disk()
     disk.mkdir("/x/t-0")
     disk.open(f"/x/t-0/{0:020}.log", create=True).append(b"records")
@@ -937,7 +938,7 @@ def test_a_delayed_removal_happens_before_the_directory_is_created_again(
 
 
 def test_an_interrupted_first_copy_without_a_cluster_id_continues() -> None:
-    """The note of the copy says that all of its files came from a leader."""
+    """The standby note says that all files of the copy came from a leader."""
     leading, in_sync = new_leased()
     in_sync.now = frozenset({1})
     disk = new_disk()
@@ -949,7 +950,7 @@ def test_an_interrupted_first_copy_without_a_cluster_id_continues() -> None:
 
 
 def test_a_standby_keeps_a_partition_that_its_leader_lost() -> None:
-    """The leader has no record of the partition's deletion, so the standby may have the last
+    """The leader has no record that the partition was deleted, so the standby may have the last
     copy.
     """
     pair = Pair()
@@ -974,8 +975,8 @@ def test_a_standby_keeps_a_partition_that_its_leader_lost() -> None:
 
 
 def succeeded(pair: Pair) -> Pair:
-    """Let the standby take over with the data that it has; the former leader becomes its
-    standby.
+    """Let the standby take over with the data that it has. Gives a pair in which the former leader
+    is the standby.
     """
     pair.cut()
     pair.leader.disk.kill()
@@ -988,8 +989,8 @@ def succeeded(pair: Pair) -> Pair:
 
 @pytest.mark.parametrize("is_sent", [False, True])
 def test_a_former_leader_removes_a_partition_that_was_never_sent(*, is_sent: bool) -> None:
-    """The next leader never had the partition, so it has not lost it. A directory that was sent to
-    the standby may be the last copy.
+    """The next leader never had the partition, so it has not lost the partition either. A directory
+    that was sent to the standby may be the last copy.
     """
     pair = Pair()
     pair.leader.topic("t", 2)
@@ -1019,8 +1020,9 @@ def test_a_former_leader_removes_a_partition_that_was_never_sent(*, is_sent: boo
 def test_a_former_leader_sets_an_unmarked_undurable_directory_aside(
     *, loses_power: bool, is_flushed: bool
 ) -> None:
-    """The mark was not durable, since nothing was flushed. A flushed directory that was not sent
-    must have its mark: without one, the directory may be the last copy.
+    """Without a flush, the mark was not durable, so its absence proves nothing. A flushed directory
+    that was not sent has a durable mark. If the mark is missing, the directory was sent, and may be
+    the last copy.
     """
     pair = Pair()
     pair.leader.topic("t", 2)
@@ -1034,7 +1036,7 @@ def test_a_former_leader_sets_an_unmarked_undurable_directory_aside(
         assert log is not None
         log.flush()
         pair.leader.broker.logs.write_checkpoints()
-    # the power loss may keep the other files
+    # a power loss may remove the mark and keep the other files
     pair.leader.disk.unlink("/data/t-1/barnabas-not-sent")
     pair.leader.disk.boots += loses_power
     kept = pair.leader.disk.contents("/data/t-1/00000000000000000000.log")
@@ -1057,9 +1059,9 @@ def test_a_former_leader_sets_an_unmarked_undurable_directory_aside(
 def test_a_standby_sets_aside_a_directory_that_its_leader_lost_in_a_power_loss(
     *, loses_power: bool, is_flushed: bool
 ) -> None:
-    """If nothing was flushed, the leader's directory was not durable, and the leader's data is
-    authoritative. A flushed directory survives the leader's power loss: if it is missing, it was
-    lost in another way, and the copy may be the last one.
+    """Without a flush, the leader's directory was not durable, and the leader's state is correct. A
+    flushed directory survives the leader's power loss. If the directory is missing, it was lost in
+    another way, and the standby may have the last copy.
     """
     pair = Pair()
     pair.leader.topic("t", 2)
@@ -1094,9 +1096,7 @@ def test_a_standby_sets_aside_a_directory_that_its_leader_lost_in_a_power_loss(
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_catch_up_removes_the_not_sent_marks(*, is_restarted: bool) -> None:
-    """The partition may have been created by an earlier process, before any standby had
-    connected.
-    """
+    """An earlier process may have created the partition before any standby connected."""
     pair = Pair()
     pair.leader.topic("t")
     pair.leader.produce("t", (b"a",))
@@ -1165,8 +1165,8 @@ IDS = {
 
 @pytest.mark.parametrize("loses_power", [False, True])
 def test_the_fate_of_a_directory_that_the_leader_does_not_have(loses_power: bool) -> None:
-    """It is removed unless the leader must have lost it; after a power loss of this node it may
-    never have been there.
+    """The directory is removed, unless the leader must have lost it. After a power loss of this
+    node, the directory may never have been on the leader.
     """
     for index, has_topic, is_marked, id_file, recovery_point in product(
         (0, 1, 2), (True, False), (False, True), IDS, (None, 0, 5)
@@ -1206,7 +1206,9 @@ def test_the_fate_of_a_directory_that_the_leader_does_not_have(loses_power: bool
 
 
 def test_a_former_leaders_not_sent_marks_are_removed_when_it_has_caught_up() -> None:
-    """From then on the directory has the data of the new leader, which may lose its own copy."""
+    """From then on, the directory has the data of the new leader. If the new leader loses its own
+    copy, this one must be kept.
+    """
     pair = Pair()
     pair.leader.topic("t")
     pair.connect()
@@ -1251,8 +1253,8 @@ def test_a_topic_deleted_while_the_standby_was_away_is_removed_from_the_copy(
 
 
 def test_a_standby_reports_its_applied_position_while_more_data_arrives() -> None:
-    """Otherwise responses would wait for as long as other clients write without waiting for
-    responses.
+    """Otherwise, while other clients write without waiting for responses, the responses to those
+    that wait would be delayed.
     """
     leading, _ = new_leading()
     following = follow(leading)
@@ -1269,7 +1271,7 @@ def test_a_standby_reports_its_applied_position_while_more_data_arrives() -> Non
 
 @pytest.mark.parametrize(("claimed", "led"), [(0, 0), (7, 7)])
 def test_a_claimed_leader_epoch_is_a_lower_bound_for_the_brokers(claimed: int, led: int) -> None:
-    """A standby may not know the last epoch of its leader."""
+    """A standby may not know the last leader epoch of its leader."""
     disk = SimDisk(random.Random(0), lambda: 0)
     config = BrokerConfig.from_properties({"log.dirs": "/data"})
     broker = open_broker(
@@ -1279,7 +1281,7 @@ def test_a_claimed_leader_epoch_is_a_lower_bound_for_the_brokers(claimed: int, l
 
 
 def note_of_standby(*, is_sync: bool, may_be_alone: bool, is_leased: bool) -> StandbyNote:
-    """The note of a standby that follows a leader with these settings."""
+    """The standby note of a standby that follows a leader with these settings."""
     settings = ReplicationSettings(is_sync, may_be_alone, 1000, SECRET)
     in_sync = InSync()
     in_sync.now = frozenset({1})
@@ -1292,7 +1294,7 @@ def note_of_standby(*, is_sync: bool, may_be_alone: bool, is_leased: bool) -> St
     [
         (False, True, True, True, True),
         (False, False, True, True, True),
-        (True, True, True, True, False),  # only a node of the in-sync set claims the lease
+        (True, True, True, True, False),  # only a node in the in-sync set claims the lease
         (True, False, True, False, False),
         (True, True, False, True, True),
         (True, False, False, False, False),
@@ -1312,8 +1314,8 @@ def test_the_note_says_whether_the_copy_may_lack_acknowledged_data(
 
 @pytest.mark.parametrize("last_run", LastRun)
 def test_what_a_directory_holds_that_no_process_has_open(last_run: LastRun) -> None:
-    """A standby's copy is whole until its machine is down, and a broker's after a clean stop or a
-    kill. The lease relies on it (`leadership`).
+    """The copy of a standby is whole until its machine goes down. The directory of a broker is
+    whole after a clean stop or a kill. The lease relies on this (`leadership`).
     """
     is_same_run = last_run is LastRun.KILLED
     of_a_broker = {LastRun.CLEAN: Holding.WHOLE, LastRun.KILLED: Holding.WHOLE}
@@ -1346,8 +1348,8 @@ def test_a_note_without_the_answer_mode_means_that_acknowledged_data_may_be_miss
 
 
 def test_a_producer_whose_abort_was_not_replicated_is_fenced() -> None:
-    """Otherwise the producer would continue in its epoch, and commit records that it believes
-    were aborted.
+    """Otherwise the producer would continue with its epoch, and would commit records that it
+    believes to be aborted.
     """
     pair = Pair()
     pair.leader.topic("t")
@@ -1364,7 +1366,7 @@ def test_a_producer_whose_abort_was_not_replicated_is_fenced() -> None:
     assert producer.add("t", 0) != Code.NONE
     assert producer.end(commit=True) != Code.NONE
     assert successor.read("t", committed=True) == []
-    assert successor.state("x")[1] > max(unheard)  # no other producer has this id
+    assert successor.state("x")[1] > max(unheard)  # this id belongs to no other producer
     assert successor.broker.logs.leader_epoch > pair.leader.broker.logs.leader_epoch + 1
 
 
@@ -1384,7 +1386,7 @@ def test_a_copy_with_all_acknowledged_data_continues_transactions() -> None:
 
 def test_in_async_mode_answers_wait_while_a_node_that_does_not_follow_may_take_over() -> None:
     """Otherwise a leader that has lost the connections to that node and to the lease engine would
-    acknowledge data that is lost with the leader.
+    acknowledge data of which it has the only copy.
     """
     settings, in_sync = ReplicationSettings(False, True, 1000, SECRET), InSync()
     leading = Leading(new_disk(), "/x", settings, lambda: None, in_sync, "c")
@@ -1400,7 +1402,7 @@ def test_in_async_mode_answers_wait_while_a_node_that_does_not_follow_may_take_o
 
 
 def test_a_replacing_file_is_sent_when_it_is_renamed() -> None:
-    """Until then the standby keeps the whole earlier file."""
+    """Until the rename, the standby keeps the earlier file as a whole."""
     disk = SimDisk(random.Random(1), lambda: 0)
     disk.mkdir("/data")
     replicated = ReplicatedDisk(disk, "/data")

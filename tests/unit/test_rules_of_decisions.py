@@ -1,9 +1,8 @@
 """Rules that other brokers broke: markers and decisions, also after crashes.
 
-Here the broker uses the first version of the transaction protocol, from before the second part of
-KIP-890: an epoch is used for a whole session, and EndTxn returns no epoch. If a rule is about the
-second version, its test shows what the first version does in that situation, as in Apache Kafka
-3.9.
+Here the broker uses version 1 of transactions, which precedes the second part of KIP-890: a session
+keeps one epoch, and EndTxn returns no epoch. If a rule is about version 2, its test shows what
+version 1 does in the same situation, as in Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from sim.disk import Crash
 
 from barnabas.protocol.errors import Code
 
-LAST_EPOCH = 32766  # of clients; the coordinator fences with 32767
+LAST_EPOCH = 32766  # the last epoch for clients; the coordinator uses 32767 for fencing
 MINUTE_MS = 60_000
 
 
@@ -29,11 +28,11 @@ def b(request: pytest.FixtureRequest) -> DiskBroker:
 
 STEP_BY_STEP = pytest.mark.parametrize(
     "b", ["0"], indirect=True
-)  # no flush journal: a commit waits for each flush
+)  # without the flush journal, a commit waits for each flush
 
 
 def at_last_epoch(b: DiskBroker) -> Producer:
-    """A producer in the last session that its id allows."""
+    """A producer with the last epoch of its producer id."""
     p = Producer(b, "txn")
     b.set_epoch("txn", LAST_EPOCH - 1)
     p.begin_session()
@@ -183,8 +182,8 @@ def test_after_a_power_loss_a_transaction_that_lost_a_part_cannot_be_committed(
 def test_once_it_is_decided_a_commit_always_comes_to_its_end(b: DiskBroker, way: str) -> None:
     """A decided commit is always completed.
 
-    The client does not learn the result. A reader of the group's offset waits, and then gets the
-    new offset.
+    The client does not receive the response. A reader of the group's offset waits, and then gets
+    the new offset.
 
     Source: redpanda#9571, redpanda#10669.
     """
@@ -210,7 +209,7 @@ def test_once_it_is_decided_a_commit_always_comes_to_its_end(b: DiskBroker, way:
 def test_before_it_is_decided_nobody_sees_anything_of_it(b: DiskBroker) -> None:
     """Until a transaction is decided, readers see nothing of it.
 
-    The decision was not durable when the power was lost, so the transaction is aborted, with its
+    The decision was not durable when the power was lost, so the transaction is aborted: both its
     offset and its records.
 
     Source: redpanda#9571, redpanda#10669.
@@ -233,7 +232,7 @@ def test_what_a_start_finds_decided_it_completes_however_often_it_is_killed_over
 ) -> None:
     """A start completes decided transactions, even if it is killed again and again.
 
-    Each recovery is killed at one of its steps on the disk, one step later each time.
+    Each recovery is killed before one of its changes to the disk, each time one change later.
 
     Source: redpanda#23656.
     """
@@ -273,8 +272,8 @@ def test_without_flushes_a_power_loss_shows_no_aborted_record(
 ) -> None:
     """Without flushes, a power loss must not show aborted records.
 
-    It leaves a decision to commit in the coordinator's log, but not the earlier transaction's abort
-    marker in the partition.
+    After the power loss, the coordinator's log has a decision to commit, but the partition has lost
+    the abort marker of the earlier transaction.
 
     Source: redpanda#23656.
     """
@@ -303,7 +302,8 @@ def test_without_flushes_a_power_loss_shows_no_aborted_record(
 def test_without_flushes_no_epoch_is_given_to_two_producers() -> None:
     """Without flushes, no epoch is given to two producers.
 
-    The power loss removes the record of a session, whose producer, on another machine, continues.
+    The power loss removes the record of a session, but its producer runs on another machine, and
+    continues.
 
     Source: redpanda#23656.
     """
@@ -342,8 +342,8 @@ def test_the_next_transaction_never_meets_the_end_of_the_last(
 ) -> None:
     """The end of a transaction does not cause the next one to fail.
 
-    While the markers wait for the disk, the next transaction's request waits with them and is then
-    accepted; it does not get CONCURRENT_TRANSACTIONS.
+    The next transaction's request waits while the markers wait for the disk, and is then accepted.
+    It does not get CONCURRENT_TRANSACTIONS.
 
     Source: KAFKA-5477, KAFKA-18575, KAFKA-18654, KAFKA-18662.
     """
@@ -417,7 +417,7 @@ def test_a_session_that_comes_amid_a_commit_is_let_in_when_that_has_ended(
 ) -> None:
     """A session that begins during a commit gets its response when the commit is complete.
 
-    The commit has been decided, so the session does not undo it.
+    The commit is already decided, so the new session does not abort the transaction.
 
     Source: Kafka: TransactionCoordinator, franz-go: kfake.
     """

@@ -1,8 +1,8 @@
 """Rules that other brokers broke: epochs, sessions and timeouts of producers.
 
-These rules are about the first version of the transaction protocol: an epoch is used for a whole
-session, and EndTxn returns no epoch. The broker is at level 1 of transaction.version, as Apache
-Kafka 3.9 is; the rules of level 2, and of the second version, are in `test_broker_version_2`.
+These rules are about version 1 of transactions: a session keeps one epoch, and EndTxn returns no
+epoch. The broker is at level 1 of transaction.version, like Apache Kafka 3.9. The rules for level
+2, and for version 2, are in `test_broker_version_2`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sim.disk import Crash
 
 from barnabas.protocol.errors import Code
 
-LAST_EPOCH = 32766  # of clients; the coordinator fences with 32767
+LAST_EPOCH = 32766  # the last epoch for clients; the coordinator uses 32767 for fencing
 MINUTE_MS = 60_000
 LEVEL_1 = "transaction.version=1"
 
@@ -29,11 +29,11 @@ def b(request: pytest.FixtureRequest) -> DiskBroker:
 
 STEP_BY_STEP = pytest.mark.parametrize(
     "b", ["0"], indirect=True
-)  # no flush journal: a commit waits for each flush
+)  # without the flush journal, a commit waits for each flush
 
 
 def at_last_epoch(b: DiskBroker) -> Producer:
-    """A producer in the last session that its id allows."""
+    """A producer with the last epoch of its producer id."""
     p = Producer(b, "txn")
     b.set_epoch("txn", LAST_EPOCH - 1)
     p.begin_session()
@@ -47,8 +47,8 @@ def at_last_epoch(b: DiskBroker) -> Producer:
 def test_the_last_epoch_serves_any_number_of_transactions(b: DiskBroker) -> None:
     """A producer with the last epoch can make any number of transactions.
 
-    In version 1 EndTxn returns no epoch, so it does not use epochs up. The next session has a new
-    producer id, and fences only the last one.
+    In version 1, EndTxn returns no epoch, so transactions use up no epochs. The next session has a
+    new producer id, and fences only the previous producer.
 
     Source: KAFKA-18660.
     """
@@ -97,8 +97,8 @@ def test_a_session_that_meets_an_open_transaction_never_gets_a_negative_epoch(
 def test_a_timeout_at_the_last_epoch_ends_the_transaction(b: DiskBroker, way: str) -> None:
     """A timeout at the last epoch ends the transaction.
 
-    The marker has the epoch that only the coordinator uses, the late abort is refused, and the next
-    session has another producer id.
+    The marker has the epoch that is reserved for the coordinator, the late abort is refused, and
+    the next session has a new producer id.
 
     Source: KAFKA-20090.
     """
@@ -127,8 +127,8 @@ def test_a_timeout_at_the_last_epoch_ends_the_transaction(b: DiskBroker, way: st
 def test_a_kill_during_the_abort_at_the_last_epoch_is_recovered_from() -> None:
     """A kill during the abort at the last epoch does no harm.
 
-    The kill comes before each step of the abort in turn. In the end the marker with epoch 32767 is
-    accepted.
+    The broker is killed before the first step of the abort, then before the second, and so on.
+    After the recovery, the marker with epoch 32767 is accepted.
 
     Source: KAFKA-20090.
     """
@@ -194,8 +194,8 @@ def test_a_session_whose_response_was_lost_in_a_kill_is_returned_again(
 def test_a_fencing_that_cannot_be_written_raises_no_epoch() -> None:
     """An abort for fencing that cannot be written does not raise the epoch.
 
-    The disk is full. The broker tries several times, is killed, and starts again, repeatedly. Once
-    there is space, the epoch has risen by one.
+    While the disk is full, the broker tries several times, is killed, and starts again, repeatedly.
+    Once the disk has space, the epoch has risen by one.
 
     Source: KAFKA-9666.
     """
@@ -227,8 +227,8 @@ def test_a_fencing_that_cannot_be_written_raises_no_epoch() -> None:
 def test_a_producer_whose_transactional_id_expired_is_refused() -> None:
     """A producer whose transactional id has expired cannot continue.
 
-    All of its requests get INVALID_PRODUCER_ID_MAPPING until it begins a session, which has another
-    producer id.
+    All of its requests get INVALID_PRODUCER_ID_MAPPING until it begins a new session, which has a
+    new producer id.
 
     Source: KAFKA-18019.
     """
@@ -269,8 +269,8 @@ def test_a_timed_out_producer_gets_an_error_that_its_version_knows(
 ) -> None:
     """A producer that timed out gets an error that its version of the request knows.
 
-    From version 2 on this is PRODUCER_FENCED; in earlier versions, and always for Produce,
-    INVALID_PRODUCER_EPOCH.
+    From version 2 on, this error is PRODUCER_FENCED. In earlier versions, and for every version of
+    Produce, it is INVALID_PRODUCER_EPOCH.
 
     Source: KIP-588, KAFKA-10687, corda#2418.
     """
@@ -296,8 +296,8 @@ def test_a_timed_out_producer_may_continue_with_a_new_epoch(
 ) -> None:
     """A producer that timed out can continue with a new epoch.
 
-    A client of KIP-588 requests its next epoch and continues. Once another session has begun, that
-    client is fenced for good.
+    A client that supports KIP-588 requests its next epoch and continues. As soon as another session
+    has begun, that client is fenced for good.
 
     Source: KIP-588, KAFKA-10687, corda#2418.
     """
@@ -321,8 +321,8 @@ def test_a_timed_out_producer_may_continue_with_a_new_epoch(
 def test_a_timeout_longer_than_the_broker_allows_is_refused() -> None:
     """A timeout longer than the broker allows is refused.
 
-    The client gets INVALID_TRANSACTION_TIMEOUT, and not a shorter timeout that it would not know
-    of.
+    The client gets INVALID_TRANSACTION_TIMEOUT. The broker does not shorten the timeout without the
+    client's knowledge.
 
     Source: Kafka: InitProducerId.
     """

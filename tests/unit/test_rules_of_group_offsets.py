@@ -52,7 +52,7 @@ def test_an_abandoned_transaction_blocks_the_group_only_until_its_abort():
     Source: redpanda#6423.
     """
     host = GroupHost()
-    for producer_id in (1, 2, 3):  # the application uses another transactional id after each start
+    for producer_id in (1, 2, 3):  # the application uses a new transactional id after each start
         host.txn_commit("g", {"t": {0: producer_id}}, producer_id=producer_id)
         assert host.fetch("g", {"t": [0]}, stable=True) == {("t", 0): Code.UNSTABLE_OFFSET_COMMIT}
         host.restart()

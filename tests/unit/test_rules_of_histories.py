@@ -33,8 +33,8 @@ def found(history: History) -> list[str]:
 
 
 def acknowledged(*values: bytes) -> History:
-    """A history of acknowledged records of one session on x, at offsets 0, 1, 2 …, none of which
-    is lost.
+    """A history of acknowledged records of one session on x, at offsets 0, 1, 2 and so on. None of
+    them is lost.
     """
     history = History()
     for offset, value in enumerate(values):
@@ -45,7 +45,7 @@ def acknowledged(*values: bytes) -> History:
 
 
 def committed(history: History, name: str, asked_ms: int) -> Transaction:
-    """A transaction that requested its commit at the given time, and was committed 5 ms later."""
+    """A transaction whose commit was requested at the given time, and was complete 5 ms later."""
     transaction = history.begin(name, session=name)
     transaction.commit_asked_ms = asked_ms
     transaction.end(Ending.COMMITTED, asked_ms + 5)
@@ -217,8 +217,8 @@ def test_a_producers_records_are_in_another_order_than_they_were_sent(
 def test_a_record_is_read_before_its_commit_was_requested() -> None:
     """A record is read before its commit was requested.
 
-    This is a precommitted-read even if the reader is the transaction that wrote the record, which
-    may also read only committed records.
+    This is a precommitted-read even if the reader is the transaction that wrote the record. That
+    transaction, too, may read only committed records.
 
     Source: Jepsen: precommitted-read.
     """
@@ -241,8 +241,8 @@ def test_two_transactions_that_have_read_each_other(
 ) -> None:
     """Two transactions have read each other's records.
 
-    Each of them reads before it requests its own commit, so one of them reads before the other's
-    commit was requested.
+    Each transaction reads before it requests its own commit. At least one of them therefore reads
+    before the other's commit was requested.
 
     Source: Jepsen: G1c.
     """
@@ -262,8 +262,8 @@ def test_two_transactions_that_have_read_each_other(
 def test_transactions_that_write_between_each_others_records_are_no_error() -> None:
     """Transactions that write between each other's records are no error.
 
-    Kafka isolates readers, not writers. Here the first transaction is ahead on x, and the second on
-    y.
+    Kafka isolates readers, not writers. In this history, the first transaction writes first on x,
+    and the second one on y.
 
     Source: Jepsen: G0.
     """
@@ -308,7 +308,8 @@ def test_gaps_between_a_transactions_own_records_are_no_error() -> None:
 def test_a_consumer_that_goes_back_after_a_rebalance_is_no_error() -> None:
     """A consumer that goes back after a rebalance is no error.
 
-    It starts again at the group's offset, and another member has read the record that it left out.
+    The consumer starts again at the group's offset. Another member has read the record that this
+    consumer did not read.
 
     Source: Jepsen: poll-skip, nonmonotonic-poll.
     """

@@ -1,10 +1,9 @@
 """Rules that other brokers broke: requests that arrive late, or in an order other than that in
 which they were sent.
 
-Here the broker uses the first version of the transaction protocol, from before the second part of
-KIP-890: an epoch is used for a whole session, and EndTxn returns no epoch. If a rule is about the
-second version, its test shows what the first version does in that situation, as in Apache Kafka
-3.9.
+Here the broker uses version 1 of transactions, which precedes the second part of KIP-890: a session
+keeps one epoch, and EndTxn returns no epoch. If a rule is about version 2, its test shows what
+version 1 does in the same situation, as in Apache Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ def b(request: pytest.FixtureRequest) -> DiskBroker:
 
 STEP_BY_STEP = pytest.mark.parametrize(
     "b", ["0"], indirect=True
-)  # no flush journal: a commit waits for each flush
+)  # without the flush journal, a commit waits for each flush
 
 
 def retried_over_a_new_connection(p: Producer, commit: bool) -> int:
-    """Write T1 and end it over a new connection, while the first EndTxn is still in transit on the
-    old one; then begin T2. Gives the old connection.
+    """Write T1, and end it over a new connection while the first EndTxn is still in transit on the
+    old connection. Then begin T2. Gives the old connection.
     """
     p.send("t", 0, b"t1")
     old = p.reconnect()
@@ -41,8 +40,9 @@ def retried_over_a_new_connection(p: Producer, commit: bool) -> int:
 def test_a_delayed_commit_does_not_end_the_next_transaction(b: DiskBroker) -> None:
     """A delayed commit does not end the next transaction.
 
-    In version 1 the epoch does not show that the request is late, but its producer has abandoned
-    the connection. The broker closes it, since no client waits for a response there.
+    In version 1, the epoch does not show that the request is late, but its producer now uses
+    another connection. The broker closes the old connection, since no client waits for a response
+    there.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -77,8 +77,8 @@ def test_a_delayed_commit_of_an_earlier_session_is_fenced_by_its_epoch(b: DiskBr
 def test_a_connection_that_never_added_anything_may_end_a_transaction(b: DiskBroker) -> None:
     """A connection over which no partition was added may end a transaction.
 
-    The client may have lost its connection between the last write and EndTxn, or may be another
-    process that ends the transaction of workers.
+    The client may have lost its connection between the last write and EndTxn. It may also be
+    another process, which ends the transaction in which its workers wrote.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -92,8 +92,9 @@ def test_a_connection_that_never_added_anything_may_end_a_transaction(b: DiskBro
 def test_who_ends_over_an_older_connection_connects_again_and_is_heard(b: DiskBroker) -> None:
     """An EndTxn over an older connection is accepted after a reconnection.
 
-    The client is a coordinating process that connected before the workers whose transaction it
-    ends. It retries, and thus differs from a late request.
+    The client is a coordinating process that connected before its workers, and ends the transaction
+    in which they wrote. It repeats the EndTxn over a new connection, which distinguishes it from a
+    late request.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -108,8 +109,8 @@ def test_who_ends_over_an_older_connection_connects_again_and_is_heard(b: DiskBr
 def test_a_new_session_may_come_over_any_connection(b: DiskBroker) -> None:
     """A new session may begin over any connection.
 
-    Two processes that share a transactional id take turns, each with a connection that it keeps.
-    Each turn begins with InitProducerId and has its own epoch.
+    Two processes share a transactional id and take turns. Each of them keeps its connection, and
+    begins each turn with InitProducerId, which returns a new epoch.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -129,8 +130,7 @@ def test_offsets_may_come_over_the_connection_of_the_groups_coordinator(
 ) -> None:
     """Offsets may be sent over the connection to the group's coordinator.
 
-    Some clients have one connection for each coordinator, opened in any order. Both connections
-    remain in use.
+    Some clients open one connection to each coordinator, in any order, and use all of them.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -188,7 +188,7 @@ def test_producers_that_share_connections_do_not_give_up_each_others(b: DiskBrok
 def test_a_restart_knows_no_connection_and_so_refuses_none(b: DiskBroker, restart: str) -> None:
     """After a restart, the broker knows no earlier connections, so it accepts any.
 
-    The earlier connections are closed, and their unread requests are lost.
+    The restart closes the earlier connections, so requests that were not read yet are lost.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -237,10 +237,10 @@ def test_a_delayed_batch_of_the_last_transaction_does_not_join_the_next(
 ) -> None:
     """A delayed batch of the last transaction does not join the next one.
 
-    In version 1 the batch has the same epoch. It is refused if its sequences were used before the
-    last marker, or are not the next ones. If they are the next ones, it takes the place of the
-    client's own batch, which has other records and is refused, so the client aborts. Once the
-    client has written over its new connection, requests over the old one are refused.
+    In version 1, the batch has the same epoch. It is refused if its sequences were used before the
+    last marker, or are not the next ones. If they are the next ones, the batch is accepted in place
+    of the client's own batch. That one has other records, so it is refused, and the client aborts.
+    Once the client has written over its new connection, requests over the old one are refused.
 
     Source: KIP-890.
     """
@@ -293,7 +293,7 @@ def test_sequences_that_are_given_to_other_records_are_no_repetition(
 
     After a broken connection, librdkafka aborts, and uses the sequences of the abandoned records
     again in its next transaction. Apache Kafka acknowledges the new records with the offsets of the
-    old ones, so they are missing from the committed data.
+    old ones, so the new records are missing from the committed data.
 
     Source: Kafka: ProducerStateEntry, librdkafka: rdkafka_txnmgr.
     """
@@ -363,8 +363,8 @@ def test_a_delayed_batch_is_refused_once_the_client_has_a_new_epoch(b: DiskBroke
 def test_a_partition_that_was_never_added_cannot_be_written(b: DiskBroker) -> None:
     """A partition that was not added to the transaction cannot be written to.
 
-    This holds without an open transaction and during one. A refused batch does not hold back the
-    last stable offset.
+    A batch is refused both without an open transaction and during one. A refused batch does not
+    hold back the last stable offset.
 
     Source: KIP-890, KAFKA-14402, KAFKA-19690.
     """
@@ -384,8 +384,8 @@ def test_a_partition_that_was_never_added_cannot_be_written(b: DiskBroker) -> No
 def test_a_batch_is_checked_at_the_moment_of_its_append(b: DiskBroker) -> None:
     """A batch is checked at the moment of its append.
 
-    At every stage of an EndTxn, the batch is either part of the transaction that ends, or refused.
-    It is never after the marker.
+    At every stage of an EndTxn, the batch either becomes part of the transaction that is ending, or
+    is refused. It is never appended after the marker.
 
     Source: KAFKA-14884.
     """
@@ -437,7 +437,7 @@ def test_between_check_and_append_nothing_else_is_done(b: DiskBroker) -> None:
 def test_an_end_that_meets_another_under_way_waits_for_it(b: DiskBroker) -> None:
     """An EndTxn that arrives during another one waits for it.
 
-    It gets no success before the transaction has ended.
+    The later request gets no successful response before the transaction has ended.
 
     Source: ydb#52731.
     """
@@ -542,8 +542,8 @@ def test_an_end_is_repeated_when_its_answer_was_lost(
 ) -> None:
     """An EndTxn whose response was lost can be repeated.
 
-    In version 1, in which the epoch does not change, a retry gets NONE again, and the opposite
-    request gets INVALID_TXN_STATE.
+    The epoch does not change in version 1. A retry gets NONE again, and the opposite request gets
+    INVALID_TXN_STATE.
 
     Source: KIP-890, flink-connector-kafka#271.
     """

@@ -1,4 +1,6 @@
-"""Rules that other brokers broke: last stable offset, aborted transactions, and waiting fetches."""
+"""Rules that other brokers broke: the last stable offset, aborted transactions, and waiting
+fetches.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def b(request: pytest.FixtureRequest) -> DiskBroker:
 
 STEP_BY_STEP = pytest.mark.parametrize(
     "b", ["0"], indirect=True
-)  # no flush journal: a commit waits for each flush
+)  # without the flush journal, a commit waits for each flush
 
 
 # --- fetches that wait --------------------------------------------------------------------------
@@ -32,8 +34,8 @@ def test_a_waiting_fetch_reads_again_with_its_isolation_level_and_the_aborted_li
 ) -> None:
     """A fetch that has waited reads again, with its isolation level and the aborted transactions.
 
-    When the fetch was parked, there were no records and no aborted transactions. The response has
-    both.
+    When the fetch began to wait, the log had no records and no aborted transactions. The response
+    has both.
 
     Source: KAFKA-5355, KAFKA-5376.
     """
@@ -61,8 +63,8 @@ def test_a_fetch_that_waits_for_more_bytes_lists_transactions_aborted_during_the
 ) -> None:
     """A fetch that waits for more bytes lists transactions that are aborted in the meantime.
 
-    One aborted transaction existed when the fetch was parked. The second one, whose data reaches
-    the minimum size, must be listed as well.
+    One aborted transaction existed when the fetch began to wait. The data of a second transaction
+    reaches the minimum size, so this transaction must be listed as well.
 
     Source: KAFKA-5355, KAFKA-5376.
     """
@@ -104,7 +106,8 @@ def test_a_fetch_that_waits_while_markers_wait_for_the_disk_is_answered_with_the
 ) -> None:
     """A fetch that waits while markers wait for the disk is completed with the commit.
 
-    Its response is sent neither before the decision is durable, nor later than that to EndTxn.
+    The response to the fetch is sent after the decision is durable, and not later than the response
+    to EndTxn.
 
     Source: KAFKA-5355, KAFKA-5376.
     """
@@ -170,8 +173,8 @@ def test_data_and_aborted_list_agree_wherever_a_fetch_begins_and_ends(restart: s
     """The data of a fetch agrees with its list of aborted transactions, no matter where it begins
     and ends.
 
-    The transactions begin in one segment and end in another. They are read from every offset with
-    every size, in old segments and in the active one.
+    The transactions begin in one segment and end in another. The test fetches from every offset
+    with every size, in old segments and in the active one.
 
     Source: redpanda#7819.
     """
@@ -292,8 +295,8 @@ def test_a_transaction_does_not_read_its_own_records_before_their_commit(
 def test_an_acknowledged_offset_is_unique_and_final(restart: str) -> None:
     """An acknowledged offset is unique and final.
 
-    There are several producers, retries, refused requests and restarts. Each acknowledged record is
-    at its acknowledged offset and at no other.
+    The test has several producers, retries, refused requests and restarts. Each acknowledged record
+    is at its acknowledged offset and at no other.
 
     Source: Jepsen: Redpanda 21.10.1, Jepsen: Bufstream 0.1.0.
     """
@@ -327,8 +330,8 @@ def test_an_acknowledged_offset_is_unique_and_final(restart: str) -> None:
 def test_a_missing_offset_is_minus_one(b: DiskBroker) -> None:
     """A missing offset is -1, not 0.
 
-    A group without commits, an unknown topic and a refused batch have -1, which no client takes for
-    a position.
+    The response for a group without commits, an unknown topic or a refused batch has -1, which
+    no client takes for a position.
 
     Source: Jepsen: Redpanda 21.10.1, Jepsen: Bufstream 0.1.0.
     """

@@ -16,10 +16,10 @@ CLEAN = "/data/.kafka_cleanshutdown"
 
 
 class _Filled:
-    """A log of several segments with aborted, committed and open transactions, as a kill long after
-    the last flush leaves it.
+    """A log of several segments with aborted, committed and open transactions. Its files are those
+    that a kill leaves long after the last flush.
 
-    saved: the files. expected: the result of a start with intact files.
+    saved: the files. expected: the result of a start with undamaged files.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class _Filled:
         self.saved.pop(CLEAN, None)
 
     def _look(self) -> tuple[Any, ...]:
-        """The values that no damage may change: the committed records, the number of aborted
+        """Return the values that no damage may change: the committed records, the number of aborted
         transactions, the end offsets, and the response to a retried batch.
         """
         b = self.b
@@ -69,8 +69,8 @@ class _Filled:
         )
 
     def found_with(self, path: str, data: bytes | None) -> tuple[Any, ...]:
-        """The values after an unclean stop and a start with other data in one file, or without the
-        file (None).
+        """The values after an unclean stop and a start in which one file has this data, or is
+        missing (None).
         """
         files = {**self.saved, path: data}
         self.b.load({name: content for name, content in files.items() if content is not None})
@@ -112,8 +112,8 @@ def test_what_stands_beside_the_log_is_rebuilt_when_it_was_cut_at_any_byte(
 ) -> None:
     """The index and snapshot files of a log are rebuilt if one of them was truncated at any byte.
 
-    The last file of its kind, which a start needs, is truncated at every byte, the others at every
-    eleventh.
+    The last file of each kind, which a start needs, is truncated at every byte. The other files are
+    truncated at every eleventh byte.
 
     Source: Kafka: LogLoader.
     """
@@ -149,8 +149,8 @@ def test_what_stands_beside_the_log_is_rebuilt_when_a_byte_of_it_is_wrong(
 
 
 def prepared() -> tuple[DiskBroker, Producer, int]:
-    """A broker with one committed transaction, which has created all files; its producer; and the
-    id of an idempotent producer.
+    """Return a broker with one committed transaction, which has created all files; the producer of
+    the transaction; and the id of an idempotent producer.
     """
     b = DiskBroker()
     b.topic("t", 2)
@@ -165,8 +165,8 @@ def prepared() -> tuple[DiskBroker, Producer, int]:
 
 
 def run(b: DiskBroker, p: Producer, pid: int, done: list[str]) -> None:
-    """Commit a transaction over two partitions and a group's offset, abort another one, and write a
-    durable record. Adds the acknowledged steps to `done`.
+    """Commit a transaction that covers two partitions and a group's offset, abort a second one, and
+    write a durable record. Each acknowledged step is added to `done`.
     """
     assert b.produce("plain", (b"1",), pid=pid, epoch=0, sequence=1) == (0, 1)
     done.append("plain")
@@ -187,9 +187,9 @@ def test_killed_between_any_two_steps_a_transaction_is_whole_and_what_was_acknow
 ) -> None:
     """After a kill between any two steps, transactions are whole and acknowledged data is kept.
 
-    The process, or the machine, fails before each change to the disk in turn: appends, fsyncs,
-    renames. With acks=all a record always survives a kill, and a power loss if the topic has
-    flush.messages=1. A commit survives both once its response is sent.
+    The process or the machine fails before one change to the disk (an append, fsync or rename),
+    each time one change later. With acks=all, a record always survives a kill. It also survives a
+    power loss if the topic has flush.messages=1. A commit survives both once its response is sent.
 
     Source: Jepsen: Redpanda 21.10.1, Jepsen: Bufstream 0.1.0.
     """

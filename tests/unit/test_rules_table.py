@@ -12,7 +12,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 class Rule(NamedTuple):
-    """A row of the table. tests: pairs of a file and the name of a function in it."""
+    """A row of the table. `tests` has pairs of a file and the name of a test function in the file."""
 
     text: str
     sources: tuple[str, ...]
@@ -38,7 +38,7 @@ def rules() -> list[Rule]:
 
 @cache
 def functions(file: str) -> dict[str, str]:
-    """The names of a file's tests, with their docstrings."""
+    """The tests of a file: the docstring of each, by its name."""
     tree = ast.parse((TESTS / file).read_text())
     return {
         node.name: " ".join((ast.get_docstring(node) or "").split())

@@ -1,4 +1,4 @@
-"""The files of a query's checkpoint that the sink reads, and the file that it writes."""
+"""The files that the sink reads from a query's checkpoint, and the file that it writes there."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_the_plan_of_a_batch(directory: Path) -> None:
 
 
 def test_what_should_be_there_and_is_not_is_an_error(directory: Path) -> None:
-    """The error occurs if Spark's checkpoint is on another file system than the one that the
-    sink reads.
+    """The files are missing if Spark's checkpoint is on a different file system than the one that
+    the sink reads.
     """
     checkpoint = Checkpoint(str(directory), ID)
     says = r"has no file offsets/5, .*checkpointLocation as a URI.*compareCheckpoint=false"

@@ -1,5 +1,5 @@
-"""The manager of checkpoint files in a local session, and the files that belong to it. The manager
-itself is tested in tests/spark/test_checkpoint_files.py.
+"""How a local session gets the manager of checkpoint files, and which files the manager needs. The
+manager itself is tested in tests/spark/test_checkpoint_files.py.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from barnabas.spark_connector.checkpoint_files import (
 
 
 class FakeJvm:
-    """The py4j view of a fake JVM that has these classes, and Janino if `has_janino`.
+    """The py4j view of a fake JVM that has these classes, and also Janino if `has_janino` is set.
 
-    The JVM can load a class whose file is complete in one of the added directories.
+    The JVM can load a class if an added directory contains the complete class file.
     """
 
     def __init__(self, *classes: str, has_janino: bool = True) -> None:
@@ -42,7 +42,7 @@ class FakeJvm:
         return self
 
     def classIsLoadable(self, name: str) -> bool:
-        """Whether the class is in Spark or in an added directory; a damaged class file raises an
+        """Whether the class is in Spark or in an added directory. A damaged class file raises an
         error.
         """
         path = Path(*name.split(".")).with_suffix(".class")
@@ -84,7 +84,7 @@ def session_with(jvm: FakeJvm, **settings: str) -> Any:
 
 
 def chosen(jvm: FakeJvm, **settings: str) -> str | None:
-    """The file manager that the session uses afterwards; None is Spark's default."""
+    """The file manager that the session uses afterwards. None means Spark's default."""
     session = session_with(jvm, **settings)
     use_quick_checkpoints(session)
     name: str | None = session.conf.get(FILE_MANAGER, None)

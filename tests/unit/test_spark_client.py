@@ -1,5 +1,5 @@
-"""The client of readers: which topics it requests, and the cost of a fetch. Failures are tested in
-test_spark_reading.py.
+"""The client of readers: the topics that it requests, and the cost of a fetch. Failures are tested
+in test_spark_reading.py.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def test_missing_topics_may_be_made_or_left_out() -> None:
 
 
 def test_a_topic_is_not_made_by_who_only_asks_for_it() -> None:
-    """From version 4 on, Metadata has a field that forbids the creation. A broker with older
-    versions gets the request without the field.
+    """From version 4 on, Metadata has a field that forbids the creation of topics. A broker with
+    only older versions gets the request without this field.
     """
     oldest: Versions = {
         kind.API_KEY: (kind, low, 3 if kind is MetadataRequest else high)

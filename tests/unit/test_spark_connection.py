@@ -1,5 +1,5 @@
-"""Connections: the errors for a port without a broker, and for one that expects another
-protocol.
+"""Connections: the errors for a port on which no broker listens, and for a port that expects
+another protocol.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def options_of(port: int) -> ClientOptions:
 
 
 def versions(request: bytes) -> bytes:
-    """A response to ApiVersions of a broker with FindCoordinator, Metadata (3) and ApiVersions
-    (18).
+    """The ApiVersions response of a broker that supports FindCoordinator, Metadata (3) and
+    ApiVersions (18).
     """
     kinds = [
         ApiVersion(api_key=key, min_version=0, max_version=6)
