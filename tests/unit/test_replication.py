@@ -1020,9 +1020,9 @@ def test_a_former_leader_removes_a_partition_that_was_never_sent(*, is_sent: boo
 def test_a_former_leader_sets_an_unmarked_undurable_directory_aside(
     *, loses_power: bool, is_flushed: bool
 ) -> None:
-    """Without a flush, the mark was not durable, so its absence proves nothing. A flushed directory
-    that was not sent has a durable mark. If the mark is missing, the directory was sent, and may be
-    the last copy.
+    """Without a flush, a power loss may remove the mark, so its absence proves nothing. The mark of
+    a flushed directory that was not sent is durable. If it is missing, the directory was sent, and
+    may be the last copy.
     """
     pair = Pair()
     pair.leader.topic("t", 2)

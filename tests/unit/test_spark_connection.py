@@ -126,7 +126,7 @@ def test_answers_of_flexible_versions_with_tagged_fields_in_their_header() -> No
     ).encode(3)
     tags = bytes([2, 0, 1, 255, 0x81, 1, 130, 1]) + bytes(
         130
-    )  # tag 0 has one byte, tag 129 has 130
+    )  # tag 0 has one byte, and tag 129 has 130 bytes
     with answering(versions, lambda request: answered(request, tags + coordinator)) as port:
         connections = Connections(options_of(port))
         answer = connections.any().request(
@@ -159,8 +159,8 @@ def test_connections_that_were_closed_while_idle_are_not_used_again() -> None:
 
 
 def test_a_connection_is_kept_in_a_process_with_many_open_files() -> None:
-    """The process has more open files than select() can handle. If a connection could not be
-    checked, it would count as closed, and each batch would open another one.
+    """The process has more open files than select() can handle. A connection that cannot be checked
+    would count as closed, so each batch would open a new one.
     """
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most < 1200:
@@ -221,7 +221,8 @@ def test_tagged_fields_of_a_later_broker_are_skipped() -> None:
     """Newer brokers may add tagged fields at the end of each struct of a flexible version."""
     answer = FindCoordinatorResponse(node_id=5, host="h", port=9).encode(3)
     assert answer.endswith(b"\0"), "no tagged fields"
-    later = answer[:-1] + bytes([1, 77, 3]) + b"new"  # one tag: number 77, three bytes
+    # one tagged field with number 77 and three bytes
+    later = answer[:-1] + bytes([1, 77, 3]) + b"new"
     with answering(versions, lambda request: answered(request, b"\0" + later)) as port:
         connections = Connections(options_of(port))
         response = connections.any().request(FIND_COORDINATOR, FindCoordinatorRequest("k", 1))

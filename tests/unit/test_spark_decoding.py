@@ -1,4 +1,6 @@
-"""Batches to columns: the result equals that of a reader that decodes one record after another."""
+"""Batches are decoded into columns. The result equals that of a reader that decodes one record
+after another.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ class Row(NamedTuple):
 def naive(
     buffer: bytes, aborted: list[AbortedTransaction] | None, start: int, end: int
 ) -> list[Row]:
-    """Decode record by record, with the markers as the ends of aborted transactions."""
+    """Decode one record after another. Markers show where aborted transactions end."""
     extents = []
     for each in aborted or []:
         producer_id, first = each.producer_id, each.first_offset
@@ -94,8 +96,8 @@ def naive(
 
 @lru_cache(maxsize=1)
 def ways() -> list[CompiledLoops | None]:
-    """The ways to decode: with array operations, with loops in plain Python and, if numba is
-    installed, with compiled loops.
+    """The implementations of decoding: array operations, loops in plain Python and, if numba is
+    installed, compiled loops.
     """
     found = [None, CompiledLoops(record_loops.parse, record_loops.headers, record_loops.gather)]
     with suppress(UnavailableError):
@@ -111,7 +113,7 @@ def decoded(
     *,
     check_crc: bool = True,
 ) -> list[Row]:
-    """The decoded rows; all ways must give the same rows or the same error."""
+    """The decoded rows. All implementations must give the same rows or the same error."""
     selection = select_record_batches(
         buffer, aborted, start_offset=start, end_offset=end, check_crc=check_crc
     )
@@ -199,7 +201,7 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[AbortedTransaction], int]:
             batch,
             base_offset=offset,
             codec=draw(st.sampled_from(Codec)),
-            # a batch outside of transactions also has a producer id, and cannot be aborted
+            # A batch outside of transactions also has a producer id. It cannot be aborted.
             producer_id=producer,
             transactional=transactional,
             log_append_time=draw(st.booleans()),
@@ -275,8 +277,8 @@ def test_offsets_within_a_batch_may_have_gaps_after_compaction() -> None:
 
 
 def test_false_records_in_a_value_are_told_from_real_ones() -> None:
-    """The value contains encoded records, one after another. Only a walk from the first record of
-    the batch can distinguish them from real ones.
+    """The value contains encoded records, one after another. Only a reader that starts at the first
+    record of the batch can distinguish them from real records.
     """
     inner = b"".join(
         encode_record(NewRecord(b"inner", b"%d" % number, 5), number, 0) for number in range(50)
@@ -292,7 +294,7 @@ def test_false_records_in_a_value_are_told_from_real_ones() -> None:
 
 def test_attributes_that_are_not_zero_are_read_all_the_same() -> None:
     body = bytearray(encode_record(NewRecord(b"k", b"v" * 80, 7, (("h", b"1"),)), 0, 7))
-    assert body[2] == 0  # after the two bytes of the length, the attributes
+    assert body[2] == 0  # the attributes, after a length of two bytes
     body[2] = 1
     batch = bytes(
         assemble_batch(
@@ -314,8 +316,8 @@ def test_attributes_that_are_not_zero_are_read_all_the_same() -> None:
 
 @pytest.mark.parametrize("place", range(HEADER_SIZE, HEADER_SIZE + 12))
 def test_damaged_records_give_as_many_rows_as_reading_them_one_by_one(place: int) -> None:
-    """If a reader of single records accepts the changed bytes, the decoder accepts them too, and
-    finds as many rows. The decoder may also accept bytes that the other reader refuses.
+    """If a reader of single records accepts the changed bytes, the decoder must accept them and
+    find as many rows. The decoder may also accept bytes that this reader refuses.
     """
     good = encode_batch([NewRecord(b"key", b"value", 5, (("h", b"1"),)), NewRecord(b"k2", None, 6)])
     for byte in range(256):
@@ -335,8 +337,8 @@ def test_damaged_records_give_as_many_rows_as_reading_them_one_by_one(place: int
 
 @pytest.mark.parametrize("partition", ["plain-0", "plain-1", "txn-0", "txn-1", "compacted-0"])
 def test_segments_that_apache_kafka_wrote(partition: str) -> None:
-    """The segments have every codec, null and empty keys, headers, markers and gaps from
-    compaction, as Kafka's broker stored them.
+    """Kafka's broker wrote these segments. They have every codec, null and empty keys, headers,
+    markers, and gaps from compaction.
     """
     segments = sorted((FIXTURES / partition).glob("*.log"))
     buffer = b"".join(segment.read_bytes() for segment in segments)

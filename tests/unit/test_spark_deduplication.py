@@ -1,5 +1,5 @@
-"""The rules that decide whether a batch has been written: every cell of the table, and the texts of
-the errors.
+"""The rules that decide whether a batch has already been written: every cell of the table, and the
+texts of the errors.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LEFT_OUT = Decision(False, True, T)
 
 
 def note(number: int, plan: str, *, target: str = "t", state: str = "") -> CommittedBatch:
-    """The group's committed offset as a note about a committed or announced batch."""
+    """The group's committed offset, as a note about a batch that was committed or announced."""
     return CommittedBatch(
         number + (state != ANNOUNCED), CommitNote("earlier", target, plan, state=state)
     )
@@ -66,8 +66,8 @@ def decide(
     )
 
 
-# Each cell: the group's note, the begun note and the trail; and the result for a batch with rows,
-# which is a decision, or the text of the error if it is uncertain.
+# Each cell has the group's note, the begun note and the trail. The result, for a batch with rows,
+# is a decision, or the text of the error if the state is uncertain.
 NEW = Trail()
 OF_EARLIER_RELEASE = Trail("g", begun=PlannedBatch(1, ""), is_complete=False)
 AHEAD = Trail("g", "run", PlannedBatch(8, "own 8"))
@@ -117,7 +117,7 @@ CELLS = [
     ("lower, announced by another", note(4, "x", state=ANNOUNCED), None, TRAIL, FOREIGN),
     ("lower, begun since by another", note(5, "own 5"), note(6, "x"), TRAIL, WRITTEN),
     ("lower, begun since", note(5, "own 5"), note(7, "own 7"), BEGUN_THIS, WRITTEN),
-    # The checkpoint is one of an earlier release.
+    # The checkpoint was written by an earlier release.
     ("lower, deleted, no trail", note(2, "own 2"), None, OF_EARLIER_RELEASE, WRITTEN),
     ("lower, another, no trail", note(4, "x"), None, OF_EARLIER_RELEASE, FOREIGN),
     ("none, no trail", None, None, OF_EARLIER_RELEASE, GONE),
@@ -152,8 +152,8 @@ def test_every_cell_of_the_table(
     trail: Trail,
     comes_to: Decision | str,
 ) -> None:
-    """CELLS are those of the table in the documentation: the group's last committed batch, the
-    begun batch, the checkpoint's trail, and the decision or the reason of the error.
+    """CELLS repeat the table in the documentation: the group's last committed batch, the begun
+    batch, the checkpoint's trail, and the decision or the reason for the error.
     """
     if isinstance(comes_to, Decision):
         assert decide(last, begun, trail) == comes_to
@@ -188,8 +188,8 @@ def test_every_cell_of_the_table(
 def test_on_uncertain_batch_continues_and_commits_the_batchs_number(
     last: CommittedBatch | None, begun: CommittedBatch | None, rows: bool
 ) -> None:
-    """The batch's number is committed with the plan of this checkpoint, whether its rows are
-    written or not.
+    """The batch's number is committed with the plan of this checkpoint, whether or not its rows are
+    written.
     """
     assert decide(last, begun, on_uncertain="write", rows=rows) == Decision(rows, True, T)
     assert decide(last, begun, on_uncertain="skip", rows=rows) == LEFT_OUT
@@ -264,7 +264,7 @@ def write(
     origin: str = "",
     on_uncertain: str = "fail",
 ) -> Decision:
-    """The decision on a batch write with this number; its target is the first topic by default."""
+    """The decision on a batch write with this number. The default target is the first topic."""
     note = CommitNote("write N", target or topics[0], origin=origin)
     return decide_batch_write(
         GroupState(committed), batch_id, note, topics, on_uncertain=on_uncertain
@@ -316,7 +316,7 @@ def test_writes_with_a_column_are_known_by_all_their_topics() -> None:
 
 
 def test_a_constant_write_id_in_a_query_is_an_error() -> None:
-    """A writeId without a batchId gives every batch the number 0, which causes an error."""
+    """A writeId without a batchId gives number 0 to every batch of a query, which is an error."""
     first, second = "batch 0 of query q", "batch 1 of query q"
     assert write({"t": has(1, origin=first)}, 0, "t", origin=first) == SKIP
     assert write({"t": has(1, origin=first)}, 0, "t") == SKIP, (

@@ -1,4 +1,6 @@
-"""Rows to batches: the partitions of rows, when batches are complete, and users' errors."""
+"""Rows are encoded into batches: the partition of each row, when a batch is complete, and users'
+errors.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def rows(**columns: Any) -> pa.RecordBatch:
 
 
 def encoded(batch: pa.RecordBatch, **settings: Any) -> list[EncodedRecordBatch]:
-    """Encode a batch in each way. Gives the result, which must be the same in all ways."""
+    """Encode a batch with each implementation. Gives the result, which must be the same for all of
+    them.
+    """
     found = []
     for loops in ways():
         encoding_ = encoder(loops_for=lambda _, loops=loops: loops, **settings)
@@ -117,7 +121,7 @@ def test_rows_need_a_topic() -> None:
 
 
 def test_keys_go_where_java_clients_put_them() -> None:
-    # The hashes of Apache Kafka's own murmur2 test, & 0x7fffffff, % 100.
+    # The hashes are those of Apache Kafka's own murmur2 test, & 0x7fffffff, % 100.
     places = {
         b"21": (-973932308 & 0x7FFFFFFF) % 100,
         b"foobar": (-790332482 & 0x7FFFFFFF) % 100,
@@ -348,7 +352,7 @@ def test_what_is_held_stays_bounded_with_many_partitions() -> None:
     first_records = [batch.record_count for batch in record_batches]
     assert (
         sum(first_records) / len(first_records) > 3
-    )  # only the fullest partitions are written each time
+    )  # each time, only the fullest partitions are written
     record_batches += encoding_.finish()
     assert sum(batch.record_count for batch in record_batches) == 60_000
 

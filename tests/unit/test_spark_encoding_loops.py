@@ -50,8 +50,8 @@ ARRAYS = {
 def test_a_loop_refuses_arguments_that_would_go_beyond_an_array(
     loops: EncodingLoops, damage: dict[str, Any]
 ) -> None:
-    """The loops are compiled without bounds checks, so wrong edges or lengths must be refused
-    before they write beyond an array. The undamaged arguments give two records.
+    """The loops are compiled without bounds checks. They must refuse wrong edges or lengths before
+    they write outside an array. The undamaged arguments give two records.
     """
     arguments: dict[str, Any] = {
         "order": [0, 1],

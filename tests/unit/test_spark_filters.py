@@ -1,5 +1,5 @@
-"""The rows that remain to be read with filters, compared with a filter over all rows; and ranges by
-timestamp on a server with prepared logs.
+"""The rows that are left to read with filters, compared with a filter over all rows. Also, ranges
+by timestamp on a server with prepared logs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class Row(NamedTuple):
-    """The columns on which filters may reduce what is read, and one on which they may not."""
+    """The columns whose filters may reduce what is read, and one column whose filters may not."""
 
     topic: str
     partition: int

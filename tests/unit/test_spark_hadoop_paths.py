@@ -1,4 +1,4 @@
-"""The path of a checkpoint's location, determined by Hadoop's rules."""
+"""The path of a checkpoint location, determined by Hadoop's rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of Java clients: the values that such a client refuses, and unknown names."""
+"""The settings of Java clients: values that such a client refuses, and unknown names."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ BEARER = {
     NAMES + "id": "me",
     NAMES + "secret": "secret",
 }
-# Valid values, not the default, for settings that do not accept the general value of their type.
+# Valid values, other than the default, for settings that do not accept the general value of their
+# type.
 VALUES = {
     "security.protocol": "SSL",
     "bootstrap.servers": "another:1",
@@ -106,8 +107,7 @@ VALUES = {
     "sasl.oauthbearer.header.urlencode": "true",
     "sasl.jaas.config": 'a.PlainLoginModule required username="you" password="x";',
 }
-# Further options that a setting needs to be valid; they are given in the run without the setting as
-# well.
+# Further options that make a setting valid. The run without the setting has them as well.
 BESIDE = {
     "ssl.key.location": {"kafka.ssl.certificate.location": "/c"},
     "ssl.keystore.certificate.chain": {"kafka.ssl.keystore.key": "k"},
@@ -135,7 +135,7 @@ def test_no_setting_is_ignored_without_a_word(
     caplog: pytest.LogCaptureFixture, name: str, client: str
 ) -> None:
     """A setting with a value other than its default must change the behaviour, be refused, or cause
-    a warning that it has no effect.
+    a warning that the setting has no effect.
     """
     value = VALUES.get(name, {BOOLEAN: "false", TEXT: "other"}.get(KINDS[name], "7"))
     login = BEARER if "oauthbearer" in name or "login.re" in name else LOGIN

@@ -1,5 +1,5 @@
-"""The Java client's stores: PEM, and PKCS#12 with any file name and type. Java's own formats are
-refused.
+"""The key stores of Java clients: PEM, and PKCS#12 with any file name and type. Java's own formats
+are refused.
 """
 
 from __future__ import annotations

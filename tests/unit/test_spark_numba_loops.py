@@ -1,4 +1,4 @@
-"""When a process changes to compiled loops, and what it does if they are unavailable."""
+"""When a process switches to compiled loops, and what it does if they are unavailable."""
 
 from __future__ import annotations
 

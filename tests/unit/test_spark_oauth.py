@@ -1,5 +1,5 @@
-"""Tokens from a file, an endpoint and a function: how long each is used, and the error if there is
-none. The endpoint is a real server.
+"""Tokens from a file, an endpoint and a function: how long each token is used, and the error if
+there is no token. The endpoint is a real server.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Endpoint:
     """An authorization server with prepared responses, which records its requests."""
 
     def __init__(self) -> None:
-        """A token endpoint that gives the set responses one after the other, and the last one
-        repeatedly.
+        """A token endpoint that returns the responses that were set, one after the other. The last
+        response is then repeated.
         """
         self.answers: list[tuple[int, bytes]] = []
         self.asked: list[tuple[str, dict[str, list[str]]]] = []
@@ -187,8 +187,8 @@ def provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_tokens_come_from_a_function(provider: str) -> None:
-    """A token without a known end is fetched for each login; one with an end is used for 80 % of
-    its lifetime.
+    """A token without a known expiry is fetched for each login. A token with an expiry is used for
+    80 % of its lifetime.
     """
     plain = TokenSource(provider=f"{provider}:plain")
     assert [token_of(plain) for _ in range(2)] == ["token-1", "token-2"]

@@ -1,5 +1,5 @@
-"""Options: they have the names and meanings of Spark's own Kafka source, and errors name the option
-and say what to do.
+"""Options have the names and meanings of Spark's own Kafka source, and errors name the option and
+say what to do.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The reader with brokers of another implementation: librdkafka's mock cluster with three nodes,
-whose partitions have leaders on different nodes.
+"""The reader with brokers of another implementation, librdkafka's mock cluster. It has three nodes,
+and the partitions have leaders on different nodes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ Row = tuple[bytes, list[tuple[str, bytes | None]] | None]
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    """The addresses of a mock cluster. It exists as long as the client whose configuration
-    created it.
-    """
+    """The addresses of a mock cluster. The cluster exists as long as the client that created it."""
     host = confluent_kafka.Producer(
         {"bootstrap.servers": "none", "test.mock.num.brokers": 3, "log_level": 0}
     )

@@ -1,4 +1,4 @@
-"""The hash that selects the partition of a key: it is the same as in Apache Kafka and other
+"""The hash that selects the partition of a key. It is the same as in Apache Kafka and other
 clients, for any layout of the keys in memory.
 """
 

@@ -1,4 +1,4 @@
-"""Java's regular expressions translated for Python, tested with the topics that they match."""
+"""Java's regular expressions, translated into Python's. The tests check which topics they match."""
 
 from __future__ import annotations
 

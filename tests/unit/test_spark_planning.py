@@ -168,7 +168,7 @@ def test_the_ranges_of_a_batch_read(broker: FakeBroker) -> None:
 def test_starting_offsets_behind_the_end_are_an_error(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the topic was recreated, a read that continues at the end of the last one must not
+    """If the topic was recreated, a read that continues at the end of the previous read must not
     silently return nothing.
     """
 

@@ -1,5 +1,5 @@
-"""Producing encoded batches: the fields that are set in them, and the bytes of the requests,
-compared with those of the message class that is generated from the schema.
+"""Producing encoded batches: the fields that are set in them, and the bytes of the requests. The
+message class that is generated from the schema must give the same bytes.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def test_only_batches_for_transactions_are_taken() -> None:
 
 @pytest.mark.parametrize("version", range(3, 12))
 def test_produce_requests_of_all_versions(version: int) -> None:
-    """The batch sizes need uvarints of several lengths, and are on both sides of the limit for
-    copying.
+    """Some batches are above the size limit for copying, and some are below. Their sizes need
+    uvarints of several lengths.
     """
     names = [
         TopicPartition("t", 0),

@@ -1,5 +1,5 @@
-"""Publishing to a cluster of several nodes that fails when a test says so: retries, final errors,
-and aborts.
+"""Publishing to a cluster of several nodes, which fail as each test requires: retries, final
+errors, and aborts.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def publish(
 
 
 def once(kind: Any, code: int) -> Callable[[int, Any], int | None]:
-    """Disturb only the first request of a kind."""
+    """Answer the first request of a kind with this error code."""
     left = [code]
     return lambda node, request: left.pop() if isinstance(request, kind) and left else None
 
@@ -109,8 +109,8 @@ def test_versions_of_old_and_new_brokers(speaks: dict[int, Any]) -> None:
 
 
 def test_transaction_version_2_is_used_if_the_cluster_has_finalised_it() -> None:
-    """Writes add their partitions themselves, which saves two requests, and one further request for
-    each leader.
+    """Writes add their partitions to the transaction themselves. This saves two requests, and one
+    more for each leader.
     """
     with FakeCluster({TOPIC: 4}, transaction_version=2) as cluster:
         done = publish(cluster, 7, encoded(0, b"a"), encoded(1, b"b"), encoded(0, b"c"))
@@ -308,7 +308,7 @@ def test_the_errors_for_a_missing_topic_and_a_missing_partition(
 def test_a_final_error_aborts_the_transaction_and_is_raised(
     cluster: FakeCluster, kind: Any, code: int, says: str
 ) -> None:
-    # Each of two leaders gets a Produce, and on a busy machine either may be the first.
+    # Each of the two leaders gets a Produce request, and on a busy machine either may be the first.
     cluster.disturb = once(kind, code)
     with pytest.raises(PublishError, match=says) as raised:
         publish(cluster, 0, encoded(0, b"a"), encoded(1, b"b"), encoded(0, b"c"))
@@ -361,8 +361,8 @@ def test_a_publisher_gives_up_after_the_delivery_timeout_and_aborts(cluster: Fak
 def test_the_delivery_timeout_begins_with_the_first_failure(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first failure comes late, because of a large batch or a suspension of the driver. The
-    attempt must be repeated nevertheless.
+    """The first failure comes late, because of a large batch or because the driver was suspended.
+    Nevertheless, the attempt must be repeated.
     """
     passed_s = 0.0
     monkeypatch.setattr(
@@ -420,8 +420,8 @@ def test_an_exception_of_the_record_batches_aborts_the_transaction(cluster: Fake
 def test_missing_spool_files_are_no_error_if_another_driver_committed_the_batch(
     cluster: FakeCluster,
 ) -> None:
-    """A driver that was believed dead may commit the batch and delete its files while this driver
-    publishes the batch, or earlier.
+    """A driver that was presumed dead may commit the batch and delete its files, before or while
+    this driver publishes the batch.
     """
 
     def gone() -> Iterator[EncodedRecordBatch]:
@@ -432,7 +432,7 @@ def test_missing_spool_files_are_no_error_if_another_driver_committed_the_batch(
         nonlocal turns
         turns += 1
         yield encoded(0, b"half")
-        if turns == 2:  # the first run only looks whether there is data
+        if turns == 2:  # the first generator is only used to check whether there is data
             publish(cluster, 5, encoded(0, b"by the other"))
             raise SpoolError("The spool file is not there.")
 
@@ -514,8 +514,8 @@ def _in_doubt(state: GroupState) -> Decision:
 
 
 class Stream:
-    """Publishes batches of a stream with begun notes. steps: the group's state at each decision,
-    and the writes of the trail.
+    """A stream whose batches are published with begun notes. `steps` has the group's state at each
+    decision, and the writes of the trail.
     """
 
     def __init__(self, cluster: FakeCluster) -> None:
@@ -523,8 +523,8 @@ class Stream:
         self.steps: list[GroupState | str] = []
 
     def publish(self, batch_id: int, *decisions: Decision, records: int = 1) -> Publication:
-        """Publish a micro-batch as the stream sink does; the decisions are given one after the
-        other, and `steps` notes each state that a decision was asked for.
+        """Publish a micro-batch as the stream sink does. The decisions are returned one after the
+        other, and `steps` records the state for which each decision was requested.
         """
         left = list(decisions)
 

@@ -1,5 +1,5 @@
-"""Ranges that are read from a server with prepared logs: isolation, ends that are not records, data
-loss, temporary and permanent errors.
+"""Ranges that are read from a server with prepared logs: isolation, ends of ranges that are not
+records, data loss, and temporary and permanent errors.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def marker(base: int, producer: int, *, commit: bool) -> bytes:
 
 
 def emptied(base: int, last: int) -> bytes:
-    """A batch that compaction has emptied, the last of its producer: a header without records."""
+    """A batch that compaction has emptied. As the last batch of its producer, it keeps its header
+    without records.
+    """
     return bytes(
         assemble_batch(
             b"",
@@ -127,7 +129,7 @@ def values(
 
 
 def once(code: int, kind: type, after: int = 0) -> Callable[[Any], int | None]:
-    """Disturb a single request of a kind: the one after `after` others."""
+    """Answer a single request of a kind with this error code, after `after` others of that kind."""
     seen: list[Any] = []
 
     def disturb(request: Any) -> int | None:
@@ -173,8 +175,8 @@ def test_aborted_and_control_batches_are_left_out(broker: FakeBroker, decoder: s
 
 @pytest.mark.parametrize("max_bytes", [1, 100, 150, 250, 400])
 def test_every_range_at_every_fetch_size(broker: FakeBroker, max_bytes: int, decoder: str) -> None:
-    """Fetches begin within a transaction, end within a batch, or return only markers. Every range
-    must give exactly its own records.
+    """Fetches begin within a transaction, end within a batch, or return only markers. The result of
+    every range must be exactly the records of this range.
     """
     places = {0: "a", 1: "b", 2: "c", 5: "d", 8: "e", 9: "f"}
     for start in range(14):
@@ -273,7 +275,7 @@ def test_a_topic_that_is_deleted_under_a_range(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After each start, a stream repeats the last batch of its checkpoint. With
-    failOnDataLoss=false, the error must not block the stream for ever.
+    failOnDataLoss=false, the deleted topic must not block the stream forever.
     """
     monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
 
@@ -295,7 +297,7 @@ def test_a_topic_that_is_deleted_under_a_range(
 
 
 def test_an_end_of_the_log_that_lags_behind_is_no_loss(broker: FakeBroker) -> None:
-    """For a moment, a new leader's high watermark may be lower than that of the former leader.
+    """A new leader's high watermark may be lower than that of the former leader for a moment.
 
     Source: KIP-207.
     """
@@ -317,9 +319,7 @@ def test_an_end_of_the_log_that_lags_behind_is_no_loss(broker: FakeBroker) -> No
 
 
 def test_a_broker_that_never_brings_what_it_says_it_has(broker: FakeBroker) -> None:
-    """The reader tries again for a limited time if a response is empty or has only earlier
-    batches.
-    """
+    """If a response is empty, or has only earlier batches, the reader retries for a limited time."""
     broker.logs["t", 0] = FakeLog([batch(0, "a")], end_offset=5)
     with pytest.raises(
         ClientError,
@@ -366,8 +366,8 @@ def test_a_batch_that_says_it_is_larger_than_any_is_never_whole(broker: FakeBrok
 def test_a_broker_that_starts_and_does_not_know_its_topics_yet(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The timeout for an unknown topic starts with the first such response, not with the lost
-    connection.
+    """The timeout for an unknown topic starts with the first response that reports the topic as
+    unknown, not with the lost connection.
     """
     monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 60_000)
     now = [0.0]
@@ -379,7 +379,7 @@ def test_a_broker_that_starts_and_does_not_know_its_topics_yet(
 
     def starting(request: Any) -> int | None:
         if isinstance(request, MetadataRequest):
-            now[0] += 14  # so that five lost connections take over a minute
+            now[0] += 14  # five lost connections then take over a minute
             return next(states, None)
         return None
 
@@ -408,7 +408,7 @@ def test_an_answer_that_leaves_a_partition_out_is_asked_for_again(broker: FakeBr
 def test_times_that_no_column_has_room_for_are_the_latest_there_are(
     broker: FakeBroker, decoder: str
 ) -> None:
-    """A producer may send any int64 as milliseconds, but the column has microseconds."""
+    """A producer may send any int64 as milliseconds, but the column stores microseconds."""
     broker.logs["t", 0] = FakeLog(
         [
             batch(0, "a", timestamp=2**63 - 1),
@@ -432,8 +432,8 @@ def test_times_that_no_column_has_room_for_are_the_latest_there_are(
 def test_a_broker_that_has_a_quota_is_waited_for(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker responds at once, without the partition and with a throttle time, and keeps the
-    connection.
+    """The broker responds at once with a throttle time and without the partition. It keeps the
+    connection open.
 
     Source: KIP-219.
     """
@@ -469,7 +469,7 @@ FORMER, LATER = uuid.UUID(int=1), uuid.UUID(int=2)
 FORMER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 OLD_LOG = [batch(base, f"old {base}") for base in range(6)]
 NEW_LOG = [batch(base, f"new {base}") for base in range(6)]
-# The ranges of Fetch versions of two brokers: with topic names, as before Kafka 3.1, and with topic
+# The Fetch versions of two brokers: one uses topic names, as before Kafka 3.1, and the other topic
 # ids.
 FETCH_VERSIONS = [(4, 11), (4, 13)]
 
@@ -510,8 +510,8 @@ def read_former(broker: FakeBroker, *, strict: bool = True) -> list[str]:
 def test_a_topic_that_is_made_again_while_a_range_is_read_is_a_loss(
     fetches: int, fetch_versions: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The topic is created again before each fetch of the range in turn. The reader must never
-    return rows of both topics without an error.
+    """The topic is recreated before the first fetch of the range, then before the second, and so
+    on. The reader must never return rows of both topics without an error.
     """
     monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
     says = r"topic 't' was deleted and recreated.*in the range \[0, 6\)"

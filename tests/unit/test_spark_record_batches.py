@@ -41,8 +41,8 @@ class Row(NamedTuple):
 
 @lru_cache(maxsize=1)
 def ways() -> list[CompiledLoops | None]:
-    """The ways to decode: with array operations, with loops in plain Python and, if numba is
-    installed, with compiled loops.
+    """The implementations of decoding: array operations, loops in plain Python and, if numba is
+    installed, compiled loops.
     """
     found = [None, CompiledLoops(record_loops.parse, record_loops.headers, record_loops.gather)]
     with suppress(UnavailableError):
@@ -58,7 +58,7 @@ def decoded(
     *,
     check_crc: bool = True,
 ) -> list[Row]:
-    """The decoded rows; all ways must give the same rows or the same error."""
+    """The decoded rows. All implementations must give the same rows or the same error."""
     selection = select_record_batches(
         buffer, aborted, start_offset=start, end_offset=end, check_crc=check_crc
     )
@@ -78,7 +78,7 @@ def decoded(
 def rows_of(
     buffer: bytes, selection: Selection, start: int, end: int, way: CompiledLoops | None
 ) -> list[Row]:
-    """The rows that one way of decoding gives; the Arrow arrays are validated."""
+    """The rows that one implementation of decoding gives. The Arrow arrays are validated."""
     rows: list[Row] = []
     for part in decoding.decode(
         buffer,
@@ -115,8 +115,8 @@ headers = st.lists(
 
 
 def test_an_abort_that_ended_before_the_range_hides_nothing_in_it() -> None:
-    """A response may begin before the requested offset, with the aborted batch, so the reader must
-    process the batch's marker as well.
+    """A response may begin with an aborted batch before the requested offset. The reader must then
+    process the marker of this batch as well.
     """
     marker = encode_marker(
         commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=1
@@ -148,8 +148,8 @@ def test_a_wrong_checksum_is_an_error_unless_the_check_is_off() -> None:
 
 
 def test_a_fetch_that_begins_within_an_aborted_transaction() -> None:
-    """The fetch begins within an aborted transaction, so the list of aborted transactions has a
-    first offset before the fetch.
+    """The fetch begins within an aborted transaction, whose first offset, in the list of aborted
+    transactions, is before the start of the fetch.
 
     Source: platformatic/kafka#391, Kafka: TransactionIndex.
     """

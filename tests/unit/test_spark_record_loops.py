@@ -1,4 +1,4 @@
-"""The loops in plain Python on hand-written records. tests/property/test_spark_record_loops.py
+"""The loops in plain Python, on hand-written records. tests/property/test_spark_record_loops.py
 compares the loops with array operations, also on damaged bytes.
 """
 
@@ -30,7 +30,7 @@ from barnabas.spark_connector.record_loops import (
 )
 
 # Source: the protocol guide, "Record". Varints are zigzag-encoded, and the length of null is -1.
-FIRST = bytes([16, 0, 6, 0, 1, 4]) + b"v1" + bytes([0])  # length 8, null as the key
+FIRST = bytes([16, 0, 6, 0, 1, 4]) + b"v1" + bytes([0])  # length 8, and a null key
 SECOND = bytes([26, 0, 5, 2, 2]) + b"k" + bytes([1, 2, 2]) + b"h" + bytes([6]) + b"abc"
 
 

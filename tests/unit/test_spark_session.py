@@ -1,4 +1,4 @@
-"""What a Spark session requires, and the one-line error if something is missing."""
+"""The requirements of a Spark session, and the one-line error if one of them is missing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from barnabas.spark_connector.session import (
 
 
 def fake_java(folder: Path, version: str) -> Path:
-    """Write a `java` that reports this version, and otherwise prints its arguments."""
+    """Write a `java` script that reports this version, and otherwise prints its arguments."""
     folder.mkdir(parents=True, exist_ok=True)
     java = folder / "java"
     java.write_text(
@@ -128,7 +128,7 @@ def test_a_java_home_that_is_too_old_has_to_be_unset(
 def test_a_java_that_is_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, request: pytest.FixtureRequest
 ) -> None:
-    """macOS has a `java` that only reports that Java is not installed."""
+    """On macOS, `java` may be a program that only reports that Java is not installed."""
     java = fake_java(tmp_path / "bin", "17")
     java.write_text(f"#!/bin/sh\n{script}\n")
     monkeypatch.setenv("PATH", f"{java.parent}:/bin")

@@ -1,5 +1,5 @@
-"""The place of the checkpoint for the sink, and the spool directory after a committed batch: it is
-empty, even of files that killed drivers and zombies wrote.
+"""The location of the checkpoint for the sink, and the spool directory. After a committed batch the
+spool directory is empty: files written by killed drivers and by zombies are deleted as well.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def files_in(directory: Path) -> list[str]:
 def test_a_batch_that_is_run_again_without_files_deletes_those_of_its_first_run(
     tmp_path: Path, scheme: str
 ) -> None:
-    """The driver of the first run was killed after it wrote the files. The next one writes none,
-    since it has larger inlineBytes, or a plan that is not deterministic.
+    """The driver of the first run was killed after it wrote the files. The next driver writes no
+    files, since it has larger inlineBytes, or its plan is not deterministic.
     """
     spooled(tmp_path / "barnabas-spool", 3)
     writer = writer_of(checkpointLocation=f"{scheme}{tmp_path}")
@@ -60,7 +60,9 @@ def test_a_batch_that_is_run_again_without_files_deletes_those_of_its_first_run(
 
 
 def test_files_of_earlier_batches_are_deleted_with_those_of_the_next_batch(tmp_path: Path) -> None:
-    """Tasks of a driver that is dead by now wrote files for batch 3, long after its commit."""
+    """After the commit of batch 3, tasks of a driver that has since died wrote files for this
+    batch.
+    """
     spool = tmp_path / "spool"
     for number in (3, 10, 11):
         spooled(spool, number, "late")
@@ -86,7 +88,7 @@ def test_a_batch_write_without_a_name_leaves_no_directory(tmp_path: Path) -> Non
 def test_a_batch_without_rows_keeps_another_drivers_files_for_it(
     tmp_path: Path,
 ) -> None:
-    """The batch may not be committed yet: if the plan is not deterministic, the other driver may
+    """The batch may not be committed yet. If the plan is not deterministic, the other driver may
     have rows for the batch.
     """
     for number in (2, 3):
@@ -149,7 +151,7 @@ def test_a_relative_checkpoint_is_below_the_drivers_directory(
 
 
 def test_a_batch_fails_if_the_checkpoint_lacks_sparks_metadata(tmp_path: Path) -> None:
-    """Spark may use the path on another file system; then the local directory is empty."""
+    """Spark may use this path on another file system. The local directory is then empty."""
     message = TaskMessage("query", b"", None, 1, frozenset("t"), "", "run", CheckpointPlace("/ck"))
     message.place = CheckpointPlace(str(tmp_path / "ck"))
     says = r"batch 3 of query query was not published: the checkpoint at .*/ck has no file metadata"
@@ -161,7 +163,7 @@ def test_a_batch_fails_if_the_checkpoint_lacks_sparks_metadata(tmp_path: Path) -
 def test_a_spool_directory_without_files_of_the_batch_is_not_accessed(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    """The driver may be unable to reach the place, which does not matter in this case."""
+    """The driver may be unable to reach the directory. Without files, this does not matter."""
     for place in ("relative", "hdfs://nowhere:1/x", "unknown:/x", str(tmp_path / "missing")):
         writer_of(spoolDirectory=place).clean_up([NOTHING], 3)
     assert not caplog.records

@@ -60,7 +60,7 @@ def test_names_of_a_producer() -> None:
         ({"kafka__acks": "1"}, "option kafka.acks='1': a transaction needs acks=all"),
         (
             {"kafka__max__in__flight__requests__per__connection": "6"},
-            "give a whole number of at most 5",  # as for a Java producer with idempotence
+            "give a whole number of at most 5",  # the limit of a Java producer with idempotence
         ),
         ({"kafka__compression__gzip__level": "0"}, "give 1 to 9, or -1 for the codec's own"),
         ({"kafka__compression__zstd__level": "23"}, "give a whole number of at most 22"),
@@ -99,9 +99,7 @@ def test_names_of_batch_writes() -> None:
 
 
 def test_who_writes() -> None:
-    """Transactions of tasks have a longer default timeout, and in a batch write they need a
-    writeId.
-    """
+    """Transactions of tasks have a longer default timeout. In a batch write, they need a writeId."""
     found = parsed()
     assert (found.sink_mode, found.task_timeout_ms) == ("auto", 900_000)
     found = parsed(sinkMode="TASKS", kafka__transaction__timeout__ms="5000")

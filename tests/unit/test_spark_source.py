@@ -79,9 +79,7 @@ def test_sparks_filters_become_conditions() -> None:
 
 
 def test_only_a_reader_with_the_option_push_down_filters_accepts_filters() -> None:
-    """Spark raises an error for a reader that has `pushFilters` while Spark does not push
-    filters.
-    """
+    """If a reader has `pushFilters` while Spark does not push filters, Spark raises an error."""
     plain = type(BarnabasSource(OPTIONS).reader(SCHEMA))
     assert plain.pushFilters is DataSourceReader.pushFilters, "it has none of its own"
     reader = BarnabasSource({**OPTIONS, "pushDownFilters": "true"}).reader(SCHEMA)

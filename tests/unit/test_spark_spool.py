@@ -1,5 +1,5 @@
-"""Encoded batches in messages and files: reading returns the written batches, or raises a clear
-error.
+"""Encoded batches in messages and files. Reading returns the batches that were written, or raises a
+clear error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BATCHES = [
 
 
 def list_spool(directory_uri: str) -> list[str]:
-    """The URIs of the complete files in a batch's directory, by name; none if the directory does
+    """The URIs of the complete files in a batch's directory, by name. Empty if the directory does
     not exist.
     """
     file_system, path = open_file_system(directory_uri)
@@ -74,7 +74,7 @@ def test_a_cut_message_is_refused(cut: int) -> None:
 
 def test_a_message_of_another_release_is_refused() -> None:
     message = bytearray(to_message(BATCHES))
-    message[5] = 2  # byte 5: after the header's size and msgpack's mark
+    message[5] = 2  # byte 5 follows the size of the header and a byte of msgpack
     with pytest.raises(SpoolError, match=r"version 2.*same release"):
         from_message(bytes(message))
 

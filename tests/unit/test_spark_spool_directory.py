@@ -1,4 +1,4 @@
-"""Where spool files are without an option: in a private directory, which must exist on the
+"""The location of spool files without an option: a private directory, which must exist on the
 driver.
 """
 
@@ -87,7 +87,7 @@ def test_a_task_that_cannot_see_the_checkpoint_is_an_error(tmp_path: Path, schem
     check_checkpoint("hdfs://nowhere/checkpoint", "metadata")
     with pytest.raises(SpoolError, match=r"on the driver's own disk\. Set the option spoolDirect"):
         check_checkpoint(f"{scheme}{tmp_path}/missing")
-    (tmp_path / "check point" / "barnabas-spool").mkdir()  # remains of an earlier release
+    (tmp_path / "check point" / "barnabas-spool").mkdir()  # left over from an earlier release
     with pytest.raises(SpoolError, match=r"on the driver's own disk"):
         check_checkpoint(f"{scheme}{tmp_path}/{name}", "metadata")
     (tmp_path / "check point" / "metadata").write_text("{}")

@@ -360,8 +360,8 @@ def test_topics_that_are_not_asked_for_any_more(
     planner: Callable[..., StreamPlanner],
     subscription: dict[str, str],
 ) -> None:
-    """The topics' records are not lost, but a query that omits a topic by mistake would skip
-    them.
+    """The records of these topics are not lost. However, a query that omits a topic by mistake
+    would skip its records.
     """
     broker.logs["u", 0] = FakeLog(end_offset=9)
     start = {T0: 100, T1: 10, U0: 7}
@@ -381,8 +381,8 @@ def test_topics_that_are_not_asked_for_any_more(
 def test_a_batch_is_planned_again_after_its_topic_was_deleted(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner]
 ) -> None:
-    """The checkpoint keeps the offsets of the batch, so a query with failOnDataLoss=false must be
-    able to pass it.
+    """The checkpoint keeps the offsets of the batch. A query with failOnDataLoss=false must be able
+    to continue after this batch.
     """
     start, end = {T0: 10, T1: 2, U0: 3}, {T0: 20, T1: 10, U0: 7}
     with pytest.raises(
@@ -448,8 +448,8 @@ def test_logs_that_end_before_the_query_stands(
 def test_a_query_beyond_an_open_transaction_stands_still(
     broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner]
 ) -> None:
-    """After a broker's power loss the last stable offset may be lower than before, although
-    nothing is lost.
+    """After a power loss of a broker, the last stable offset may be lower than before, although no
+    data is lost.
     """
     broker.logs["t", 0].stable_offset = 60
     stream = planner()
@@ -647,9 +647,7 @@ FIRST_ID, SECOND_ID = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
 
 @pytest.fixture
 def recreated_topics(broker: FakeBroker) -> FakeBroker:
-    """A broker whose topic was created again, with a log that is now longer than the old one
-    ever was.
-    """
+    """A broker whose topic was recreated. The new log is longer than the old one ever was."""
     broker.topic_ids["t"] = SECOND
     return broker
 
@@ -718,9 +716,7 @@ def test_a_topic_that_is_made_again_under_a_query_whose_checkpoint_has_no_ids(
 def test_a_topic_that_is_made_again_between_two_triggers(
     broker: FakeBroker, planner: Callable[..., StreamPlanner]
 ) -> None:
-    """No request fails, the log is longer than before, and topics are not listed at every
-    trigger.
-    """
+    """No request fails, the log is longer than before, and not every trigger lists the topics."""
     broker.topic_ids["t"] = FIRST
     stream = planner(startingOffsets="earliest")
     end = stream.latest(stream.initial(), topic_ids={"t": FIRST_ID})

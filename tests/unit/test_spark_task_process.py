@@ -1,4 +1,4 @@
-"""What a process for tasks does only once for all of its tasks."""
+"""Work that a process for tasks does only once for all of its tasks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from barnabas.spark_connector.task_process import (
 
 @pytest.fixture(autouse=True)
 def collections_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Give each test the state of a process before its first task."""
+    """Start each test in the state of a process that has not run a task."""
     monkeypatch.setattr(task_process, "_process", task_process._Process())
     yield
     for client in task_process._process.clients.values():
@@ -58,8 +58,8 @@ def test_imported_modules_are_exempt_from_collection_and_later_objects_are_not()
 
 
 def test_only_the_first_tasks_exempt_modules_from_collection() -> None:
-    """The exemption from garbage collection is repeated, so one of the calls includes the modules
-    that the first tasks import.
+    """The exemption from garbage collection is repeated. This way, one of the calls includes the
+    modules that the first tasks import.
     """
     counts = []
     kept: list[list[list[object]]] = []

@@ -1,5 +1,5 @@
-"""The list of tasks' transactions in a note, which states count as aborted, and the time limit of a
-batch. How drivers use these is tested in tests/property/test_spark_lineage.py.
+"""The list of tasks' transactions in a note, the states that count as aborted, and the time limit
+of a batch. tests/property/test_spark_lineage.py tests how drivers use these.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_the_list_is_as_documented() -> None:
     st.lists(st.text(), max_size=2),
 )
 def test_what_is_noted_is_read_again(rows: list[tuple[str, int, int]], stale: list[str]) -> None:
-    """The partitions after those of the list may still have texts of an earlier list."""
+    """Partitions beyond the end of the list may still have texts of an earlier list."""
     transactions = sorted((transaction(*row) for row in rows), key=lambda each: each.producer)
     texts = to_note(transactions, RUN)
     assert all(len(text) <= NOTE_BYTES + 5 for text in texts)
@@ -79,7 +79,8 @@ def test_ids_of_one_driver_are_no_prefix_of_anothers() -> None:
 @pytest.mark.parametrize(
     ("state", "producer", "aborted"),
     [
-        ("CompleteAbort", Producer(42, 7), True),  # version 1: aborted with its own epoch
+        # version 1 aborts with the transaction's own epoch
+        ("CompleteAbort", Producer(42, 7), True),
         ("CompleteAbort", Producer(42, 8), True),  # aborted by a timeout, or in version 2
         ("PrepareAbort", Producer(42, 8), True),
         ("CompleteAbort", Producer(42, 9), False),  # aborted by a later session
@@ -96,7 +97,9 @@ def test_which_states_say_that_it_was_aborted(
 
 
 def test_a_quarter_of_the_timeout_is_left_when_a_batch_is_decided_on() -> None:
-    """The time starts with the first task. Messages of an older release do not have its start."""
+    """The time starts with the first task. Messages of an older release do not contain its start
+    time.
+    """
     early, late = transaction("a", 1, 1)._replace(began_ms=1_000), transaction("b", 2, 1)
     check_time([early, late], 46_000, 60_000)
     with pytest.raises(LostPartError, match=r"46 s ago.*after 60 s.*transaction\.timeout\.ms"):

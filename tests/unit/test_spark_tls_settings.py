@@ -1,4 +1,4 @@
-"""Versions and cipher suites of TLS with Java's names, and their translation for OpenSSL."""
+"""TLS versions and cipher suites with Java's names, and their translation for OpenSSL."""
 
 from __future__ import annotations
 

@@ -37,7 +37,9 @@ def test_of_many_that_take_at_once_one_has_each(tmp_path: Path) -> None:
 
 
 def test_without_a_directory_each_attempt_has_an_id_of_its_own(tmp_path: Path) -> None:
-    """The directory cannot be created, since its path is a file, as it might be another user's."""
+    """The directory cannot be created, since its path is a file. Another user could have created
+    this file.
+    """
     (tmp_path / "ids").write_text("")
     ids = TransactionalIds("driver", "run", str(tmp_path / "ids"))
     ids.put_back(ids.new(), 0)

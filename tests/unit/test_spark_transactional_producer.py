@@ -1,4 +1,4 @@
-"""One transactional id on a fake cluster that checks the protocol strictly: epochs, partitions,
+"""One transactional id on a fake cluster that checks the protocol strictly: epochs, partitions, and
 offsets of the group. Failures are tested in test_spark_publishing.py.
 """
 
@@ -73,7 +73,8 @@ def test_an_aborted_transaction_leaves_nothing(cluster: FakeCluster) -> None:
     assert cluster.asked(EndTxnRequest) == 0, "there is nothing to end"
     producer.begin()
     producer.send(encoded(0, b"a"))
-    producer.send(encoded(0, b"b"))  # the second batch of a partition causes the first request
+    # the first request is sent with the second batch of a partition
+    producer.send(encoded(0, b"b"))
     assert producer.is_open and cluster.asked(AddPartitionsToTxnRequest) == 1
     producer.abort()
     assert not producer.is_open and cluster.aborted == 1 and not cluster.committed

@@ -1,8 +1,8 @@
 """The modules that the daemon loads from its start to its first response to Metadata.
 
-The target for a start is 0.12 s of CPU with cached bytecode, 0.35 s without it, and 30 MB, which no
-test can measure on a busy machine. Nearly all of this is for loading modules, so the modules are
-counted instead.
+A start should take 0.12 s of CPU time with cached bytecode, 0.35 s without it, and 30 MB. No test
+can measure this on a busy machine. Nearly all of it is spent on loading modules, so the tests count
+the modules instead.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from barnabas.protocol.messages.metadata import MetadataRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 METADATA_VERSION = 4
-MOST_BYTES_OF_OURS = 1_200_000  # of bytecode that a start with an empty directory loads
+MOST_BYTES_OF_OURS = 1_200_000  # the bytecode that a start with an empty directory loads
 NOT_AT_START = (
-    # from the standard library: they took at least 1 % of a start, or such a module imports them
+    # From the standard library: each took at least 1 % of a start, or is imported by one that did.
     "email", "http", "importlib.metadata", "importlib.resources", "multiprocessing", "unittest",
     "urllib", "xml", "zipfile",
     # needed by some settings, commands or extras
@@ -68,7 +68,7 @@ def answer_of(port: int, request: Message, version: int) -> Any:
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The modules that the daemon has loaded at its end, after a response to Metadata."""
+    """The modules that the daemon has loaded when it ends, after it answered a Metadata request."""
     directory = tmp_path_factory.mktemp("start")
     ready = directory / "ready"
     with subprocess.Popen(
@@ -102,8 +102,8 @@ def test_a_start_does_not_load_modules_that_are_needed_later(loaded: set[str]) -
 
 
 def test_the_size_of_barnabas_modules_loaded_at_a_start_is_bounded(loaded: set[str]) -> None:
-    """The limit is a number of bytes of bytecode, since neither splitting a module nor a comment
-    slows down a start.
+    """The limit counts bytes of bytecode, since splitting a module or adding a comment does not
+    slow down a start.
     """
     files = {name: ROOT / f"{name.replace('.', '/')}.py" for name in loaded}
     sizes = {
@@ -130,7 +130,7 @@ NOT_FOR_A_LOCAL_BROKER = {
 
 
 def test_a_local_broker_loads_little_in_its_own_process() -> None:
-    """A new local broker should take at most 1.2 times the CPU time of a start."""
+    """The start of a local broker should take at most 1.2 times the CPU time of a daemon's start."""
     done = subprocess.run(
         [sys.executable, "-S", "-c", LOCAL_BROKER],
         capture_output=True, text=True, check=True, timeout=120,

@@ -1,5 +1,5 @@
-"""A job of the cleaner on segments written by the test: what it reads and writes, and which records
-it keeps.
+"""A job of the cleaner on segments that the test wrote: what the job reads and writes, and which
+records it keeps.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DAY_MS = 86_400_000
 
 
 def at(offset: int, data: bytes | bytearray) -> bytes:
-    """The batch with another base offset, which no checksum covers."""
+    """The batch with another base offset. The checksum does not cover this field."""
     return offset.to_bytes(8) + data[8:]
 
 
@@ -63,7 +63,9 @@ def marker(offset: int, pid: int, *, epoch: int = 0, commit: bool = True) -> byt
 
 
 def with_horizon(data: bytes, horizon_ms: int) -> bytes:
-    """The batch, which has tombstones or a marker without data, as an earlier cleaning left it."""
+    """The batch as an earlier cleaning left it, with a delete horizon. It has tombstones, or is a
+    marker without data.
+    """
     header = read_header(data)
     places = cleaner._places(data[HEADER_SIZE:], header.record_count)
     body = _with_times_from(data[HEADER_SIZE:], places, header.base_timestamp - horizon_ms)
@@ -76,7 +78,7 @@ def with_horizon(data: bytes, horizon_ms: int) -> bytes:
 def job_over(
     path: Path, segments: Mapping[int, Iterable[bytes]], groups: list[list[int]], **changed: Any
 ) -> CleanJob:
-    """Write the segments, and make a job for them in which the whole log is dirty."""
+    """Write the segments, and make a job that cleans them, in which the whole log is dirty."""
     sizes = {base: path.joinpath(f"{base:020d}.log").write_bytes(b"".join(batches))
              for base, batches in segments.items()}  # fmt: skip
     last = path.joinpath(f"{max(segments):020d}.log").read_bytes()
@@ -106,8 +108,8 @@ def written(path: Path, base_offset: int = 0) -> bytes:
 
 
 def left(path: Path, base_offset: int = 0) -> dict[int, list[bytes | None] | None]:
-    """The values in each batch of a written segment, by base offset; None if only a header was
-    written.
+    """The values in each batch of a written segment, by base offset. None means that only a header
+    was written.
     """
     raw = written(path, base_offset)
     return {
@@ -126,7 +128,7 @@ def cleaned(path: Path, *batches: bytes, **changed: Any) -> CleanResult:
     return clean(OsDisk(), job_over(path, {0: batches}, [[0]], **changed))
 
 
-OLD = record(0, b"k", b"old")  # if a later record has this key, the segment is rewritten
+OLD = record(0, b"k", b"old")  # a later record with this key causes a rewrite of the segment
 
 
 # --- the files ----------------------------------------------------------------------------------
@@ -248,8 +250,8 @@ def test_a_segment_of_which_all_stays_is_not_written(tmp_path: Path, batches: li
     [(0, 1), (1, 1), (2 * KEY_BYTES - 1, 1), (2 * KEY_BYTES, 2), (2 * KEY_BYTES + 100, 2)],
 )
 def test_a_round_ends_where_the_map_is_full(tmp_path: Path, map_bytes: int, count: int) -> None:
-    """Segments beyond the round are not changed, even if they are small or have records without
-    a key.
+    """Segments beyond the end of the round are not changed, even if they are small or have records
+    without a key.
     """
     segments = {offset: [record(offset, b"%d" % offset)] for offset in range(4)}
     segments[4] = [record(4, None)]
@@ -280,7 +282,9 @@ def test_offsets_that_no_batch_has_at_the_end_are_clean(tmp_path: Path) -> None:
 
 
 def test_a_marker_does_not_replace_a_record_with_the_same_key_bytes(tmp_path: Path) -> None:
-    """The record's key has the bytes of the marker's key; the marker must not replace it."""
+    """The record's key has the same bytes as the marker's key. The marker must not replace the
+    record.
+    """
     key = records_of(marker(0, 7))[0].key
     cleaned(tmp_path, record(0, key), marker(1, 7))
     assert list(headers(tmp_path)) == [0, 1]
@@ -289,7 +293,7 @@ def test_a_marker_does_not_replace_a_record_with_the_same_key_bytes(tmp_path: Pa
 def test_keys_shorter_and_longer_than_a_hash_are_compacted(
     tmp_path: Path,
 ) -> None:
-    """Keys of more than 32 bytes are in the map as hashes."""
+    """The map stores keys of more than 32 bytes as hashes."""
     keys = [b"x" * length for length in (1, 31, 32, 33, 34)]
     old = [record(offset, key, b"old") for offset, key in enumerate(keys)]
     new = [record(offset, key, b"new") for offset, key in enumerate(keys, len(keys))]
@@ -326,8 +330,8 @@ def body_of(*deltas: int) -> bytes:
 def test_an_unreadable_batch_is_kept_unchanged(
     tmp_path: Path, body: bytes, is_readable: bool
 ) -> None:
-    """The unreadable batch may have records that are needed. The readable batches here have no
-    keys, so they are removed.
+    """The unreadable batch may contain records that are needed. The readable batches have no keys,
+    so they are removed.
     """
     odd = at(1, broken([b"", b""], body=body))
     result = cleaned(tmp_path, OLD, odd, record(3, b"k"))
@@ -404,7 +408,7 @@ def test_a_rewritten_batch_has_a_new_maximum_timestamp_and_no_delete_horizon(
 
 
 def test_only_tombstones_are_removed_after_the_delete_horizon(tmp_path: Path) -> None:
-    """The batch keeps its horizon and its other records."""
+    """The batch keeps its delete horizon and its other records."""
     data = at(0, batch([None, b"2", None, b"4"], keys=[b"a", b"b", b"c", b"d"]))
     cleaned(tmp_path, with_horizon(data, NOW_MS))
     assert left(tmp_path) == {0: [b"2", b"4"]}
@@ -420,7 +424,7 @@ def test_only_tombstones_are_removed_after_the_delete_horizon(tmp_path: Path) ->
 def test_a_marker_without_data_is_removed_unless_it_is_the_last_batch(
     tmp_path: Path, is_last: bool, is_empty: bool
 ) -> None:
-    """The marker's horizon has passed, or another cleaner has emptied it."""
+    """The marker's delete horizon has passed, or an earlier cleaning emptied the marker."""
     over = with_horizon(marker(1, 7), NOW_MS)
     if is_empty:
         over = _emptied(read_header(marker(1, 7)))
@@ -429,7 +433,9 @@ def test_a_marker_without_data_is_removed_unless_it_is_the_last_batch(
 
 
 def test_the_last_marker_of_a_producers_epoch_is_kept(tmp_path: Path) -> None:
-    """The producer's data is removed, and no marker with another epoch is needed for it."""
+    """The data of the producer is removed. Only the last marker with the epoch of this data is
+    needed.
+    """
     cleaned(
         tmp_path,
         record(0, None, pid=7, epoch=3, seq=0),

@@ -1,4 +1,4 @@
-"""Which dirty compacted log is chosen, by Apache Kafka's settings, and the parts of a job."""
+"""The choice of a dirty compacted log by Apache Kafka's settings, and the parts of a job."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_min_compaction_lag_keeps_the_first_young_segment_and_all_after_it(
 def test_the_cleaned_part_ends_before_the_first_segment_that_is_young_or_not_stable(
     tmp_path: Path, is_young: tuple[bool, ...]
 ) -> None:
-    """Times need not rise from segment to segment."""
+    """The timestamps of segments need not increase from one segment to the next."""
     log = compacted(tmp_path, min_compaction_lag_ms=1000)
     ends = log.segments.base_offsets[1:]
     for segment, young in zip(log.segments, is_young, strict=False):
@@ -130,7 +130,7 @@ def test_a_job_has_neighbours_that_fit_a_segment_and_the_aborted_below_its_end(
 
 
 def test_a_log_that_was_cleaned_to_its_very_end_has_no_dirt(tmp_path: Path) -> None:
-    """Only the active segment is after the cleaned part, and it is empty."""
+    """The only segment after the cleaned part is the active one, and it is empty."""
     log = compacted(tmp_path)
     log._roll(NOW_MS)
     assert assess(log, TXN_END, LATE_MS) is None
@@ -189,8 +189,8 @@ def test_without_a_longest_lag_no_segment_is_read_for_its_time(
 def groups_of(
     segments: list[tuple[int, int]], end_offset: int, **config: int
 ) -> list[list[tuple[int, int]]]:
-    """The groups of segments, each of which is cleaned into one segment; a segment is given by its
-    base offset and size.
+    """The groups of segments, given by base offset and size. Each group is cleaned into one
+    segment.
     """
     log: Any = SimpleNamespace(config=LogConfig(**config))  # type: ignore[arg-type]
     sources: Any = [

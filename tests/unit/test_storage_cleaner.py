@@ -69,7 +69,7 @@ def compacted_log(path: Path, **settings: Any) -> tuple[LogManager, Log]:
 
 
 def fill(log: Log, now_ms: int = NOW_MS) -> int:
-    """Append a record that gets a segment of its own, since the last segment is never cleaned."""
+    """Append a record that gets its own segment, since the last segment is never cleaned."""
     return put(log, b"filler", b".", now_ms)
 
 
@@ -200,8 +200,8 @@ def test_a_cleaned_segment_without_aborted_transactions_has_no_index_of_them(
 
 
 def test_records_of_any_width_are_found_in_their_batch() -> None:
-    """Lengths and offsets take one, two and three bytes. `records_of` is the reader to compare
-    with.
+    """Lengths and offsets take one, two and three bytes. The result is compared with that of
+    `records_of`.
     """
     widths = (0, 1, 20, 55, 63, 64, 65, 127, 128, 8180, 8191, 8192, 70_000)
     given = [
@@ -393,7 +393,7 @@ def test_an_aborted_value_does_not_replace_a_committed_one_and_is_removed(tmp_pa
 def test_the_outcome_of_a_transaction_counts_wherever_its_marker_is(
     tmp_path: Path, commit: bool, rolls_before_marker: int
 ) -> None:
-    """The marker may be in the active segment, which is not cleaned."""
+    """The marker may even be in the active segment, which is not cleaned."""
     manager, log = compacted_log(tmp_path, segment_bytes=10_000)
     put(log, b"k", b"a")
     producer = Producer(log, 1)
@@ -409,7 +409,7 @@ def test_the_outcome_of_a_transaction_counts_wherever_its_marker_is(
 
 
 def test_markers_are_never_compared_by_key(tmp_path: Path) -> None:
-    """Compaction does not compare markers by their keys, of which there are only two.
+    """Compaction does not compare markers by their keys, since there are only two different keys.
 
     Source: crabka#528.
     """
@@ -451,7 +451,7 @@ def test_a_marker_is_kept_while_data_of_its_transaction_is_in_another_segment(
 
 
 def test_a_marker_is_removed_after_its_data_and_its_delete_horizon(tmp_path: Path) -> None:
-    """A marker is removed after its data, when its horizon has passed.
+    """A marker is removed after its data, once its delete horizon has passed.
 
     Source: KIP-534, KAFKA-8522.
     """
@@ -467,7 +467,8 @@ def test_a_marker_is_removed_after_its_data_and_its_delete_horizon(tmp_path: Pat
     cleaned_to = compact(manager, log, None, NOW_MS)
     assert (offsets(log), markers(log)) == ([4], [1, 3, 5])
     horizons = {header.base_offset: header.delete_horizon_ms for header, _ in batches_of(log)}
-    assert (horizons[1], horizons[3]) == (None, None)  # this round still had their data
+    # the data of these markers was removed only in this round
+    assert (horizons[1], horizons[3]) == (None, None)
     fill(log)
     cleaned_to = compact(manager, log, cleaned_to, NOW_MS + 1)
     horizons = {header.base_offset: header.delete_horizon_ms for header, _ in batches_of(log)}
@@ -491,7 +492,7 @@ def test_a_marker_is_removed_after_its_data_and_its_delete_horizon(tmp_path: Pat
 def test_the_time_of_a_decision_is_that_of_its_cleaned_marker_too(
     tmp_path: Path, decided_before_ms: int
 ) -> None:
-    """A cleaning puts the delete horizon, which is later, in the place of the base timestamp."""
+    """A cleaning stores the delete horizon, which is later, in the field of the base timestamp."""
     manager, log = compacted_log(tmp_path, delete_retention_ms=DAY_MS)
     producer = Producer(log, 1)
     producer.put(k=b"a")
@@ -531,8 +532,8 @@ def test_nothing_beyond_the_last_stable_offset_is_cleaned(tmp_path: Path) -> Non
 def test_the_aborted_index_is_right_after_cleaning_for_every_fetch(tmp_path: Path) -> None:
     """After cleaning, every fetch gets the right list of aborted transactions.
 
-    The marker is in a segment that is not cleaned, and the transaction's data is in cleaned
-    segments and in later ones.
+    The marker is in a segment that is not cleaned. The transaction's data is partly in cleaned
+    segments and partly in later ones.
 
     Source: brod#329.
     """
@@ -673,14 +674,15 @@ def test_a_marker_that_is_the_only_trace_of_its_producer_is_kept(tmp_path: Path)
 def test_a_snapshot_with_an_open_transaction_does_not_reopen_it_if_its_marker_was_removed(
     tmp_path: Path,
 ) -> None:
-    """A kill lost the later snapshots, so the start replays the log from a snapshot that has an
-    open transaction. The transaction's marker was removed by compaction.
+    """A kill lost the later snapshots. The start replays the log from a snapshot with an open
+    transaction, whose marker was removed by compaction.
     """
     manager, log = compacted_log(tmp_path, segment_bytes=300)
     producer = Producer(log, 1)
     producer.put(k=b"a")
     put(log, b"stays", b"x" * 150)
-    put(log, b"stays too", b"x" * 200)  # causes a roll; the snapshot has the open transaction
+    # starts a new segment, and writes a snapshot with the open transaction
+    put(log, b"stays too", b"x" * 200)
     assert [segment.base_offset for segment in log.segments] == [0, 2]
     producer.end(False)
     producer.put(transactional=False, k=b"b")
@@ -709,7 +711,7 @@ def test_a_position_passes_the_gap_at_the_end_of_what_was_cleaned(
     """A position passes the gap at the end of the cleaned part.
 
     Only an empty segment follows. If the last batch were removed, a reader would wait at the gap
-    for ever.
+    forever.
 
     Source: redpanda#8698, SPARK-25005, quix-streams#1017, kafka-node#1336.
     """
@@ -824,7 +826,7 @@ def test_segments_are_cleaned_after_the_minimum_and_due_after_the_maximum_compac
         put(log, b"k", b"v", timestamp=SECOND_MS + time)
     assert assess(log, None, SECOND_MS + 999) is None
     dirt = assess(log, None, SECOND_MS + 1500)
-    # the third segment is too young, so all from it on wait
+    # The third segment is too young, so it and all later segments wait.
     assert dirt is not None and dirt.end_offset == 2
     assert not is_due(log, dirt)
     log.config = replace(log.config, min_compaction_lag_ms=0, max_compaction_lag_ms=2000)
@@ -884,8 +886,8 @@ def test_segments_may_be_rolled_while_others_are_cleaned(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("start", [3, 4, 7])
 def test_segments_deleted_during_a_cleaning_are_not_restored(tmp_path: Path, start: int) -> None:
-    """Each group has three segments. A deleted group is skipped. A group that lost segments during
-    the job is not changed, and neither are the groups after it.
+    """Each group has three segments. A group whose segments were all deleted is skipped. A group
+    that lost some segments during the job is not changed, and neither are the groups after it.
     """
     manager, log = compacted_log(tmp_path, segment_bytes=230)
     for number in range(30):
@@ -962,8 +964,9 @@ def test_the_error_for_bytes_that_are_no_batch(tmp_path: Path, at: int, change: 
 @pytest.mark.parametrize(
     ("at", "wrong"),
     [
-        (0, (1).to_bytes(8)),  # the previous batch's offset, which no checksum covers
-        (8, (10).to_bytes(4)),  # a length below that of a header
+        # the offset of the previous batch; the checksum does not cover offsets
+        (0, (1).to_bytes(8)),
+        (8, (10).to_bytes(4)),  # a length that is shorter than a header
     ],
 )
 def test_a_batch_that_cannot_follow_stops_the_cleaning(
@@ -986,7 +989,7 @@ def test_a_batch_that_cannot_follow_stops_the_cleaning(
 
 
 def test_an_aborted_index_that_contradicts_a_marker_stops_the_cleaning(tmp_path: Path) -> None:
-    """The index says that the transaction was aborted; its marker is a commit."""
+    """The index says that the transaction was aborted, but its marker is a commit."""
     manager, log = compacted_log(tmp_path)
     producer = Producer(log, 1)
     producer.put(k=b"a")
@@ -1060,7 +1063,9 @@ def test_a_cleaned_log_opens_again_without_being_read_again(
 
 
 def test_batches_of_the_offsets_topic_are_compacted(tmp_path: Path) -> None:
-    """The log is like __consumer_offsets: it has offsets from transactions, and plain ones."""
+    """The log is like __consumer_offsets: it has offsets from transactions, and offsets from plain
+    commits.
+    """
     manager, log = compacted_log(tmp_path)
     for turn in range(3):
         append_records(log, [(b"group", b"%d" % turn)], NOW_MS, (5, 0))
@@ -1120,8 +1125,8 @@ def test_directories_that_kafka_wrote_are_compacted(tmp_path: Path) -> None:
 
 
 def last_committed(log: Log) -> dict[bytes | None, tuple[int, bytes | None]]:
-    """The last committed value of each key, with its offset; keys whose last value is a tombstone
-    are left out.
+    """The last committed value of each key, with its offset. Keys whose last value is a tombstone
+    are omitted.
     """
     committed = committed_values(log)
     found = {

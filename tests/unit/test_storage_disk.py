@@ -41,8 +41,8 @@ def test_an_error_of_the_device_may_have_taken_pages() -> None:
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_takes_pages_where_an_fsync_finds_it_full_alone(code: int) -> None:
-    """If the system refuses a new or longer file, earlier pages are kept; only a failed fsync
-    may lose them.
+    """If the system refuses a new file or the extension of a file, earlier pages are kept. Only a
+    failed fsync may lose pages.
     """
     assert not may_have_lost_pages(OSError(code, ""))
     assert may_have_lost_pages(FailedFsync(code, ""))
@@ -75,7 +75,7 @@ def test_a_file_grows_at_its_end_and_is_cut_there(tmp_path: Path) -> None:
 
 
 def test_a_short_write_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pwrite(2) may write fewer bytes than it was given."""
+    """pwrite(2) may write fewer bytes than requested."""
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: write(fd, bytes(data)[:2], at))
     OsDisk().open(f"{tmp_path}/f", create=True).append(b"abcde")
@@ -119,7 +119,7 @@ def test_what_is_to_last_is_on_the_disk_before_it_has_its_name(
 
 
 def test_names_come_in_their_order(tmp_path: Path) -> None:
-    """The rest of interrupted swaps is done from the oldest segment on."""
+    """Interrupted swaps of segments must be completed from the oldest segment on."""
     for number in random.Random(7).sample(range(40), 40):
         (tmp_path / f"{number:020d}.log").touch()
     assert OsDisk().list(str(tmp_path)) == [f"{number:020d}.log" for number in range(40)]
@@ -140,7 +140,7 @@ def test_what_finds_no_space_is_not_left_half_written(
 
 
 def test_of_an_append_that_finds_no_space_nothing_is_left() -> None:
-    """If a part remained, it would look like the beginning of a change that a kill interrupted."""
+    """A part that remained would look like the beginning of a change that a kill interrupted."""
     for seed in range(8):
         disk = SimDisk(random.Random(seed), lambda: 0)
         disk.mkdir("/data")
@@ -330,7 +330,7 @@ def test_nothing_stays_open_but_files_and_locks(tmp_path: Path) -> None:
 def test_a_lock_of_java_is_one_too_and_another_error_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, is_taken: bool
 ) -> None:
-    """If another process has the lock, fcntl(2) may return either code."""
+    """fcntl(2) may return either code if another process has the lock."""
 
     def refuse(fd: int, operation: int) -> None:
         raise OSError(code, "refused")
@@ -344,7 +344,7 @@ def test_a_lock_of_java_is_one_too_and_another_error_is_none(
 
 
 def test_a_lock_is_released_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a second release, the descriptor may already belong to another file."""
+    """When release is called again, the descriptor number may already belong to another file."""
     lock = OsDisk().lock(f"{tmp_path}/.lock")
     closed: list[int] = []
     close = os.close
@@ -393,7 +393,7 @@ AT_FDCWD, STATX_BASIC_STATS, STATX_MNT_ID_UNIQUE = -100, 0x7FF, 0x4000
     ("mask", "failure", "mount"),
     [
         (STATX_BASIC_STATS | STATX_MNT_ID_UNIQUE, 0, "77"),
-        (STATX_BASIC_STATS, 0, "0"),  # from a kernel before 6.8
+        (STATX_BASIC_STATS, 0, "0"),  # a kernel before 6.8
         (STATX_BASIC_STATS | STATX_MNT_ID_UNIQUE, -1, "0"),
         (None, 0, "0"),  # no such function
     ],

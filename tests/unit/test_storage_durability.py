@@ -1,4 +1,4 @@
-"""How much of a log is durable, step by step, by the table at the start of the module."""
+"""How much of a log is durable. The tests follow the table at the start of the module step by step."""
 
 from __future__ import annotations
 
@@ -204,9 +204,9 @@ def test_readers_wait_for_the_disk_only_with_flush_messages_of_one(tmp_path: Pat
 
 
 def test_a_pending_marker_is_stable_only_below_the_high_watermark(log: Log) -> None:
-    """A start after a power loss would not write this marker (at offset 7) again, so readers of
-    committed records may pass its transaction (which began at 3) only when the marker is below the
-    high watermark.
+    """The transaction began at offset 3, and its marker is at offset 7. A start after a power loss
+    would not write this marker again, so readers of committed records may pass the transaction only
+    when the marker is below the high watermark.
     """
     log.durability.add_pending_marker(3, 7)
     assert log.durability.stable_below(9, 7) == 3
@@ -214,9 +214,7 @@ def test_a_pending_marker_is_stable_only_below_the_high_watermark(log: Log) -> N
 
 
 def test_nothing_goes_to_a_journal_while_a_name_is_not_durable(log: Log) -> None:
-    """If the name were lost, a start after a power loss would not find the log to which a journal
-    entry belongs.
-    """
+    """If the name were lost, a start after a power loss would not find the log of a journal entry."""
     append(log)
     path = f"{log.directory}/name"
     log.disk.write_atomic(path, b"", sync=False)

@@ -1,5 +1,5 @@
-"""Leader epochs at a start, for a log whose batches have epoch 0, written by Kafka, and later
-epochs.
+"""The leader epochs that a start loads, for a log with batches that Kafka wrote in epoch 0, and
+with batches in later epochs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def epochs_of(
     noted: list[tuple[int, int]] | None = None,
     end_offset: int = END,
 ) -> list[tuple[int, int]]:
-    """The epochs that a start loads. noted: the rows whose checksum is in the manifest."""
+    """The epochs that a start loads. `noted` has the rows that the manifest's checksum covers."""
     files = PartitionFiles(LogDirectory(OsDisk(), str(directory.parent)), "txn", 0)
     files.open_segments(LogConfig(), 0, NOW_MS)
     if noted is not None:
@@ -86,8 +86,8 @@ def test_one_that_does_not_fit_is_rebuilt_from_the_batches(directory: Path, text
 
 @pytest.mark.parametrize("torn", [b"", bytes(6), b"0\n1\n0 "])
 def test_the_torn_file_of_an_empty_log_is_rewritten(tmp_path: Path, torn: bytes) -> None:
-    """If the file were not rewritten now, it would be written only with the first batch, and Apache
-    Kafka refuses the torn file.
+    """Without this, the file would be written only with the first batch. Apache Kafka refuses the
+    torn file.
     """
     manager, _ = new_log(tmp_path)
     kill(manager)
@@ -114,7 +114,7 @@ def test_after_a_clean_stop_an_epoch_without_a_batch_is_no_reason_to_look(direct
 def test_where_epochs_begin_is_found_among_batches_of_any_number(
     tmp_path: Path, count: int, most_records: int
 ) -> None:
-    """There is no file of epochs, so the epoch of each batch is used."""
+    """The log has no file of epochs, so the epochs of the batches are used."""
     for first in range(1, count):
         manager, log = new_log(tmp_path / str(first))
         for number in range(count):
@@ -132,7 +132,7 @@ def test_where_epochs_begin_is_found_among_batches_of_any_number(
 
 
 def test_epochs_that_began_beyond_the_end_go(directory: Path) -> None:
-    """An epoch that began exactly at the end, and has no batch, is kept."""
+    """An epoch that began exactly at the end of the log is kept, although it has no batch."""
     write_rows(directory, [*EPOCHS, (8, END), (9, END + 1)])
     kept = [*EPOCHS, (8, END)]
     assert epochs_of(directory) == kept
@@ -160,7 +160,7 @@ def test_the_rows_that_the_manifest_notes_are_believed_and_later_ones_checked(
     rows: list[tuple[int, int]],
     epochs: list[tuple[int, int]],
 ) -> None:
-    """The log was stopped cleanly, and later rows must be checked even then."""
+    """The log was stopped cleanly. Even then, the later rows must be checked."""
     write_rows(directory, rows)
     assert epochs_of(directory, noted=noted, all_flushed=True) == epochs
 
@@ -183,8 +183,8 @@ def test_the_log_may_end_beyond_its_last_batch(directory: Path, beyond: int) -> 
 
 
 def test_a_batch_without_an_epoch_is_of_the_first(tmp_path: Path) -> None:
-    """A batch without an epoch has -1 in its header. A following batch of epoch 0 does not begin
-    another epoch.
+    """A batch without an epoch has -1 in its header. If a batch of epoch 0 follows, it does not
+    begin a new epoch.
     """
     manager, log = new_log(tmp_path)
     log.leader_epoch = -1
@@ -202,7 +202,7 @@ def test_a_batch_without_an_epoch_is_of_the_first(tmp_path: Path) -> None:
 def test_only_the_segment_that_holds_an_offset_is_searched(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a log with many segments, none before this one and none after it is opened."""
+    """In a log with many segments, no segment before or after this one may be opened."""
     searched = []
     find = Segment.find
 
@@ -216,7 +216,7 @@ def test_only_the_segment_that_holds_an_offset_is_searched(
 
 
 def test_a_log_that_begins_later_than_its_file_of_epochs_does(directory: Path) -> None:
-    """The log's first segments were deleted, so the first row has no batch."""
+    """The log's first segments were deleted, so the first row of the file has no batch."""
     for path in directory.glob(f"{0:020d}.*"):
         path.unlink()
     write_rows(directory, EPOCHS)

@@ -1,5 +1,5 @@
-"""Ends of logs that are durable in a flush journal: data that a power loss removes from the logs
-are restored.
+"""A flush journal can make the ends of logs durable. Data that a power loss removes from the logs
+are restored from the journal.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def test_bytes_lost_in_a_power_loss_are_restored_from_the_journal(
     assert log.log_end_offset == 7 and path.read_bytes() == whole
     assert values_of(log) == {number: b"%d" % number for number in range(7)}
     assert "written again from the flush journal" in caplog.text
-    append(log, 1)  # checks the sequence: the producer's state is complete
+    append(log, 1)  # this also checks the sequence, so the producer's state must be complete
     assert journals(tmp_path), "it stays until all logs were flushed"
 
 
@@ -200,9 +200,7 @@ def test_bytes_of_a_deleted_topic_are_not_restored_to_a_recreated_one(tmp_path: 
 
 @pytest.mark.parametrize("torn_bytes", [0, 10])
 def test_bytes_below_the_recovery_point_are_not_restored(tmp_path: Path, torn_bytes: int) -> None:
-    """A segment may be cleaned up to the stored recovery point, and must not get its old bytes
-    back.
-    """
+    """A segment may be cleaned up to the stored recovery point. Its old bytes must not be restored."""
     manager, log = flushed_log(tmp_path)
     size = log.segments.size_bytes
     append(log, 2)
@@ -385,7 +383,9 @@ def test_a_batch_of_the_first_offset_is_missed_without_a_recovery_point(tmp_path
 
 
 def test_entries_that_were_overwritten_are_not_missing(tmp_path: Path) -> None:
-    """A start truncated the file, so the later two of three overlapping entries are valid."""
+    """A start truncated the file after the first of three entries. The two later entries overlap,
+    and are valid.
+    """
     first, second, third = PIECES
     over = (len(first), offset_bytes(101) + b"again")
     latest = (len(first) + 10, offset_bytes(101) + b"latest")
@@ -401,7 +401,7 @@ def test_entries_that_were_overwritten_are_not_missing(tmp_path: Path) -> None:
 def test_entries_overwritten_after_a_second_truncation_are_not_missing(
     tmp_path: Path,
 ) -> None:
-    """The file was truncated twice. The second truncation was at an earlier position, and
+    """The file was truncated twice. The second truncation was at an earlier position, so it
     supersedes the first one.
     """
     first, second, _ = PIECES
@@ -511,8 +511,8 @@ def decisions(count: int) -> list[JournalDecision]:
 def journal_with(
     path: Path, frames: list[JournalDecision], *, flushed: bool = True
 ) -> FlushJournal:
-    """A journal with one frame for each decision; `flushed` notes each frame as durable before the
-    next.
+    """A journal with one frame for each decision. With `flushed`, each frame is recorded as durable
+    before the next one is written.
     """
     journal = FlushJournal(OsDisk(), str(path))
     for decision in frames:
@@ -527,7 +527,7 @@ def found_in(path: Path) -> list[JournalDecision]:
 
 
 def test_a_damaged_frame_before_a_later_one_is_an_error(tmp_path: Path) -> None:
-    """Any byte of the frame may be changed, or a sector of it may be lost."""
+    """Any byte of the frame may be wrong, or a sector of the frame may be lost."""
     frames = decisions(3)
     journal = journal_with(tmp_path, frames[:1])
     ends = [journal.size_bytes]
@@ -552,8 +552,8 @@ def test_a_damaged_frame_before_a_later_one_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_damaged_frame_that_was_never_durable_is_no_error(tmp_path: Path) -> None:
-    """One fsync was to make two frames durable and did not finish: the first frame lost a sector,
-    and the second is whole.
+    """A single fsync was meant to make both frames durable, but did not finish. The first frame
+    lost a sector, and the second is whole.
     """
     journal = journal_with(tmp_path, decisions(1))
     start = journal.size_bytes
@@ -566,8 +566,8 @@ def test_a_damaged_frame_that_was_never_durable_is_no_error(tmp_path: Path) -> N
 
 
 def test_later_frame_finds_the_first_frame_that_proves_the_damage(tmp_path: Path) -> None:
-    """Only a later frame that is whole, and was written after the damaged frame was durable, proves
-    the damage.
+    """A later frame proves the damage only if it is whole, and was written after the damaged frame
+    had become durable.
     """
     journal = FlushJournal(OsDisk(), str(tmp_path))
     starts = []
@@ -655,7 +655,7 @@ def test_a_start_with_a_damaged_journal_fails_with_advice(tmp_path: Path) -> Non
 
 
 def test_a_new_journal_begins_without_durable_frames(tmp_path: Path) -> None:
-    """In a second journal, a lost sector in the first of two frames is not damage either."""
+    """In the second journal, too, a lost sector in the first of two frames is no damage."""
     journal = journal_with(tmp_path, decisions(2))
     journal.begin_next()
     for decision in decisions(2):
@@ -667,8 +667,8 @@ def test_a_new_journal_begins_without_durable_frames(tmp_path: Path) -> None:
 
 
 def test_a_start_makes_the_journal_that_it_read_durable() -> None:
-    """After a kill, the journal's content may be only in the page cache, and the start acts on
-    the content.
+    """After a kill, the journal's content may be only in the page cache. It must be durable before
+    the start acts on it.
     """
     for seed in range(8):
         disk = SimDisk(random.Random(seed), lambda: NOW_MS)
@@ -683,7 +683,7 @@ def test_a_start_makes_the_journal_that_it_read_durable() -> None:
 
 
 def test_a_frame_refused_by_a_full_disk_leaves_no_partial_frame() -> None:
-    """A journal must be whole on the disk when the next one begins, so a partial frame would be
+    """A journal must be whole on the disk when the next journal begins. A partial frame would be
     taken for damage.
     """
     for seed in range(8):

@@ -1,5 +1,5 @@
-"""Who owns a data directory, by the three files of a hand-over: the table of the module, row by
-row.
+"""Which broker owns a data directory, according to the three files of a hand-over. The tests follow
+the table of the module row by row.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def records(*values: bytes) -> bytes:
     return bytes(encode_batch([NewRecord(None, value, 5) for value in values]))
 
 
-FEATURES, TOPIC = b"\x01\x0c\0feature", b"\x01\x02\0topic"  # frame version, API key, the rest
+# frame version, API key, and further bytes
+FEATURES, TOPIC = b"\x01\x0c\0feature", b"\x01\x02\0topic"
 GIVEN = records(FEATURES, TOPIC)
 MARKER = bytes(
     encode_marker(commit=True, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp=5)
@@ -87,7 +88,9 @@ MARKER = bytes(
 def test_after_a_loss_of_the_mark_the_topics_of_the_bootstrap_file_tell(
     tmp_path: Path, bootstrap: bytes, is_kafkas: bool
 ) -> None:
-    """Only a file that can be read proves a hand-over; Kafka's own has no topics."""
+    """Only a readable bootstrap file with topics proves a hand-over. The bootstrap file that Kafka
+    writes has no topics.
+    """
     (tmp_path / BOOTSTRAP_NAME).write_bytes(bootstrap)
     assert not is_graduated(OsDisk(), str(tmp_path)), "Kafka has not started there"
     (tmp_path / KAFKA_METADATA_NAME).mkdir()
@@ -95,7 +98,7 @@ def test_after_a_loss_of_the_mark_the_topics_of_the_bootstrap_file_tell(
 
 
 def test_java_and_we_keep_each_other_out(tmp_path: Path) -> None:
-    """Java's FileChannel.tryLock uses the lock of fcntl(2), which holds between processes."""
+    """Java's FileChannel.tryLock uses the lock of fcntl(2), which applies between processes."""
     lock = OsDisk().lock(str(tmp_path / ".lock"))
     code = (
         "import fcntl, sys\n"
@@ -109,7 +112,7 @@ def test_java_and_we_keep_each_other_out(tmp_path: Path) -> None:
 
 
 def test_the_mark_of_a_hand_over_that_was_cut_short_goes_last(tmp_path: Path) -> None:
-    """With the mark still there, the start after a kill of this one continues the work."""
+    """If this start is killed, the mark is still there, so the next start continues the work."""
     for name in (MARK_NAME, GIVEN_NAME):
         (tmp_path / name).write_bytes(mark_of(BOOTSTRAP))
     disk = RecordingDisk()

@@ -1,5 +1,6 @@
-"""A directory without manifests, as Apache Kafka leaves it: its indexes are built in slices, other
-clients are served in between, and the responses equal those of a broker that builds all at once.
+"""A directory without manifests, as Apache Kafka leaves it. Its indexes are built in slices, and
+other clients are served between two slices. The responses equal those of a broker that builds an
+index all at once.
 """
 
 from __future__ import annotations
@@ -71,9 +72,7 @@ def as_kafka_left_it(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def slices(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Let even small indexes be built in slices. Gives the number of batches that each slice has
-    read.
-    """
+    """Build even small indexes in slices. Gives the number of batches that each slice has read."""
     looked_at: list[int] = []
     in_slices = batch_file.in_slices
 
@@ -102,9 +101,9 @@ def opened(as_kafka_left_it: Path, path: Path, **settings: str) -> CoreHost:
 
 
 def finish(host: CoreHost) -> int:
-    """Tick until the reader has its answer, and serve another client between any two ticks.
+    """Run ticks until the reader has its response, and serve another client between two ticks.
 
-    Only the reader's own request is put off: an index that another step needs is built at once.
+    Only the reader's own request is delayed. An index that another step needs is built at once.
     """
     ticks = 0
     while not host.answers[READER]:
@@ -156,7 +155,7 @@ def test_other_clients_are_served_while_indexes_are_built(
     assert host.answers[READER] == [] and len(slices) == 0
     assert finish(host) >= 4
     assert host.answers[READER] == [expected]
-    # without a slice: the index is built only once
+    # This request needs no slice, since the index is built only once.
     assert host.call(READER, ask(), version) == expected
 
 
@@ -184,7 +183,7 @@ def test_retention_by_time_builds_indexes_in_slices_and_deletes_old_segments(
 def test_an_index_build_for_a_closed_connection_gives_no_response(
     as_kafka_left_it: Path, tmp_path: Path, slices: list[int], max_wait_ms: int, min_bytes: int
 ) -> None:
-    """A fetch that waits for an index might also wait for data afterwards."""
+    """A fetch that waited for an index could also go on to wait for data."""
     host = opened(as_kafka_left_it, tmp_path)
     request = fetch({"t": {0: 0}}, isolation=1, max_wait_ms=max_wait_ms, min_bytes=min_bytes)
     host.ask(READER, request, 11)
@@ -245,7 +244,7 @@ def test_a_damaged_segment_is_an_error_when_its_index_build_ends(
 def test_a_build_without_a_descriptor_is_an_error_of_its_reader_alone(
     as_kafka_left_it: Path, tmp_path: Path, slices: list[int], what: str
 ) -> None:
-    """The next reader gets what it would have had at once."""
+    """The next reader gets the response that it would have got without the failure."""
     ask, version = ASKED[what]
     expected = opened(as_kafka_left_it, tmp_path / "at-once")
     expected.ask(READER, ask(), version)

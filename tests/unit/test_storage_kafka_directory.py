@@ -1,4 +1,4 @@
-"""A log directory that Apache Kafka 3.9 wrote: its files can be read, and files that are written
+"""A log directory that Apache Kafka 3.9 wrote. Its files can be read, and files that are written
 again are identical.
 """
 
@@ -255,7 +255,7 @@ def test_text_files_are_read_and_written_as_they_were() -> None:
 
 
 def test_a_stop_leaves_kafkas_files_as_they_were(tmp_path: Path) -> None:
-    """Files without a change keep exactly Kafka's bytes."""
+    """Files that need no change keep exactly the bytes that Kafka wrote."""
     shutil.copytree(KAFKA, tmp_path, dirs_exist_ok=True)
     open_manager(tmp_path, LogConfig(segment_bytes=2048)).close(NOW_MS)
     for original in KAFKA.rglob("*-*/*"):

@@ -1,4 +1,4 @@
-"""Leader epochs of a log: the start and the end of each, and the content of the file."""
+"""The leader epochs of a log: the start and the end of each epoch, and the content of the file."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_an_offset_lies_in_the_epoch_that_began_last_before_it(tmp_path, offset,
     ],
 )
 def test_an_epoch_ends_where_the_next_one_began(tmp_path, epoch, end):
-    """KIP-320: if the log lacks the epoch, the response has the largest epoch below it."""
+    """If the log lacks the epoch, the response has the highest epoch below it (KIP-320)."""
     assert epochs(tmp_path, (2, 5), (4, 10), (6, 20)).end_offset_for(epoch, 30) == end
 
 
@@ -131,8 +131,8 @@ def test_the_highest_epoch_is_read_as_it_was_written(tmp_path):
 
 
 def test_without_space_an_epoch_is_stored_by_cutting_its_file(tmp_path):
-    """A truncation needs no space. An epoch above the file's number of bytes cannot be stored in
-    this way.
+    """Truncating the file needs no space. An epoch that exceeds the file's number of bytes cannot
+    be stored in this way.
     """
     highest = HighestEpoch(OsDisk(), str(tmp_path))
     assert not highest.raise_without_space(0)

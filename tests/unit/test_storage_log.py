@@ -1,5 +1,5 @@
-"""Idempotence, transactions, reads and deletions on one log, compared with results of Apache Kafka
-3.9 (those of the oracle's scenarios).
+"""Idempotence, transactions, reads and deletions on one log, compared with the results of Apache
+Kafka 3.9 in the oracle's scenarios.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def test_a_plain_batch_inside_the_producers_transaction_is_refused(tmp_path: Pat
 
 def test_producers_expire_by_the_brokers_clock_and_not_within_a_transaction(tmp_path: Path) -> None:
     """Producers expire by the broker's clock, and not within a transaction. The records have
-    timestamps far in the past. The time of the last write counts, including that of a marker.
+    timestamps far in the past. A producer's last write counts, even if it is a marker.
     Source: KAFKA-9144.
     """
     _, log = new_log(tmp_path, producer_id_expiration_ms=1000)
@@ -299,8 +299,8 @@ def test_of_interleaved_transactions_those_that_overlap_the_fetch_are_listed(
 def test_without_index_entries_the_aborted_list_reaches_to_the_end_of_the_log(
     tmp_path: Path,
 ) -> None:
-    """As in the oracle's scenario many_transactions_one_after_another: for a segment without index
-    entries, the list extends to the end of the log.
+    """If a segment has no index entries, the list extends to the end of the log, as in the oracle's
+    scenario many_transactions_one_after_another.
     """
     _, log = new_log(tmp_path)
     for number in range(12):
@@ -369,7 +369,7 @@ def test_an_expired_producer_may_continue_after_a_transaction_without_a_batch(
     tmp_path: Path, is_reopened: bool
 ) -> None:
     """The marker has the producer's epoch but no sequence, so the producer may continue with any
-    one.
+    sequence.
     """
     manager, log = new_log(tmp_path)
     send(log, pid=1, epoch=3, seq=0)
@@ -587,7 +587,7 @@ def test_a_flush_covers_all_segments_and_new_names(tmp_path: Path) -> None:
     assert token.end_offset == 4
     paths = [getattr(file, "path", None) for file in token.files]
     assert [segment.batches.path(".log") for segment in log.segments] == paths[:4]
-    assert len(paths) > 4  # the directory as well, since the files are new
+    assert len(paths) > 4  # also the directory, since the files are new
     send(log)
     assert log.durability.durable_offset < 4
     log.finish_flush(token)
@@ -604,8 +604,8 @@ def test_a_flush_covers_all_segments_and_new_names(tmp_path: Path) -> None:
 
 
 def test_an_earlier_transaction_that_aborts_later_is_listed_too(tmp_path: Path) -> None:
-    """The last stable offset of the first index entry is below the end of the fetch, so the next
-    entry is read as well.
+    """The last stable offset in the first index entry is below the end of the fetch. The next entry
+    must therefore be read as well.
     """
     _, log = new_log(tmp_path, index_interval_bytes=0)
     send(log, [b"a"], pid=1, epoch=0, seq=0, transactional=True)
@@ -642,8 +642,8 @@ def test_a_fetch_at_the_last_stable_offset_or_the_high_watermark_is_empty(tmp_pa
 
 
 def test_a_change_of_flush_messages_does_not_hide_records_from_readers(tmp_path: Path) -> None:
-    """After a change from 1 to a higher value, here 2, readers get records before they are
-    flushed.
+    """When flush.messages changes from 1 to a higher value, here 2, readers get records before the
+    records are flushed.
     """
     log = new_log(tmp_path, flush_messages=1)[1]
     send(log, [b"a", b"b"])
@@ -697,7 +697,7 @@ def test_without_flush_messages_1_the_end_of_a_flush_makes_no_record_readable(
 def test_an_undecided_marker_that_is_not_durable_leaves_its_transaction_unstable(
     tmp_path: Path, flush_messages: int, is_decided: bool, has_data: bool
 ) -> None:
-    """The data of the transaction are durable, and the marker is not."""
+    """The data of the transaction are durable, but its marker is not."""
     log = new_log(tmp_path, flush_messages=flush_messages)[1]
     if has_data:
         send(log, pid=1, epoch=0, seq=0, transactional=True)
@@ -809,8 +809,8 @@ def test_the_leader_epoch_of_batches_is_the_latest_that_began(tmp_path: Path) ->
 
 
 def test_an_epoch_is_written_once_and_before_its_first_batch(tmp_path: Path) -> None:
-    """An epoch without a batch is dropped when the next one begins. That changes rows that are in
-    the manifest, so the manifest is rewritten.
+    """An epoch without a batch is dropped when the next epoch begins. This changes rows that the
+    manifest covers, so the manifest is rewritten.
     """
     log = new_log(tmp_path)[1]
     disk = RecordingDisk()
@@ -892,8 +892,8 @@ def test_a_batch_whose_check_is_deferred_is_not_changed(tmp_path: Path) -> None:
 
 
 def test_after_a_refused_batch_later_batches_of_its_producer_are_refused(tmp_path: Path) -> None:
-    """The header of a refused batch is enough to determine its producer. Fewer bytes are
-    ignored.
+    """The header of a refused batch is enough to determine its producer. A batch with fewer bytes
+    is ignored.
     """
     log = new_log(tmp_path)[1]
     first, second = (batch(pid=1, epoch=0, seq=seq) for seq in (0, 1))
@@ -926,7 +926,7 @@ def test_offset_for_timestamp_with_an_upper_bound(tmp_path: Path) -> None:
 
 
 def test_jitter_only_shortens_the_age_of_a_segment(tmp_path: Path) -> None:
-    """Each segment has its own part of the jitter, which does not change."""
+    """Each segment gets its own share of the jitter, which does not change."""
     logs = [
         new_log(tmp_path / str(jitter), segment_ms=10_000, segment_jitter_ms=jitter)[1]
         for jitter in (0, 1, 9_000, 90_000)
@@ -954,7 +954,9 @@ def test_a_change_of_the_index_interval_holds_for_the_active_segment(tmp_path: P
 
 
 def test_after_a_roll_the_files_of_the_closed_segment_are_complete(tmp_path: Path) -> None:
-    """The manifest contains the new segment, so a start after a kill reads neither segment."""
+    """The manifest contains the new segment, so a start after a kill needs to read neither of the
+    segments.
+    """
     manager, log = new_log(tmp_path, index_interval_bytes=0)
     for _ in range(3):
         send(log)
@@ -985,7 +987,7 @@ def test_deleted_segments_are_not_flushed_and_old_snapshots_are_removed(tmp_path
 
 
 def test_snapshots_of_deleted_segments_are_removed(tmp_path: Path) -> None:
-    """They are deleted even if the topic gets no more writes, and therefore no roll removes
+    """The snapshots are deleted even if the topic gets no more writes, so that no roll would remove
     them.
     """
     log = new_log(tmp_path, segment_bytes=150)[1]
@@ -1096,8 +1098,8 @@ def log_on_failing_disk(path: Path) -> tuple[Log, FailingDisk]:
 def test_a_full_disk_delays_file_writes_and_another_disk_error_is_raised(
     tmp_path: Path, code: int
 ) -> None:
-    """If there is no space for a manifest, for a roll for retention or for the file of leader
-    epochs, they are retried later. Any other error of the disk is raised.
+    """If the disk has no space for a manifest, for a roll that retention needs, or for the file of
+    leader epochs, the write is retried later. Any other error of the disk is raised.
     """
 
     def act(fails: str, action: Callable[[Log], object]) -> None:

@@ -35,7 +35,7 @@ def test_the_manifest_notes_the_files_as_kafka_left_them(tmp_path: Path) -> None
     assert {base: note.size for base, note in manifest.segments.items()} == {
         base: Path(log.directory, f"{base:020d}.log").stat().st_size for base in TXN_BASES
     }
-    # no checksums for indexes of segments that were not read
+    # The manifest has no checksums of the indexes of segments that were not read.
     assert manifest.segments[3].max_timestamp == -1
     assert {name[:20] for name in manifest.files if name[:20].isdigit()} == {f"{31:020d}"}
     assert (manifest.segments[31].max_timestamp, manifest.segments[31].end_offset) == (
@@ -62,7 +62,7 @@ def test_a_snapshot_is_written_again_only_where_producers_expired(tmp_path: Path
     assert path.read_bytes() == before
     log._checkpoint.producers_expired = True
     log.checkpoint()
-    assert len(path.read_bytes()) == len(before) - 46  # one row of a producer in Kafka's format
+    assert len(path.read_bytes()) == len(before) - 46  # a producer takes 46 bytes in Kafka's format
 
 
 def test_a_clean_stop_of_a_log_that_did_not_change_writes_nothing(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ def test_a_clean_stop_of_a_log_that_did_not_change_writes_nothing(tmp_path: Path
 def test_after_a_start_a_manifest_has_the_segments_that_there_are_and_no_others(
     tmp_path: Path,
 ) -> None:
-    """The rows of closed segments are copied from the previous manifest, except for those of
-    segments that retention deleted. The old size of the active segment is not copied.
+    """The rows of closed segments are copied from the previous manifest, except those of segments
+    that retention has deleted. The old size of the active segment is not copied.
     """
     size = len(batch())
     config = LogConfig(segment_bytes=2 * size, retention_bytes=4 * size)
@@ -108,8 +108,8 @@ def test_an_index_that_was_not_looked_at_is_not_vouched_for_when_another_was_dam
     tmp_path: Path, suffix: str
 ) -> None:
     """A power loss may damage all three index files. A reader of committed records uses only the
-    third, which is then rebuilt; look-ups by time would skip the records that are missing in the
-    others.
+    third one, which is then rebuilt. With the other two, look-ups by time would skip records whose
+    entries are missing.
     """
     config = LogConfig(segment_bytes=6 * len(batch()), index_interval_bytes=0)
     manager = open_manager(tmp_path, config)
@@ -151,7 +151,9 @@ def test_an_index_that_was_not_looked_at_is_not_vouched_for_when_another_was_dam
 def test_an_aborted_index_that_was_not_compared_is_not_vouched_for_when_the_others_are_rebuilt(
     tmp_path: Path, entry: bytes
 ) -> None:
-    """A look-up by time rebuilds the other two; later the third has to be rebuilt, too."""
+    """A look-up by time rebuilds the other two index files. Later, the third one must be rebuilt as
+    well.
+    """
     config = LogConfig(segment_bytes=4 * len(batch()), index_interval_bytes=0)
     manager = open_manager(tmp_path, config)
     log = manager.create("t", 0, TOPIC_ID, config, NOW_MS)
@@ -182,12 +184,14 @@ def test_an_aborted_index_that_was_not_compared_is_not_vouched_for_when_the_othe
 
 
 def written_by(disk: RecordingDisk) -> list[str]:
-    """The suffixes of the files that were written since the last call, in that order."""
+    """The suffixes of the files written since the last call, in the order of the writes."""
     return [Path(name).suffix or name for step, name in disk.take_steps() if step == "write"]
 
 
 def test_the_manifest_comes_last_and_nothing_is_fsynced(tmp_path: Path) -> None:
-    """After a kill before the write of the manifest, the rest of the checkpoint is not used."""
+    """If a kill comes before the manifest is written, the other files of the checkpoint are not
+    used.
+    """
     disk = RecordingDisk()
     log = open_manager(tmp_path, disk=disk).create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
     log.append(batch(), now_ms=NOW_MS)
@@ -223,7 +227,7 @@ def test_a_snapshot_that_found_no_room_is_due_with_the_next_checkpoint(
 
 
 def test_the_manifest_has_the_checksum_of_the_leader_epochs(tmp_path: Path) -> None:
-    """The file's own format, which is Kafka's, has no checksum."""
+    """The file of leader epochs has Kafka's format, which contains no checksum."""
     log = kafka_log(tmp_path)
     log.begin_leader_epoch(3)
     log.append(batch(), now_ms=NOW_MS)
@@ -234,7 +238,7 @@ def test_the_manifest_has_the_checksum_of_the_leader_epochs(tmp_path: Path) -> N
 
 
 def test_the_part_of_a_closed_segment_is_made_once(tmp_path: Path) -> None:
-    """A log may have thousands of closed segments, and a manifest is written at each roll."""
+    """A log may have thousands of closed segments, and each roll writes a manifest."""
     config = LogConfig(segment_bytes=2 * len(batch()))
     log = open_manager(tmp_path).create("t", 0, TOPIC_ID, config, NOW_MS)
     for _ in range(5):

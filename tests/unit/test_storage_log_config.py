@@ -1,4 +1,4 @@
-"""A log's settings. Their defaults are those of Apache Kafka 3.9's topic configuration."""
+"""The settings of a log. Their defaults are those of Apache Kafka 3.9's topic configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_defaults_are_kafkas() -> None:
 
 
 def test_a_compacted_log_rolls_before_its_records_may_stay_uncompacted() -> None:
-    """KIP-354: max.compaction.lag.ms limits segment.ms, for compacted logs only."""
+    """For compacted logs only, max.compaction.lag.ms limits segment.ms (KIP-354)."""
     lag = {"max_compaction_lag_ms": DAY_MS}
     assert LogConfig(**lag).roll_ms == 7 * DAY_MS  # type: ignore[arg-type]
     compacted = LogConfig(cleanup_policy=frozenset({"compact"}), **lag)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The state that logs share: paths with Apache Kafka's names, and files that are deleted later."""
+"""The state that logs share: paths with Apache Kafka's names, and files whose deletion is delayed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_deleted_segment_leaves_the_cache_and_nothing_is_built_for_it(tmp_path
 
 
 def test_a_file_without_space_for_its_longer_name_goes_at_once(tmp_path: Path) -> None:
-    """Under its own name a start would read it again."""
+    """If the file kept its own name, a start would read it again."""
 
     class FullDisk(OsDisk):
         code = errno.ENOSPC

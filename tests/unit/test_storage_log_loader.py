@@ -1,4 +1,4 @@
-"""What is read when a log of Apache Kafka is opened, depending on how the last run ended."""
+"""The parts of Apache Kafka's log that are read at a start, depending on how the last run ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from barnabas.storage.opening.log_loader import LogLoader, Opening
 from barnabas.storage.opening.partition_files import PartitionFiles
 
 ACTIVE = "00000000000000000031.log"
-LAST_BATCH, SIZE = 1362, 1439  # in the active segment, by Kafka's dump tool
+LAST_BATCH, SIZE = 1362, 1439  # Kafka's dump tool shows these numbers for the active segment
 
 
 def loader_of(
@@ -38,7 +38,7 @@ def loader_of(
     gaps_are_lost: bool = True,
     copied: bool = False,
 ) -> LogLoader:
-    """A loader over a copy of Apache Kafka's partition txn-0."""
+    """A loader for a copy of Apache Kafka's partition txn-0."""
     if not copied:
         kafka_directory(path)
     files = PartitionFiles(LogDirectory(OsDisk(), str(path)), "txn", 0)
@@ -85,8 +85,8 @@ def log(tmp_path: Path) -> Log:
 def loaded(
     log: Log, last_run: LastRun = LastRun.KILLED, recovery_point: int = 0
 ) -> tuple[int, int, int]:
-    """Load the log. Gives the number of batches read, the log's end, and the producer's last
-    sequence.
+    """Load the log. Gives the number of batches that were read, the end of the log, and the
+    producer's last sequence.
     """
     files = PartitionFiles(log.log_dir, "t", 0)
     files.open_segments(CONFIG, 0, NOW_MS)
@@ -131,8 +131,8 @@ def test_a_manifest_without_segments_is_ignored(tmp_path: Path) -> None:
 
 
 def test_a_manifests_index_facts_are_ignored_for_a_segment_that_has_grown(log: Log) -> None:
-    """According to the old manifest the segment has no aborted transactions. The index file with
-    later ones may have been lost, together with the manifest that the roll wrote.
+    """According to the old manifest, the segment has no aborted transactions. Later ones are in an
+    index file that may have been lost, together with the manifest that the roll wrote.
     """
     manifest = Path(log.directory, MANIFEST_NAME)
     noted = manifest.read_bytes()
@@ -154,8 +154,8 @@ def test_a_recovery_point_below_the_oldest_segment_has_all_of_them_read(log: Log
 
 
 def test_reading_begins_at_a_closed_segment_that_became_shorter(log: Log) -> None:
-    """Reading begins there even after a kill, when all data are trusted. The batch is read again as
-    the end of the log.
+    """Reading starts at this segment even after a kill, when all data are trusted. The batch is
+    read again as the last one of the log.
     """
     with file_of(log, 2).open("r+b") as file:
         file.truncate(BATCH_BYTES)
@@ -165,7 +165,7 @@ def test_reading_begins_at_a_closed_segment_that_became_shorter(log: Log) -> Non
 def test_after_a_power_loss_reading_begins_at_the_recovery_point_not_at_a_shorter_segment(
     log: Log,
 ) -> None:
-    """A power loss took the data of the first segment and the end of the second; neither was
+    """A power loss removed the data of the first segment and the end of the second. Neither was
     durable.
     """
     file_of(log, 0).write_bytes(bytes(2 * BATCH_BYTES))
@@ -176,8 +176,8 @@ def test_after_a_power_loss_reading_begins_at_the_recovery_point_not_at_a_shorte
 
 @pytest.mark.parametrize("last_run", [LastRun.POWER_LOST, LastRun.CLEAN])
 def test_after_loading_only_the_last_segment_is_open(log: Log, last_run: LastRun) -> None:
-    """After a clean stop the index files are written at once, since the log may be closed without a
-    change. Otherwise the next checkpoint writes them.
+    """After a clean stop, the index files are written at once, since the log may be closed without
+    a change. Otherwise the next checkpoint writes the index files.
     """
     index = file_of(log, 6).with_suffix(".index")
     Path(log.directory, MANIFEST_NAME).unlink()
@@ -254,7 +254,8 @@ def test_after_a_power_loss_reading_begins_at_the_segment_of_the_recovery_point(
 def test_indexes_built_while_loading_equal_kafkas(tmp_path: Path) -> None:
     loader_of(tmp_path, LastRun.FOREIGN).load()
     for original in (KAFKA / "txn-0").glob("*index"):
-        if original.stem != ACTIVE[:20]:  # the active segment's are completed when it is closed
+        # the indexes of the active segment are completed only when it is closed
+        if original.stem != ACTIVE[:20]:
             assert (tmp_path / "txn-0" / original.name).read_bytes() == original.read_bytes()
 
 
@@ -295,7 +296,7 @@ def test_a_torn_batch_is_restored_from_a_flush_journal(
 
 
 def test_two_runs_of_journal_bytes_are_restored_one_after_the_other(tmp_path: Path) -> None:
-    """The second range of bytes begins where the first one ends, and belongs to another flush."""
+    """The second range of bytes begins where the first one ends, and was written by another flush."""
     cut(tmp_path, 100)
     loader = loader_of(tmp_path, LastRun.POWER_LOST, copied=True)
     whole = (KAFKA / "txn-0" / ACTIVE).read_bytes()
@@ -402,7 +403,9 @@ def loader_over(
     is_compacted: bool = False,
     gaps_are_lost: bool = True,
 ) -> LogLoader:
-    """A loader of the fixture's log: segments at 0, 2, 4 and 6, the last of which has one batch."""
+    """A loader for the fixture's log. The log has segments at 0, 2, 4 and 6, and the last one has
+    one batch.
+    """
     log_dir = LogDirectory(disk or OsDisk(), str(Path(log.directory).parent))
     files = PartitionFiles(log_dir, "t", 0)
     files.open_segments(CONFIG, 0, NOW_MS)
@@ -435,8 +438,8 @@ def set_aside(log: Log) -> dict[str, int]:
 def test_segments_after_a_torn_batch_are_set_aside_and_the_truncation_is_durable(
     log: Log, recovery_point: int, gaps_are_lost: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The second batch of the third segment is torn, and the last segment begins after it. The gap
-    that results is not one of compaction.
+    """The second batch of the third segment is torn, and the last segment begins after this batch.
+    The gap that results does not come from compaction.
     """
     manifest = Path(log.directory, MANIFEST_NAME)
     assert manifest.exists()
@@ -470,8 +473,8 @@ def test_a_damaged_batch_below_the_recovery_point_is_not_truncated(log: Log) -> 
 
 
 def test_a_good_batch_after_a_lost_sector_is_set_aside(tmp_path: Path) -> None:
-    """The batch before it has lost a sector. An incomplete copy from an earlier start is made
-    again.
+    """The batch before the good one has lost a sector. If an earlier start left an incomplete copy,
+    the copy is made again.
     """
     manager = open_manager(tmp_path, LogConfig())
     log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
@@ -508,9 +511,7 @@ def test_a_whole_batch_with_a_wrong_offset_is_an_error(log: Log) -> None:
 def test_a_gap_within_a_segment_is_accepted_as_compaction(
     log: Log, is_compacted: bool, is_last: bool
 ) -> None:
-    """In the last segment of a log that is not compacted, such a gap means that an offset is
-    wrong.
-    """
+    """In the last segment of a log that is not compacted, the gap means that an offset is wrong."""
     base = 6 if is_last else 4
     at = 0 if is_last else BATCH_BYTES
     damage(log, base, at, (base + 1 + (not is_last)).to_bytes(8))
@@ -543,7 +544,7 @@ def test_overlapping_segments_are_an_error(log: Log) -> None:
 
 
 def test_empty_segments_within_the_offsets_of_another_are_removed(log: Log) -> None:
-    """A roll without space on the disk may leave such a segment. A segment that begins at the end
+    """A roll without space on the disk may leave such an empty segment. An empty segment at the end
     of the log is kept.
     """
     Path(log.directory, MANIFEST_NAME).unlink()
@@ -560,7 +561,7 @@ def test_empty_segments_within_the_offsets_of_another_are_removed(log: Log) -> N
     [
         (0, False, True, 4),
         (4, False, True, 4),
-        (5, False, True, 7),  # durable data are not lost
+        (5, False, True, 7),  # the lost offsets are below the recovery point
         (0, True, True, 4),
         (0, True, False, 7),
         (4, True, False, 7),
@@ -576,8 +577,8 @@ def test_offsets_that_are_missing_between_segments(
     ends_at: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The power loss took these offsets, unless they were durable or compaction removed them. A
-    snapshot that includes lost offsets is never trusted.
+    """The power loss removed the missing offsets, unless they were durable or were removed by
+    compaction. A snapshot that includes lost offsets is never trusted.
     """
     file_of(log, 4).unlink()
     Path(log.directory, MANIFEST_NAME).unlink()
@@ -633,7 +634,7 @@ def test_a_wholly_truncated_last_segment_after_a_gap_is_removed(
     recovery_point: int,
     bases: list[int],
 ) -> None:
-    """A gap of compaction before the segment has no effect if no segment follows."""
+    """A gap that compaction left before the segment has no effect if no segment follows."""
     for base in lost:
         file_of(log, base).unlink()
     damage(log, 6, 40, b"torn")

@@ -1,4 +1,4 @@
-"""The data directory: its files, creation and deletion of logs, retention, and periodic work."""
+"""The data directory: its files, the creation and deletion of logs, retention, and periodic work."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_later(tmp_path: Path) -> No
     assert not going[0].exists()
     assert (
         given is not None and len(given.file.pread(given.size, given.position)) == given.size
-    )  # a read may be completed
+    )  # a read that has begun can still be completed
     assert again.log_end_offset == 0
 
 
@@ -195,8 +195,8 @@ def test_a_told_log_start_survives_a_power_loss_that_brings_an_older_manifest_ba
 def test_a_told_log_start_survives_a_power_loss_after_its_segments_went(
     seed: int, by_retention: bool
 ) -> None:
-    """The segments may reappear until their directory is flushed, so the start is stored in the
-    checkpoint.
+    """Deleted segments may reappear until the directory is flushed. The checkpoint must therefore
+    store the log start.
     """
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     disk.mkdir("/data")
@@ -227,7 +227,9 @@ def test_a_told_log_start_survives_a_power_loss_after_its_segments_went(
 def test_an_acknowledged_log_start_survives_a_power_loss_while_another_one_is_raised(
     seed: int,
 ) -> None:
-    """At each step: a manifest is not flushed, so the checkpoint always has all starts."""
+    """The power loss comes after each step in turn. The manifest is not flushed, so the checkpoint
+    must have all starts at any time.
+    """
     for steps in range(100):
         disk = SimDisk(random.Random(seed), lambda: NOW_MS)
         disk.mkdir("/data")
@@ -276,7 +278,7 @@ def test_the_oldest_go_by_size(tmp_path: Path) -> None:
 
 
 def test_the_oldest_go_by_the_time_of_their_records(tmp_path: Path) -> None:
-    """The active segment is deleted as well: a new one replaces it, and offsets continue."""
+    """The active segment is deleted as well. A new segment replaces it, and the offsets continue."""
     _, log = new_log(tmp_path, retention_ms=60_000)
     for _ in range(3):
         log.append(batch(), now_ms=NOW_MS)
@@ -290,8 +292,8 @@ def test_the_oldest_go_by_the_time_of_their_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [{"retention_ms": 60_000}, {"retention_bytes": 0}])
 def test_of_a_long_log_a_few_segments_go_at_a_time(tmp_path: Path, kept: dict[str, int]) -> None:
-    """Otherwise the deletion of thousands of segments would block the event loop. Between two calls
-    other work is done.
+    """The deletion of thousands of segments at once would block the event loop. Other work is done
+    between two calls.
     """
     manager, log = new_log(tmp_path, segment_bytes=100, **kept)
     for _ in range(100):
@@ -308,12 +310,12 @@ def test_of_a_long_log_a_few_segments_go_at_a_time(tmp_path: Path, kept: dict[st
 
 
 def test_emptied_segments_do_not_end_a_part_of_retention(tmp_path: Path) -> None:
-    """They are deleted together with the next segment that has records, however many they are."""
+    """Any number of emptied segments is deleted together with the next segment that has records."""
     _, log = new_log(tmp_path, segment_bytes=100, retention_ms=60_000)
     for _ in range(10):
         log.append(batch(), now_ms=NOW_MS)
     for segment in log.segments[1:6]:
-        segment.batches.size = 0  # as compaction leaves it
+        segment.batches.size = 0  # compaction leaves the segments empty
     assert log.delete_old_segments(NOW_MS, 2) == 7
     assert log.delete_old_segments(NOW_MS, 2) == 2
 
@@ -413,8 +415,9 @@ def test_one_bad_log_does_not_keep_the_others_from_being_served(tmp_path: Path) 
 def test_a_log_that_is_made_again_has_nothing_of_one_that_was_deleted_off_line(
     tmp_path: Path,
 ) -> None:
-    """Otherwise the checkpoints would keep the start and the recovery point of the old log: a
-    restart would hide the new log's records below them, and would consider the directory a copy.
+    """Otherwise the checkpoints would keep the start and the recovery point of the old log. A
+    restart would hide the new log's records below the old start, and would take the directory for a
+    copy.
     """
     manager, log = new_log(tmp_path)
     for value in (b"a", b"b", b"c"):
@@ -441,7 +444,7 @@ def test_a_log_that_is_made_again_has_nothing_of_one_that_was_deleted_off_line(
 def test_a_log_that_goes_off_line_after_a_deletion_of_records_keeps_its_start(
     tmp_path: Path,
 ) -> None:
-    """The next tick has to store the log's start, though the manager no longer has the log."""
+    """The next tick must store the log's start, although the manager no longer has the log."""
     manager, log = new_log(tmp_path)
     for value in (b"a", b"b", b"c"):
         log.append(batch([value]), now_ms=NOW_MS)
@@ -457,7 +460,9 @@ def test_a_log_that_goes_off_line_after_a_deletion_of_records_keeps_its_start(
 
 @pytest.mark.parametrize("flushed", [0, 2, 3])
 def test_a_log_that_goes_off_line_keeps_its_recovery_point(tmp_path: Path, flushed: int) -> None:
-    """It is brought to the disk. Otherwise a later start may cut what was durable."""
+    """The recovery point is written to the disk. Otherwise a later start could truncate durable
+    data.
+    """
     manager, log = new_log(tmp_path)
     for number in range(3):
         if number == flushed:
@@ -473,7 +478,9 @@ def test_a_log_that_goes_off_line_keeps_its_recovery_point(tmp_path: Path, flush
 
 @pytest.mark.parametrize("seed", range(8))
 def test_what_a_log_has_that_goes_off_line_is_on_the_disk_after_a_clean_stop(seed: int) -> None:
-    """The stop does not close such a log, but declares the whole directory durable."""
+    """A clean stop declares the whole directory durable. It does not close a log that is offline,
+    so the log must already be durable.
+    """
     disk = SimDisk(random.Random(seed), lambda: NOW_MS)
     disk.mkdir("/data")
     disk.fsync_dir("/")
@@ -500,7 +507,7 @@ class FullDisk(OsDisk):
 
 
 class FilledDisk(OsDisk):
-    """A disk without space while there is a directory whose name has the suffix of a deletion."""
+    """A disk without space as long as a directory whose name ends in "-delete" exists."""
 
     def __init__(self, data_dir: Path) -> None:
         super().__init__()
@@ -516,7 +523,7 @@ class FilledDisk(OsDisk):
 
 
 def deleted_directories(manager: LogManager, tmp_path: Path, count: int) -> list[Path]:
-    """Delete `count` logs. Gives the directories that are left when a kill follows at once."""
+    """Delete `count` logs. Gives the directories that would be left if a kill followed at once."""
     for partition in range(count):
         log = manager.create("gone", partition, TOPIC_ID, LogConfig(), NOW_MS)
         log.append(batch([b"v"]), now_ms=NOW_MS)
@@ -557,8 +564,8 @@ def test_a_start_with_space_removes_them_later(tmp_path: Path) -> None:
 def test_the_checkpoints_have_nothing_of_a_log_that_was_deleted_off_line(
     tmp_path: Path, is_made_again: bool
 ) -> None:
-    """This is important if the next log of that name has no files yet: a start would consider its
-    directory a copy.
+    """This matters if the next log of the same name has no files yet. A start would take its
+    directory for a copy.
     """
     manager, log = new_log(tmp_path)
     for value in (b"a", b"b"):
@@ -581,8 +588,8 @@ def test_the_checkpoints_have_nothing_of_a_log_that_was_deleted_off_line(
 
 
 def test_the_trash_has_nothing_of_a_log_that_is_gone(tmp_path: Path) -> None:
-    """The log's directory is deleted as a whole, and a new log of the name may have a file with the
-    same name.
+    """The directory of a deleted log is removed as a whole. A new log of the same name may have
+    files with the same names.
     """
     manager, log = new_log(tmp_path, segment_bytes=100)
     for number in range(6):
@@ -592,12 +599,12 @@ def test_the_trash_has_nothing_of_a_log_that_is_gone(tmp_path: Path) -> None:
     assert len(manager.log_dir.trash)
     delete_log(manager, "t", 0, NOW_MS)
     assert len(manager.log_dir.trash) == 0
-    manager.on_tick(NOW_MS)  # stores the starts of logs that exist
+    manager.on_tick(NOW_MS)  # stores the starts of the remaining logs
 
 
 def test_a_recovery_point_that_found_no_space_is_written_the_next_time(tmp_path: Path) -> None:
     """Otherwise a cleaned log would have gaps above the stored recovery point. The next start after
-    a power loss would consider them lost records, end the log there, and set the rest aside.
+    a power loss would take the gaps for lost records, end the log there, and set the rest aside.
     """
     disk = FullDisk()
     manager = open_manager(tmp_path, disk=disk)
@@ -682,7 +689,7 @@ def test_a_tick_takes_a_few_logs_and_fewer_with_many_producers(tmp_path: Path) -
 def test_logs_together_do_not_hold_more_than_the_bound_that_no_checkpoint_knows(
     tmp_path: Path,
 ) -> None:
-    """Logs with the most unread bytes get a checkpoint first, long before their snapshots are
+    """The logs with the most unread bytes get a checkpoint first, long before their snapshots are
     due.
     """
     bound = 20 * UNREAD_BATCH_BYTES
@@ -719,8 +726,8 @@ def test_what_was_read_at_a_start_is_known_after_the_next_interval(tmp_path: Pat
 
 
 def test_what_a_start_had_to_read_is_not_read_by_each_start_that_follows(tmp_path: Path) -> None:
-    """If the broker were killed again within the interval, each start would read more than the
-    last.
+    """If the broker were killed again and again within the interval, each start would read more
+    than the previous one.
     """
     manager, logs = many_logs(tmp_path, 2)
     for _ in range(MUCH_READ_BYTES // UNREAD_BATCH_BYTES):
@@ -762,7 +769,7 @@ def test_a_log_that_is_deleted_is_not_checkpointed(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     log.append(batch(), now_ms=NOW_MS)
     delete_log(manager, "t", 0, NOW_MS)
-    log.append(batch(), now_ms=NOW_MS)  # by a caller that still has a reference
+    log.append(batch(), now_ms=NOW_MS)  # a caller may still have a reference to the log
     ticked(manager, NOW_MS + 10**6)
     assert manager.logs == {}
 
@@ -792,14 +799,15 @@ def test_a_start_says_how_far_it_is(tmp_path: Path) -> None:
     again.load(lambda topic: LogConfig(), NOW_MS, progress=lambda *reported: said.append(reported))
     assert [reported[0] for reported in said] == sorted(reported[0] for reported in said)
     assert said[-1][:2] == (3, 3) and said[-1][2] >= 4 * 700_000
-    assert len([reported for reported in said if reported[0] == 0]) > 1  # also within a log
+    # progress is also reported within a log
+    assert len([reported for reported in said if reported[0] == 0]) > 1
 
 
 def test_retention_looks_at_a_few_logs_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The deletion of a segment takes as much time as the check of many logs. A log that has been
-    deleted in the meantime is skipped.
+    """Deleting a segment takes as much time as checking many logs. A log that has been deleted in
+    the meantime is skipped.
     """
     monkeypatch.setattr(log_upkeep, "_LOGS_AT_ONCE", 60)
     manager = open_manager(tmp_path)
@@ -909,7 +917,7 @@ def test_a_stop_keeps_the_journals_that_a_log_off_line_may_need(
 
 
 def test_a_directory_without_files_goes_with_its_log(tmp_path: Path) -> None:
-    """The directory may have been created, while the creation of its files failed."""
+    """The directory may have been created before the creation of its files failed."""
     manager = open_manager(tmp_path)
     for index in range(2):
         manager.create("u", index, TOPIC_ID, LogConfig(), NOW_MS)
@@ -923,8 +931,8 @@ def test_a_directory_without_files_goes_with_its_log(tmp_path: Path) -> None:
 
 
 def test_the_checkpoints_lose_a_log_when_its_directory_is_gone_for_good(tmp_path: Path) -> None:
-    """Otherwise, after a power loss, the directory might exist again without its entries in the
-    checkpoints.
+    """Otherwise a power loss could restore the directory, but its entries in the checkpoints would
+    be missing.
     """
     disk = RecordingDisk()
     manager = open_manager(tmp_path, disk=disk)
@@ -993,7 +1001,8 @@ def test_a_stop_closes_the_files_of_all_logs(tmp_path: Path) -> None:
     def open_files() -> set[str]:
         found = set()
         for descriptor in Path("/proc/self/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # its own descriptor is closed by then
+            # the descriptor of this listing is already closed
+            with contextlib.suppress(FileNotFoundError):
                 found.add(str(descriptor.readlink()))
         return {path for path in found if path.startswith(str(tmp_path))}
 

@@ -1,4 +1,4 @@
-"""Slices of a log that Apache Kafka wrote, and the aborted transactions within them."""
+"""Slices of a log that Apache Kafka wrote, and the aborted transactions in them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def log(tmp_path: Path) -> Log:
     return kafka_log(tmp_path)
 
 
-# offset, limit, max_bytes, min_one_batch -> position, size; the batches are those of Kafka's dump
+# (offset, limit, max_bytes, min_one_batch), (position, size); the batches are those in Kafka's dump
 @pytest.mark.parametrize(
     ("wanted", "place"),
     [
@@ -35,8 +35,8 @@ def log(tmp_path: Path) -> Log:
 def test_a_slice_ends_at_its_limit_its_size_or_the_segment(
     log: Log, wanted: tuple[int, int, int, bool], place: tuple[int, int]
 ) -> None:
-    """`wanted`: the offset, the limit, the most bytes, and whether one whole batch is wanted.
-    `place`: position and size in the segment.
+    """`wanted` has the offset, the limit, the maximum number of bytes, and whether the slice must
+    have at least one whole batch. `place` has the position and the size in the segment.
     """
     _, data = log.reader.slice(*wanted)
     assert data is not None and (data.position, data.size) == place
@@ -72,7 +72,7 @@ def test_a_damaged_aborted_index_is_rebuilt_from_the_log(tmp_path: Path) -> None
 
 
 def test_a_lost_aborted_index_is_rebuilt_from_any_snapshot_that_is_left(tmp_path: Path) -> None:
-    """Transactions go from segment to segment, and there are snapshots amid segments."""
+    """Transactions extend over several segments, and some snapshots are within segments."""
     manager, log = new_log(tmp_path, segment_bytes=4 * 71)
     config, snapshots = log.config, dict[str, bytes]()
     for turn in range(12):
@@ -106,7 +106,7 @@ def test_a_lost_aborted_index_is_rebuilt_from_any_snapshot_that_is_left(tmp_path
 def test_a_fetch_lists_what_was_aborted_in_it_wherever_the_markers_are(
     tmp_path: Path, interval: int
 ) -> None:
-    """Transactions of four producers overlap, and go from segment to segment."""
+    """The transactions of four producers overlap, and extend over several segments."""
     _, log = new_log(tmp_path, segment_bytes=3 * 71, index_interval_bytes=interval)
     aborted: list[tuple[int, int, int]] = []
     for turn in range(16):
@@ -150,7 +150,7 @@ def test_batches_are_read_whole_and_their_checksums_verified(log: Log) -> None:
 
 
 def test_transactions_aborted_after_the_slice_are_not_listed(tmp_path: Path) -> None:
-    """They are omitted if the offset index shows the end of the slice."""
+    """These transactions can be omitted if the offset index shows the end of the slice."""
     _, log = new_log(tmp_path, index_interval_bytes=1)
     for number in range(6):
         log.append(batch(pid=1, epoch=0, seq=number, transactional=True), now_ms=NOW_MS)
@@ -172,7 +172,7 @@ def test_a_slice_at_its_limit_or_beyond_the_end_is_empty(log: Log, offset: int, 
 def test_the_batches_at_the_end_are_found_without_an_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Most fetches read the newest batches; one of them may be the first of a segment."""
+    """Most fetches read the newest batches, one of which may be the first of a segment."""
     log = new_log(tmp_path)[1]
     for _ in range(3):
         log.append(batch(), now_ms=NOW_MS)
@@ -191,7 +191,7 @@ def test_the_batches_at_the_end_are_found_without_an_index(
 def test_without_aborted_transactions_no_index_is_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This is the case for most readers at the end of a log."""
+    """Most readers at the end of a log find no aborted transactions."""
     log = new_log(tmp_path)[1]
     log.append(batch(), now_ms=NOW_MS)
     segment, data = log.reader.slice(0, 1, 1000, True)

@@ -1,4 +1,4 @@
-"""The periodic work on logs, of which each call does a small part."""
+"""The periodic work on logs. Each call does a small part of it."""
 
 from __future__ import annotations
 
