@@ -144,7 +144,7 @@ def test_files_and_directories_go_when_they_are_due(log: Log, tmp_path: Path) ->
 
 
 class FakeLog:
-    """The attributes of a log that the upkeep uses, and counters of the calls."""
+    """The attributes of a log that the upkeep uses. Calls are counted."""
 
     def __init__(
         self, number: int, *, producers: int = 0, segments: int = 0, unread_bytes: int = 0
@@ -183,7 +183,7 @@ def upkeep_over(path: Path, logs: list[FakeLog], **config: int) -> LogUpkeep:
 
 @pytest.mark.parametrize(
     ("segments", "at_a_call"),
-    [(0, 1_000), (1, 33), (33, 2)],  # a deletion of a segment takes as much time as 30 logs
+    [(0, 1_000), (1, 33), (33, 2)],  # deleting a segment takes as much time as checking 30 logs
 )
 def test_retention_looks_at_a_part_of_the_logs_at_a_call(
     tmp_path: Path, segments: int, at_a_call: int
@@ -240,7 +240,7 @@ def test_what_comes_due_while_a_round_is_under_way_begins_none_again(tmp_path: P
 def changed_logs(
     path: Path, logs: list[FakeLog], changed_ms: int = NOW_MS, **config: int
 ) -> LogUpkeep:
-    """An upkeep with these logs, all of which changed at that time."""
+    """An upkeep with these logs, all of which changed at the given time."""
     upkeep = upkeep_over(path, logs, **config)
     changed: Any = upkeep._log_dir.changed_logs
     for log in logs:
@@ -263,9 +263,7 @@ def test_some_checkpoints_are_written_at_a_call(
 
 
 def test_the_logs_that_hold_the_most_get_checkpoints_first(tmp_path: Path) -> None:
-    """As many logs get one as are needed to reduce the data that a start would read to the
-    limit.
-    """
+    """Only as many logs get a checkpoint as are needed to reduce the unread data to the limit."""
     logs = fakes(4, unread_bytes=10)
     logs[1].unread_bytes, logs[3].unread_bytes = 50, 40
     upkeep = changed_logs(tmp_path, logs, most_unread_bytes=60)
@@ -280,7 +278,7 @@ def test_the_logs_that_hold_the_most_get_checkpoints_first(tmp_path: Path) -> No
 
 
 def test_logs_of_which_a_start_read_much_are_due_at_once(tmp_path: Path) -> None:
-    """Logs that changed later are due at their own times, not earlier."""
+    """Logs that changed later are still due at their own times, not earlier."""
     logs = fakes(20, unread_bytes=MUCH_READ_BYTES - 1)
     much = logs[3::2]
     for log in much:
@@ -435,8 +433,8 @@ def test_the_producers_of_a_log_that_is_gone_are_left_alone(tmp_path: Path) -> N
 
 
 def test_a_log_that_changes_is_looked_at_at_once(tmp_path: Path) -> None:
-    """The log may have too many unread bytes by then. A check that finds no log does not delay
-    the next.
+    """The log may have too many unread bytes by then. A check that finds no due log does not delay
+    the next check.
     """
     log = FakeLog(0, unread_bytes=6)
     upkeep = changed_logs(tmp_path, [log], most_unread_bytes=5)
@@ -451,7 +449,7 @@ def test_a_log_that_changes_is_looked_at_at_once(tmp_path: Path) -> None:
 def test_the_next_deadline_is_that_of_the_first_task_that_is_due(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here retention is first, since a checkpoint that found no space has a longer delay."""
+    """In this test retention is first, since a checkpoint that found no space has a longer delay."""
     upkeep = changed_logs(
         tmp_path, fakes(1), NOW_MS - MINUTE_MS, producer_snapshot_interval_ms=MINUTE_MS
     )

@@ -56,7 +56,7 @@ def test_an_unknown_cluster_id_is_not_written(tmp_path: Path) -> None:
 
 
 def test_the_file_is_written_in_the_form_that_its_version_says(tmp_path: Path) -> None:
-    """Apache Kafka's version 0 of the file was for ZooKeeper, and had other names."""
+    """Version 0 of the file, which Apache Kafka used with ZooKeeper, had other property names."""
     path = tmp_path / "meta.properties"
     path.write_text("version=0\nnode.id=1\n")
     take_directory(OsDisk(), str(tmp_path), OURS)

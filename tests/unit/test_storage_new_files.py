@@ -1,4 +1,4 @@
-"""The files of a new log, and the name that their directory has until they belong to the log."""
+"""The files of a new log, and the name of their directory before it becomes the log's directory."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_they_are_what_a_log_makes_itself(tmp_path: Path) -> None:
 
 
 def test_files_whose_name_finds_no_space_are_given_up_once(tmp_path: Path) -> None:
-    """Several requests may wait for the files. When the second one continues, the directory has
-    been deleted, and the log makes new files.
+    """Several requests may wait for the files. The directory has already been deleted when the
+    second request continues, and the log makes new files.
     """
 
     class Refusing(OsDisk):

@@ -56,7 +56,7 @@ def test_a_checkpoint_is_flushed_only_on_request(tmp_path: Path, sync: bool, ste
 
 
 class FullDisk(OsDisk):
-    """A disk without space for one kind of step."""
+    """A disk that has no space for one kind of step."""
 
     refused = ""
 
@@ -80,7 +80,7 @@ class FullDisk(OsDisk):
 def test_a_checkpoint_that_found_no_space_is_written_the_next_time(
     tmp_path: Path, in_steps: bool, refused: str, again_in_steps: bool
 ) -> None:
-    """Its content is the same then."""
+    """The file must be written although the offsets are the same as in the failed write."""
     disk = FullDisk()
     checkpoints = OffsetCheckpoints(disk, str(tmp_path))
 

@@ -1,4 +1,4 @@
-"""Which directories are partitions, by Kafka's names and by their content."""
+"""Which directories are partitions, according to Kafka's names and to their content."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def test_a_high_number_is_a_partition_of_a_topic_that_has_as_many(tmp_path: Path
 def test_with_a_lost_journal_a_high_number_with_an_id_is_not_set_aside(
     tmp_path: Path, lower: str
 ) -> None:
-    """A partition gets its directory with its first batch, so 15,000 lower ones may not exist."""
+    """A partition gets its directory only with its first batch, so 15,000 lower directories may be
+    missing.
+    """
     log_dir = made(tmp_path, lower, "t-15000")
     with pytest.raises(LogDirectoryError, match="t-15000 may be a partition, or a copy of one"):
         PartitionDirectories(log_dir).find(Topics())
@@ -126,8 +128,8 @@ def test_of_two_unknown_names_with_one_id_the_shorter_is_right(
 
 
 def test_with_a_lost_journal_a_foreign_directory_does_not_set_a_topic_aside(tmp_path: Path) -> None:
-    """A directory of u has the name t-1. u keeps its own directories, and t gets the id of the
-    majority of its directories.
+    """A directory of topic u has the name t-1. Topic u keeps its own directories, and t gets the id
+    that most of its directories have.
     """
     log_dir = made(tmp_path, "t-0", "t-2")
     made(tmp_path, "t-1", "u-0", topic_id=2)
@@ -151,8 +153,8 @@ def test_of_a_known_and_an_unknown_name_with_one_id_the_known_is_right(tmp_path:
 
 
 def test_a_known_topic_keeps_its_directory_regardless_of_the_id_in_it(tmp_path: Path) -> None:
-    """The directory may be left from an earlier topic with that name. The id is checked when the
-    log is opened.
+    """The directory may be left over from an earlier topic with the same name. The id is checked
+    when the log is opened.
     """
     log_dir = made(tmp_path, "t-0", topic_id=2)
     assert PartitionDirectories(log_dir).find(Topics(t=1, u=2)) == [("t", 0)]
@@ -200,7 +202,7 @@ def test_a_topic_has_the_numbers_below_its_count_of_partitions(
 def test_the_log_says_of_which_topic_a_directory_is_a_copy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The number in the name may be far too high as well, but then this is not reported."""
+    """If the partition number in the name is also far too high, this is not reported."""
     PartitionDirectories(made(tmp_path, "t-0", "t-0-20241122")).find(Topics(t=1))
     assert "its partition.metadata names the topic t;" in caplog.text
     assert "no partition with a lower number" not in caplog.text

@@ -44,7 +44,7 @@ def test_what_a_change_left_over_goes_and_indexes_without_a_log(tmp_path: Path) 
 
 
 def test_a_swap_that_was_cut_short_is_completed_first(tmp_path: Path) -> None:
-    """The cleaned segment replaces the one with the same base offset, as in Apache Kafka."""
+    """The cleaned segment replaces the segment with the same base offset, as in Apache Kafka."""
     directory = Path(kafka_directory(tmp_path).partition_path("txn", 0))
     cleaned = (directory / f"{28:020d}.log").read_bytes()
     for suffix in ("index", "timeindex", "txnindex"):
@@ -126,7 +126,7 @@ def test_names_that_are_no_segments_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_whole_log_that_is_gone_begins_again_where_the_manifest_ends(stopped: Path) -> None:
-    """Retention may have deleted all segments but the last one, which was empty."""
+    """Retention may have deleted all segments except the last one, which was empty."""
     for base in TXN_BASES[:-1]:
         (stopped / f"{base:020d}.log").unlink()
     (stopped / "00000000000000000031.log").unlink()

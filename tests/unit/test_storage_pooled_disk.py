@@ -1,4 +1,4 @@
-"""Files that share a limited number of descriptors: reads, writes, sends and flushes use the right
+"""Files that share a limited number of descriptors. Reads, writes, sends and flushes use the right
 file, even if files were closed, renamed, replaced or removed in the meantime.
 """
 
@@ -25,7 +25,7 @@ from barnabas.storage.pooled_disk import (
 
 
 class SmallDisk(OsDisk):
-    """A disk with `most` descriptors that refuses the next `refused` attempts to open a file."""
+    """A disk with `most` descriptors. It refuses the next `refused` attempts to open a file."""
 
     def __init__(self, most: int) -> None:
         self.most, self.refused, self.opened = most, 0, 0
@@ -34,7 +34,7 @@ class SmallDisk(OsDisk):
         return self.most
 
     def _allow(self) -> None:
-        """Count an open, or refuse it as if the process had no descriptor left."""
+        """Count an attempt to open a file, or refuse it as if the process had no descriptor left."""
         if self.refused:
             self.refused -= 1
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -57,7 +57,7 @@ class SmallDisk(OsDisk):
         super().fsync_file(path)
 
 
-LIMIT = 12  # six of them for files, of which three are never available to connections
+LIMIT = 12  # six are for files, and connections can never take three of these
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_files_and_all_allowed_connections_leave_descriptors_for_the_rest(limit:
 def test_other_ports_leave_a_sixteenth_of_the_descriptors_kept_from_clients(
     limit: int,
 ) -> None:
-    """Three of the ports belong to HTTP servers, and one to the standby."""
+    """Three of the other ports belong to HTTP servers, and one to the standby."""
     kept = kept_from_connections(limit)
     servers, standby = most_beside_clients(limit, 16, 64), most_beside_clients(limit, 8, 128)
     assert 4 <= servers <= 64 and servers <= standby <= 128
@@ -213,7 +213,7 @@ def closed(disk: PooledDisk, tmp_path: Path, path: str) -> Any:
 
 
 def close_all(disk: PooledDisk, tmp_path: Path) -> None:
-    """Open so many other files that the pool closes all earlier ones."""
+    """Open so many other files that the pool closes all earlier files."""
     for name in "uvwxyz":
         disk.open(f"{tmp_path}/{name}", create=True)
     others = [disk.open(f"{tmp_path}/{name}") for name in "uvwxyz"]
@@ -318,8 +318,8 @@ def test_the_pool_closes_files_until_an_open_succeeds(
 def test_an_open_fails_if_others_take_the_descriptors_that_the_pool_frees(
     tmp_path: Path, disk: PooledDisk, below: SmallDisk
 ) -> None:
-    """Three descriptors are for files in any case. Each attempt closes one of these files to open
-    the requested one, but its descriptor is used up otherwise.
+    """Three descriptors are always reserved for files. Each attempt closes one of these files to
+    open the requested one, but another part of the process takes the descriptor.
     """
     files = new_files(disk, tmp_path, 6)
     for left in (2, 1, 0, 0):
@@ -361,7 +361,9 @@ def test_a_closed_file_is_flushed_with_a_temporary_descriptor(
 def test_a_flush_in_a_thread_follows_a_rename_before_it_opens_the_file(
     tmp_path: Path, disk: PooledDisk, monkeypatch: pytest.MonkeyPatch, of_directory: bool
 ) -> None:
-    """The name of the file or of its directory changes between look-up and opening."""
+    """The name of the file or of its directory changes after the look-up and before the file is
+    opened.
+    """
     directory = f"{tmp_path}/t-0"
     disk.mkdir(directory)
     file = closed(disk, tmp_path, f"{directory}/a")
@@ -417,8 +419,8 @@ def test_a_flush_of_a_file_that_another_program_removed_is_an_error(
 
 
 def test_a_file_that_is_being_used_keeps_its_descriptor(tmp_path: Path, disk: PooledDisk) -> None:
-    """A thread flushes the file while the event loop closes its descriptor for another file, which
-    may get the same number.
+    """A thread flushes the file while the event loop gives its descriptor up for another file,
+    which may get the same number.
     """
     file: Any = disk.open(f"{tmp_path}/a", create=True)
     file.append(b"a")
@@ -431,8 +433,8 @@ def test_a_file_that_is_being_used_keeps_its_descriptor(tmp_path: Path, disk: Po
 def test_sendfile_of_a_reopened_file_sends_that_files_bytes(
     tmp_path: Path, disk: PooledDisk
 ) -> None:
-    """The descriptors of closed files are used again, so a wrong one would send another file's
-    bytes.
+    """Descriptor numbers of closed files are used again, so a wrong number would send another
+    file's bytes.
     """
     files = new_files(disk, tmp_path, 3)
     disk.reserve_descriptors(LIMIT)

@@ -1,4 +1,4 @@
-"""Snapshots of many producers, in which unchanged rows stay packed, have the same rows as if all
+"""Snapshots of many producers. Unchanged rows stay packed, and the rows are the same as if all
 producers were packed again. The expected rows are packed one by one, as for few producers.
 """
 
@@ -83,7 +83,7 @@ def test_a_marker_that_is_packed_at_once_has_ended_its_transaction() -> None:
     state = some(5)
     state.encode_snapshot()
     wrote(state, 0)
-    ended(state, 1)  # the second change: both rows are packed here
+    ended(state, 1)  # the second change, at which both rows are packed
     assert rows(state.encode_snapshot())[1][-1] == -1
     assert not check(state).open_txns
 
@@ -118,8 +118,8 @@ def test_what_was_read_goes_on_where_the_snapshot_ended() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_comes_a_snapshot_says_what_all_rows_packed_again_say(seed: int) -> None:
-    """Producers begin, write, end transactions and expire, in random order; there are few or
-    many.
+    """Producers begin, write, end transactions and expire in random order. Some states have few
+    producers, and some have many.
     """
     chance = random.Random(seed)
     state = ProducerStateManager()

@@ -22,8 +22,8 @@ def log(tmp_path: Path) -> Log:
 
 
 def rows(state: ProducerStateManager) -> list[tuple[int, int, int, int, int]]:
-    """The producers of the state: id, last sequence, last offset, coordinator epoch, and first
-    offset of an open transaction.
+    """For each producer of the state: id, last sequence, last offset, coordinator epoch, and the
+    first offset of its open transaction.
     """
     return sorted(
         (e.producer_id, e.last_sequence, e.last_offset, e.coordinator_epoch, e.txn_first_offset)
@@ -52,7 +52,7 @@ def test_replay_gives_the_same_state_from_any_snapshot_or_from_none(
 
 
 def test_the_state_before_a_segment_ends_at_the_segments_base_offset(tmp_path: Path) -> None:
-    """It ends there even if compaction removed the end of the previous segment."""
+    """The state ends at this offset even if compaction removed the end of the previous segment."""
     log = new_log(tmp_path, segment_bytes=2 * len(batch()))[1]
     for number in range(4):
         log.append(batch(pid=1, epoch=0, seq=number), now_ms=NOW_MS)
@@ -64,8 +64,8 @@ def test_the_state_before_a_segment_ends_at_the_segments_base_offset(tmp_path: P
 
 
 def test_producers_of_deleted_segments_survive_the_loss_of_a_snapshot(tmp_path: Path) -> None:
-    """A power loss took the snapshot that was written at the roll, so the start read the segments;
-    then the broker is killed before the next checkpoint.
+    """A power loss removed the snapshot that was written at the roll, so the start read the
+    segments. Then the broker was killed before the next checkpoint.
     """
     manager, log = new_log(tmp_path, segment_bytes=2 * len(batch()))
     for number in range(4):
@@ -122,7 +122,7 @@ def test_replay_searches_only_the_segments_between_the_snapshot_and_the_offset(
     searched: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A log may have thousands of segments."""
+    """A log may have thousands of segments, so the others must not be searched."""
     log.snapshots.offsets = list(kept)
     found = []
     find = Segment.find
@@ -137,8 +137,8 @@ def test_replay_searches_only_the_segments_between_the_snapshot_and_the_offset(
 
 
 def test_a_partial_replay_returns_the_transactions_that_ended_in_it(log: Log) -> None:
-    """The replay to offset 20 includes the marker at 19, which ends the first aborted transaction;
-    the replay to 19 does not.
+    """A replay to offset 20 includes the marker at 19, which ends the first aborted transaction. A
+    replay to offset 19 does not include it.
     """
     ended = replay_segment(ProducerStateManager(3), log.segments[1], 3, 20, NOW_MS)
     aborted = [(each.producer_id, each.first_offset, each.last_offset) for each in ended]
@@ -165,7 +165,7 @@ def test_replay_of_an_empty_segment_opens_no_files(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_is_not_fsynced(log: Log) -> None:
-    """If it is lost in a power loss, the batches are replayed."""
+    """If a power loss removes the snapshot, the batches are replayed."""
     disk = RecordingDisk()
     ProducerSnapshots(disk, log.directory, []).write(ProducerStateManager(50), TXN_BASES)
     assert disk.take_steps() == [("write", f"{50:020d}.snapshot")]
@@ -205,7 +205,7 @@ def test_take_deleted_drop_above_and_drop_below(log: Log) -> None:
 
 @pytest.mark.parametrize("way", ["above", "below", "damaged", "older"])
 def test_sound_offset_is_reset_when_its_snapshot_is_dropped_or_damaged(log: Log, way: str) -> None:
-    """Otherwise the state of producers would be lost together with deleted segments."""
+    """Otherwise the state of producers could be lost together with the deleted segments."""
     snapshots = log.snapshots
     for offset in (50, 60):
         snapshots.write(ProducerStateManager(offset), TXN_BASES)
@@ -218,12 +218,12 @@ def test_sound_offset_is_reset_when_its_snapshot_is_dropped_or_damaged(log: Log,
         Path(snapshots.path(60)).write_bytes(b"")
         snapshots.read(60, 0)
     else:
-        snapshots.drop_below(60)  # deletes the snapshots below it
+        snapshots.drop_below(60)  # this call deletes the snapshots below the offset
     assert snapshots.sound_offset == (60 if way == "older" else -1)
 
 
 class ComparedOffset(int):
-    """An offset that counts comparisons, over all instances."""
+    """An offset that counts the comparisons of all instances."""
 
     count = 0
 
@@ -243,7 +243,7 @@ class ComparedOffset(int):
 
 
 def test_take_deleted_compares_each_snapshot_at_most_twice(log: Log) -> None:
-    """A log of 20,000 segments, which retention may delete, has as many snapshots."""
+    """A log of 20,000 segments, all of which retention may delete, has as many snapshots."""
     snapshots = log.snapshots
     snapshots.offsets = [ComparedOffset(10 * number) for number in range(1000)]
     ComparedOffset.count = 0

@@ -1,6 +1,6 @@
-"""The producers of a partition. Its batches are remembered until the end of a producer's epoch.
-Source: KIP-98 (a new epoch begins with sequence 0), KIP-360, Apache Kafka's ProducerStateManager: a
-retried batch is one of the last five of the same epoch.
+"""The producers of a partition. The batches of a producer are remembered until its epoch ends.
+Source: KIP-98 (a new epoch begins with sequence 0), KIP-360, and Apache Kafka's
+ProducerStateManager (a retried batch is one of the last five of the same epoch).
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def is_used_again(state: ProducerStateManager, first: int, last: int) -> bool:
 
 
 def test_a_new_epoch_does_not_take_its_batches_for_those_of_the_former() -> None:
-    """Batch 3 without 1 and 2 before it is out of order. If it were considered batch 3 of the
-    former epoch, it would be acknowledged but not stored.
+    """Batch 3 is out of order without batches 1 and 2. If it were taken for batch 3 of the former
+    epoch, it would be acknowledged but not stored.
     """
     state = ProducerStateManager()
     for sequence in range(4):
@@ -74,8 +74,8 @@ def test_a_new_epoch_does_not_take_its_batches_for_those_of_the_former() -> None
 
 
 def test_a_marker_with_a_new_epoch_ends_what_is_remembered() -> None:
-    """To fence a producer, the coordinator writes a marker with the next epoch. It may be the first
-    entry of that epoch in a log.
+    """The coordinator fences a producer with a marker of the next epoch. This marker may be the
+    first entry of that epoch in a log.
     """
     state = ProducerStateManager()
     for sequence in range(3):
@@ -88,8 +88,9 @@ def test_a_marker_with_a_new_epoch_ends_what_is_remembered() -> None:
 
 
 def test_sequences_of_a_transaction_that_has_ended_are_not_used_again() -> None:
-    """A client may give up a batch, abort, and use the batch's sequences for other records. As
-    retries these would be acknowledged but not written. A higher first sequence is still a gap.
+    """A client may give up a batch, abort, and use the sequences of the batch for other records. If
+    these were taken for retries, they would be acknowledged but not written. A first sequence that
+    is too high is still a gap.
     """
     state = ProducerStateManager()
     for sequence in range(3):
@@ -198,8 +199,8 @@ def test_epochs_of_producers_that_are_not_remembered() -> None:
 
 
 def test_the_marker_of_a_decision_bears_no_lower_epoch_than_what_it_ends() -> None:
-    """There is no other coordinator, so an open transaction always ends. If none is open and the
-    log has a later epoch, the marker is refused.
+    """The broker is the only coordinator, so a marker always ends an open transaction. If no
+    transaction is open and the log has a later epoch, the marker is refused.
     """
     state = ProducerStateManager()
     assert state.epochs_of_decision(PID, 3, 5) == (3, 5), "no producer wrote here"
@@ -212,7 +213,10 @@ def test_the_marker_of_a_decision_bears_no_lower_epoch_than_what_it_ends() -> No
 
 
 def test_a_marker_of_version_2_that_is_written_again_does_not_end_the_next_transaction() -> None:
-    """The transaction may begin with the first record of the log. Source: KIP-890, KIP-1228."""
+    """The transaction may begin with the first record of the log.
+
+    Source: KIP-890, KIP-1228.
+    """
     state = ProducerStateManager()
     batch(state, epoch=2, transactional=True)
     assert state.first_offset_of_transaction(PID) == 0
@@ -230,7 +234,8 @@ def test_a_marker_of_version_2_that_is_written_again_does_not_end_the_next_trans
 def test_which_markers_a_producer_of_an_epoch_may_get(
     epoch: int, is_open: bool, version: int
 ) -> None:
-    """From version 2 on a marker has the epoch after that of its transaction, if there is one.
+    """From version 2 on, a marker has the epoch after that of its transaction, if such an epoch
+    exists.
 
     Source: KIP-1228.
     """
@@ -340,8 +345,8 @@ def test_batches_that_are_in_the_log_alone_are_looked_for_once_they_are_needed()
 
 
 def test_a_snapshot_tells_an_epoch_without_batches_from_a_producer_that_may_have_written() -> None:
-    """A marker of version 2 begins an epoch in which the first sequence is 0, also after a restart.
-    A producer that is known only by a marker may have expired earlier, so any sequence is valid.
+    """A marker of version 2 begins an epoch whose first sequence must be 0, even after a restart. A
+    producer that is known only from a marker may have expired earlier, so any sequence is valid.
     """
     state = ProducerStateManager()
     batch(state, PID)
@@ -385,7 +390,7 @@ def test_a_batch_must_not_overtake_one_that_found_no_room() -> None:
 
 
 def test_a_batch_that_was_written_and_is_refused_as_it_comes_late_holds_nothing_up() -> None:
-    """The batch arrived through a connection that broke, and is not sent again."""
+    """The batch arrived over a connection that broke. The client does not send it again."""
     state = ProducerStateManager()
     batch(state, count=3)
     state.add_refused(PID, 0, 0)
@@ -408,7 +413,7 @@ def test_what_is_noted_of_refused_batches_has_a_bound() -> None:
 
 
 def test_after_a_batch_without_an_epoch_any_sequence_may_begin() -> None:
-    """As in Apache Kafka, -1 is not the epoch of a producer."""
+    """As in Apache Kafka, the epoch -1 does not count as the epoch of a producer."""
     state = ProducerStateManager()
     batch(state, epoch=-1, transactional=False)
     assert state.check_batch(PID, 0, 5, 5, False, lambda _: None) is None
@@ -426,7 +431,7 @@ def test_a_marker_fences_the_epochs_before_its_own() -> None:
 
 @pytest.mark.parametrize("by", ["batch", "marker"])
 def test_of_a_new_epoch_all_batches_are_known(by: str) -> None:
-    """The log is not searched for earlier batches, since there are none."""
+    """The log is not searched for earlier batches of the epoch, since it has none."""
     state = ProducerStateManager()
     batch(state, transactional=False)
     loaded = ProducerStateManager.decode_snapshot(state.encode_snapshot(), 1, NOW_MS)
@@ -502,8 +507,8 @@ def test_a_snapshot_is_laid_out_as_kafka_writes_it() -> None:
             "00000002"
             "0000000000000001 0002 00000008 0000000000000011 00000001 0000000000000123 ffffffff"
             "0000000000000010"
-            # without a batch Apache Kafka writes 0 as the delta, but ignores it when it reads the
-            # row
+            # Without a batch, Apache Kafka writes 0 as the delta, and ignores the delta when it
+            # reads the row.
             "0000000000000003 0004 ffffffff ffffffffffffffff ffffffff"
         )
         + NOW_MS.to_bytes(8, "big")
@@ -563,8 +568,8 @@ def _crc(body: bytes) -> bytes:
 
 
 def test_half_of_all_sequences_lie_behind_the_last_and_half_before_it() -> None:
-    """After 2147483647 sequences begin again at 0, so their distance determines which one is
-    earlier.
+    """The sequence after 2147483647 is 0. The distance between two sequences therefore determines
+    which one is earlier.
     """
     last, half = 2**30 + 5, 2**30
     state = ProducerStateManager()

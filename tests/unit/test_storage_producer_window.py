@@ -1,4 +1,4 @@
-"""The five last batches of a producer, which a snapshot does not have, are restored from the log
+"""The last five batches of a producer are not in a snapshot. They are restored from the log
 (KIP-98).
 """
 
@@ -21,7 +21,7 @@ from barnabas.storage.producers.producer_window import restore_window
 
 
 def as_of_a_snapshot(log: Log, producer_id: int) -> ProducerEntry:
-    """The entry with only its last batch, as a snapshot has it."""
+    """The entry as a snapshot has it, with only the last batch of the producer."""
     entry = log.producer_state.producers[producer_id]
     entry.batches, entry.has_whole_window = entry.batches[-1:], False
     return entry
@@ -31,7 +31,8 @@ def test_the_last_five_batches_of_a_producer_are_restored_from_the_log(tmp_path:
     log = kafka_log(tmp_path)
     entry = as_of_a_snapshot(log, 7)
     restore_window(entry, log.segments)
-    # the sequences and offsets of producer 7 in the output of `kafka-dump-log.sh`, without markers
+    # The sequences and offsets of producer 7 are those in the output of `kafka-dump-log.sh`,
+    # without markers.
     assert [(b.first_sequence, b.last_offset) for b in entry.batches] == [
         (16, 41), (17, 42), (18, 44), (19, 45), (20, 46),
     ]  # fmt: skip
@@ -54,7 +55,7 @@ def test_batches_of_an_earlier_epoch_are_not_restored(tmp_path: Path) -> None:
 
 
 def test_a_window_is_restored_at_the_next_attempt_after_a_disk_error(tmp_path: Path) -> None:
-    """A full disk may refuse the index that is rebuilt for the search."""
+    """The index is rebuilt for the search, which a full disk may refuse."""
     log = kafka_log(tmp_path)
     entry = as_of_a_snapshot(log, 7)
 
@@ -78,7 +79,7 @@ def test_a_window_ends_at_a_damaged_segment(tmp_path: Path) -> None:
 
 
 def test_a_producer_without_a_known_batch_gets_its_last_five(tmp_path: Path) -> None:
-    """It may be known only by a marker."""
+    """The producer may be known only from a marker."""
     log = kafka_log(tmp_path)
     entry = as_of_a_snapshot(log, 7)
     entry.batches = []

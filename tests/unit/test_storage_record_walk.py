@@ -1,4 +1,6 @@
-"""The check that the bytes of a batch are valid records, on batches that Apache Kafka wrote."""
+"""The check that the bytes of a batch are valid records, applied to batches that Apache Kafka
+wrote.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def test_no_other_count_fits(count: int) -> None:
 
 @pytest.mark.parametrize("count", [1, 3, 40, 400, 3000])
 def test_many_records_of_one_shape_are_as_each_by_itself(count: int) -> None:
-    """The records have Kafka's format, with lengths of one, two and three bytes."""
+    """The records have Kafka's format. Their lengths take one, two and three bytes."""
     records = [
         encode_record(NewRecord(b"k", b"v" * (index % 7), 1000 + index), index, 1000)
         for index in range(count)
@@ -84,7 +86,7 @@ def _walked(body: bytes | memoryview, count: int) -> int | None:
         return None
 
 
-# The key and value of a record by its number, for the shapes that are processed differently.
+# For each shape that is processed differently: the key and value of a record, by its number.
 SHAPES = {
     "one length": lambda index: (b"key", b"v" * 9),
     "lengths of two bytes": lambda index: (b"key", b"v" * 90),
@@ -99,8 +101,8 @@ SHAPES = {
 @pytest.mark.parametrize("step_ms", [0, 1, 40])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_each_byte_of_alike_records_counts(shape: str, step_ms: int) -> None:
-    """If a byte is changed, in one record or in all but the first, the result is the same as if
-    each record were opened separately.
+    """A byte is changed in one record, or in all records but the first. The result must be the same
+    as if each record were opened separately.
     """
     count = 80
     records = [
@@ -110,7 +112,7 @@ def test_each_byte_of_alike_records_counts(shape: str, step_ms: int) -> None:
     body = b"".join(records)
     assert _walked(body, count) == _walked(memoryview(body), count) == step_ms * (count - 1)
     starts = [0, *accumulate(map(len, records))]
-    heads = 12  # the bytes before the value, or a few more
+    heads = 12  # covers the bytes before the value
     for change in (1, 2, 0x80, 0xFF):
         for at in (*range(heads), -1):
             for numbers in ([1], [40], [count - 1], range(1, count), range(30, count)):
@@ -209,8 +211,8 @@ FIELDS: dict[str, tuple[bytes | None, bytes | None, int, tuple[Any, ...]]] = {
 
 
 def other_bytes(byte: int) -> set[int]:
-    """Other values for a byte, which make a field slightly smaller or larger, wider, negative, or
-    as large as possible.
+    """Other values for a byte. They make a field slightly smaller or larger, wider, negative, or as
+    large as possible.
     """
     near = {
         byte ^ 1,
@@ -298,8 +300,8 @@ def record_of(
 def test_numbers_may_be_wider_than_they_need_up_to_a_bound(
     field: str, count: int, size: Any
 ) -> None:
-    """The limit is five bytes for an int of Java and ten for a timestamp, in one record or in
-    all.
+    """The limit is five bytes for a Java int, and ten for a timestamp. The numbers are wider in one
+    record, or in all records.
     """
     headers = int(field in ("name", "content"))
     for key in (None, b"k" * 3):
@@ -330,7 +332,9 @@ def test_a_time_has_64_bits(time: int, count: int) -> None:
 
 @pytest.mark.parametrize("size", [-1, 0, 5, 8])
 def test_a_record_of_a_wrong_length_is_told_of_as_such(size: int) -> None:
-    """The error is not that of a wrong offset delta, which names the record's number to clients."""
+    """The error must differ from that for a wrong offset delta, which names the record's number to
+    clients.
+    """
     record = varint(size) + b"\0\0\7\1\1\0"
     with pytest.raises(KafkaError, match=f"record 0 declares {size} bytes") as refusal:
         highest_time_delta(record, 0, 1)
@@ -357,7 +361,9 @@ def test_a_length_that_ends_before_the_time_is_no_record(length: int) -> None:
 
 @pytest.mark.parametrize("delta", [0, 63, 64, 8191, 8192, 2**20 - 1, 2**20, 2**27])
 def test_any_width_of_an_offset_delta(delta: int) -> None:
-    """Offset columns have a separate width. The batch is larger than those that clients send."""
+    """Columns of offset deltas have their own width. The batch is larger than the batches that
+    clients send.
+    """
     records = [NewRecord(None, b"v" * (at % 3), at % 2) for at in range(300)]
     body = encoded(records, delta)
     _, highest, shape = record_walk._first_of_shape(body, 0, delta, -5)
@@ -383,7 +389,7 @@ GATHERED_SHAPES = {
 @pytest.mark.parametrize("step_ms", [0, 40])
 @pytest.mark.parametrize("shape", GATHERED_SHAPES)
 def test_each_byte_of_the_last_that_are_gathered_counts(shape: str, step_ms: int) -> None:
-    """These records are the last of the batch, so no later record would show that fields are
+    """These records are the last ones of the batch. No later record would show that fields are
     shifted.
     """
     count = 140
@@ -410,7 +416,7 @@ def test_each_byte_of_the_last_that_are_gathered_counts(shape: str, step_ms: int
 
 
 # --- the way for records ------------------------------------------------------------------------
-# All methods accept the same records, so only these tests show which method takes which records.
+# All methods accept the same records. Only these tests show which method processes which records.
 
 SIZES = (0, 1, 31, 62, 63, 64, 65, 127, 128, 4000, 8000)
 
@@ -524,7 +530,9 @@ def test_the_first_of_many_has_the_shape_of_its_fields(first: int, time: int) ->
 def test_records_of_one_length_are_compared_together(
     ways: Ways, shape: str, step_ms: int, in_memory: bool
 ) -> None:
-    """A new first record is opened only where the width of offset deltas or times changes."""
+    """A record is opened as a new first record only where the width of offset deltas or of times
+    changes.
+    """
     shapes: dict[str, Any] = SHAPES | {"large": lambda index: (b"key", b"v" * 300)}
     count = 9000
     records = [

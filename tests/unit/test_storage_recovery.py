@@ -1,5 +1,5 @@
-"""Stops, kills and torn writes: data that are read again, data that are cut off, and errors that
-say what the operator can do.
+"""Stops, kills and torn writes: data that are read again, data that are truncated, and errors that
+tell the operator what to do.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def test_zeros_at_the_end_of_a_file_are_truncated(tmp_path: Path) -> None:
 def test_a_lost_sector_that_contains_only_the_offset_of_a_batch_is_detected(
     tmp_path: Path, left_bytes: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If a batch begins a few bytes before the end of a lost sector, its checksum is correct, but
-    its offset is 0.
+    """If a batch begins a few bytes before the end of a lost sector, its checksum is correct
+    although its offset is 0.
     """
     manager, log = new_log(tmp_path)
     path = Path(log.segments.active.batches.path(".log"))
@@ -145,7 +145,7 @@ def test_a_lost_sector_that_contains_only_the_offset_of_a_batch_is_detected(
 
 
 def test_a_new_segment_after_a_torn_one_is_removed(tmp_path: Path) -> None:
-    """A power loss may leave the new file and take the end of the one before. A snapshot that
+    """A power loss may keep the new file but remove the end of the previous one. A snapshot that
     includes the lost batches must not be trusted.
     """
     manager, log = new_log(tmp_path, segment_bytes=200)
@@ -166,7 +166,7 @@ def test_a_new_segment_after_a_torn_one_is_removed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 def test_an_empty_segment_after_lost_batches_is_removed(tmp_path: Path, policy: str) -> None:
-    """Compaction leaves gaps as well, but none before an empty segment."""
+    """Compaction also leaves gaps, but none before an empty segment."""
     config = replace(SMALL, cleanup_policy=frozenset({policy}))
     manager, log = new_log(tmp_path, segment_bytes=200, cleanup_policy=frozenset({policy}))
     for _ in range(2):
@@ -254,11 +254,13 @@ def test_after_a_checkpoint_only_later_batches_are_read(
     assert len(taken) == 2
 
 
-INDEXED = LogConfig(index_interval_bytes=1)  # with an entry for each batch
+INDEXED = LogConfig(index_interval_bytes=1)  # the index has an entry for each batch
 
 
 def test_index_files_are_written_by_the_first_checkpoint_after_a_kill(tmp_path: Path) -> None:
-    """The files are not used before that, so a start that is killed leaves them unchanged."""
+    """The files are not used before the checkpoint, so a start that is killed leaves them
+    unchanged.
+    """
     manager, log = new_log(tmp_path, index_interval_bytes=1)
     fill(log, 9)
     kill(manager, machine=False)
@@ -280,7 +282,7 @@ def test_index_files_are_written_by_the_first_checkpoint_after_a_kill(tmp_path: 
 
 
 def test_a_damaged_index_is_written_again_after_a_clean_stop(tmp_path: Path) -> None:
-    """The start writes it, since a stop of an unchanged log writes nothing."""
+    """The start writes the index, since the stop of an unchanged log writes nothing."""
     manager, log = new_log(tmp_path, index_interval_bytes=1)
     fill(log, 9)
     manager.close(NOW_MS)
@@ -315,7 +317,7 @@ def test_a_missing_log_file_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_topic_id_is_known_without_partition_metadata(tmp_path: Path) -> None:
-    """The manifest has the id, too."""
+    """The manifest also contains the topic id."""
     manager, _ = new_log(tmp_path)
     manager.close(NOW_MS)
     (tmp_path / "t-0" / "partition.metadata").unlink()
@@ -347,8 +349,8 @@ def test_leftover_files_are_removed(tmp_path: Path) -> None:
 def test_a_gap_in_a_compacted_log_ends_ours_after_a_power_loss_but_not_kafkas(
     tmp_path: Path, ours: bool
 ) -> None:
-    """This broker's cleaner works only below the stored recovery point. Apache Kafka's cleaner may
-    have cleaned anywhere.
+    """The cleaner of this broker works only below the stored recovery point. Apache Kafka may have
+    cleaned any part of the log.
     """
     config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=100)
     manager = open_manager(tmp_path, config)
@@ -369,8 +371,8 @@ def test_a_gap_in_a_compacted_log_ends_ours_after_a_power_loss_but_not_kafkas(
 
 
 def test_an_aborted_index_that_a_power_loss_reverted_is_rebuilt(tmp_path: Path) -> None:
-    """A manifest from when the segment was shorter agrees with the index of aborted transactions
-    from that time, which lacks later ones.
+    """A power loss restored an old manifest, from when the segment was shorter, and the old index
+    of aborted transactions. The two agree, but the index lacks later transactions.
     """
     manager, log = new_log(tmp_path)
     log.append(batch([b"aborted"], pid=1, epoch=0, seq=0, transactional=True), now_ms=NOW_MS)
@@ -434,8 +436,8 @@ def test_a_power_loss_may_remove_all_segments_of_a_log_that_was_never_flushed(
 
 
 def test_a_manifest_of_a_longer_log_is_removed(tmp_path: Path) -> None:
-    """Otherwise the manifest would be trusted as soon as the log had its old length again, and the
-    state of its producers would be that of lost batches.
+    """Otherwise the manifest would be trusted as soon as the log had its old length again. The
+    state of producers would then include the lost batches.
     """
     manager, log = new_log(tmp_path)
     fill(log, 4)
@@ -493,8 +495,8 @@ def load(
     config: LogConfig = SMALL,
     disk: Disk | None = None,
 ) -> Log:
-    """Load the log of `path`, with what the checkpoint files have of it: recovery point and log
-    start offset.
+    """Load the log of `path`. `point` and `start` are the recovery point and the log start offset
+    in the checkpoint files.
     """
     return load_log(
         LogDirectory(disk or OsDisk(), str(path)),
@@ -508,7 +510,7 @@ def load(
 
 
 def cut_batch(log: Log, number: int) -> None:
-    """Remove the last batch of a segment's file; all batches have the same size."""
+    """Remove the last batch from a segment's file. All batches have the same size."""
     path = Path(log.segments[number].batches.path(".log"))
     path.write_bytes(path.read_bytes()[:-BATCH_BYTES])
 
@@ -538,8 +540,8 @@ def test_the_start_and_recovery_point_come_from_the_manifest_and_checkpoints(
     point: int | None,
     expected: tuple[int, int],
 ) -> None:
-    """`expected` is (log start offset, recovery point). The log has 6 records, and its manifest
-    says that it starts at 2.
+    """`expected` has the log start offset and the recovery point. The log has 6 records, and starts
+    at offset 2 according to its manifest.
     """
     manager, log = new_log(tmp_path)
     fill(log, 6)
@@ -559,7 +561,7 @@ def test_the_start_and_recovery_point_come_from_the_manifest_and_checkpoints(
 def test_a_log_begins_no_lower_than_its_first_segment(
     tmp_path: Path, last_run: LastRun, start: int | None
 ) -> None:
-    """The manifest is lost, and the checkpoint is, too, or is older than the last deletion."""
+    """The manifest is lost. The checkpoint is lost as well, or is older than the last deletion."""
     left = killed_log(tmp_path, 6, segment_bytes=200)
     first = left.segments[1].base_offset
     left.segments[0].remove_files()
@@ -584,7 +586,7 @@ def test_a_missing_segment_is_accepted_only_after_a_power_loss(
 def test_a_segment_that_lost_batches_since_a_clean_stop_is_reported(
     tmp_path: Path, last_run: LastRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The loss is logged once. After a power loss, a loss above the recovery point is not
+    """The loss is logged only once. After a power loss, a loss above the recovery point is not
     reported.
     """
     log = killed_log(tmp_path, 6, segment_bytes=200)
@@ -606,7 +608,7 @@ def test_a_segment_that_lost_batches_since_a_clean_stop_is_reported(
 def test_a_manifest_is_kept_unless_the_log_became_shorter(
     tmp_path: Path, last_run: LastRun, more: int, stays: bool
 ) -> None:
-    """If this start is killed, the next one reads no more than this one did."""
+    """If this start is killed, the next start reads no more than this one."""
     manager, log = new_log(tmp_path)
     fill(log, 4)
     log.checkpoint()
@@ -637,7 +639,7 @@ def test_the_first_flush_syncs_the_topic_id_except_after_a_clean_stop(
 
 
 def test_a_log_whose_topic_id_is_lost_is_flushed_without_it(tmp_path: Path) -> None:
-    """No file has an id. The broker assigns one to the log, or takes the log off line."""
+    """No file contains a topic id. The broker will assign one to the log, or take the log offline."""
     killed_log(tmp_path, 1)
     for name in ("partition.metadata", MANIFEST_NAME):
         (tmp_path / "t-0" / name).unlink()
@@ -660,8 +662,8 @@ def test_a_log_whose_topic_id_is_lost_is_flushed_without_it(tmp_path: Path) -> N
 def test_a_stop_writes_the_manifest_unless_nothing_changed_since_a_clean_stop(
     tmp_path: Path, last_run: LastRun, change: str, writes: bool
 ) -> None:
-    """This is so even if the log was flushed in the meantime, since that does not write the
-    manifest.
+    """The manifest is written even if the log was flushed in the meantime, since a flush does not
+    write it.
     """
     log = killed_log(tmp_path, 6, segment_bytes=200)
     path = tmp_path / "t-0" / MANIFEST_NAME
@@ -700,8 +702,8 @@ def test_a_gap_above_the_recovery_point_is_our_loss_or_kafkas_compaction(
     offsets: list[int],
     recovery_point: int,
 ) -> None:
-    """If recovery points are unknown, Apache Kafka may have cleaned anywhere. A gap that is kept is
-    below the recovery point from then on, so later gaps are losses of this broker.
+    """Without recovery points, Apache Kafka may have cleaned any part of the log. A gap that is
+    kept is below the recovery point from then on, so later gaps are losses of this broker.
     """
     config = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=100)
     manager = open_manager(tmp_path, config)

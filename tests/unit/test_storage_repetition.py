@@ -1,6 +1,7 @@
-"""The batches that are considered retries: those with the same records, in any encoding.
-Source: KIP-98 (the response to a retried batch has its first offset). That a retry must have the
-same records is our own rule, since clients use sequences again for other records (see the module).
+"""Which batches count as retries: those with the same records, in any encoding.
+Source: KIP-98 (the response to a retried batch has its first offset). Only this broker requires
+that a retry has the same records, since clients use sequences again for other records (see the
+module).
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ TOPICS = {
 def test_the_same_records_are_a_repetition_and_others_are_not(
     tmp_path: Path, restarts: bool, topic: str
 ) -> None:
-    """The topic's settings may change the bytes. After a restart the log is read to compare
-    them.
+    """The settings of the topic may change the bytes of a batch. After a restart, the log is read
+    to compare the records.
     """
     manager, log = new_log(tmp_path, **TOPICS[topic])
     for sequence in range(0, 10, 2):
@@ -85,7 +86,9 @@ def test_what_takes_long_to_open_goes_by_its_checksum(tmp_path: Path) -> None:
 def test_a_batch_that_is_gone_from_the_log_goes_by_its_checksum(
     tmp_path: Path, restarts: bool
 ) -> None:
-    """After a restart a retry cannot be distinguished from another batch, as in Apache Kafka."""
+    """After a restart, a retry cannot be distinguished from a different batch. Apache Kafka has the
+    same limitation.
+    """
     config = LogConfig(segment_bytes=300)
     manager, log = new_log(tmp_path, segment_bytes=300)
     assert send(log, b"gone") == "written"
@@ -129,7 +132,9 @@ def test_a_batch_that_compaction_changed_goes_by_its_checksum(
     is_changed: bool,
     restarts: bool,
 ) -> None:
-    """The log no longer has the records or the base timestamp that were sent."""
+    """After compaction, the log no longer has the records or the base timestamp that the client
+    sent.
+    """
     manager = open_manager(tmp_path, COMPACTED)
     log = manager.create("t", 0, TOPIC_ID, COMPACTED, NOW_MS)
 

@@ -1,4 +1,6 @@
-"""Which segments are deleted, by KIP-107 (log start), retention.bytes and retention.ms."""
+"""Which segments retention deletes, according to KIP-107 (log start), retention.bytes and
+retention.ms.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log_config import LogConfig
 
 SIZES = [(KAFKA / "txn-0" / f"{base:020d}.log").stat().st_size for base in TXN_BASES]
-# the highest timestamps of the four segments, from Kafka's time indexes
+# The highest timestamps of the four segments are those in Kafka's time indexes.
 TIMES = [1700000000004, 1795222689507, 1700000000046, 1795222689718]
 
 
 def count(
     path: Path, start: int = 0, high_watermark: int = TXN_END, wall_ms: int = 0, **of: object
 ) -> int:
-    """How many segments of Kafka's log retention would delete."""
+    """The number of segments of Kafka's log that retention would delete."""
     return count_of(kafka_log(path).segments, start, high_watermark, wall_ms, **of)
 
 
@@ -37,7 +39,7 @@ def count_of(
     most: int = sys.maxsize,
     **of: object,
 ) -> int:
-    """How many of these segments retention would delete; by default it has no limit by time."""
+    """The number of these segments that retention would delete. By default, it has no time limit."""
     config = LogConfig(**({"retention_ms": -1} | of))  # type: ignore[arg-type]
     return expired_count(segments, config, start, high_watermark, wall_ms, most)
 
@@ -126,7 +128,7 @@ def test_records_may_be_kept_for_no_time_at_all(tmp_path: Path) -> None:
 def test_the_sizes_of_the_files_are_checked_only_above_retention_bytes(
     tmp_path: Path, surplus: int, is_asked: bool
 ) -> None:
-    """Below the limit, other checks find a file of a wrong size."""
+    """If the log is below the limit, other checks find a file with a wrong size."""
     segments = kafka_log(tmp_path).segments
     with Path(segments[1].batches.path(".log")).open("ab") as file:
         file.write(b"more")
@@ -135,7 +137,7 @@ def test_the_sizes_of_the_files_are_checked_only_above_retention_bytes(
 
 
 def test_timestamp_0_is_a_valid_time_for_retention(tmp_path: Path) -> None:
-    """The time of the file is used only if no record has a timestamp."""
+    """The time of the file is used only if none of the records has a timestamp."""
     segments = kafka_log(tmp_path).segments
     segments[0].indexes.max_timestamp, segments[0].indexes.has_times = 0, True
     assert count_of(segments, wall_ms=1_001, retention_ms=1_000) == 1

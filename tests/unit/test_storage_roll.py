@@ -1,5 +1,5 @@
-"""A roll that fails, at any of its changes to the disk, leaves the log unchanged, and is retried
-when there is space again.
+"""A roll may fail at any of its changes to the disk. It then leaves the log unchanged, and is
+retried when the disk has space again.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ BIG, SMALL = b"x" * 150, b"s"
 
 
 class RefusingDisk(OsDisk):
-    """A disk that allows `left` more new or atomically written files, and refuses all later ones.
-    -1: no limit.
+    """A disk that allows `left` more files to be created or written atomically, and refuses all
+    later ones. -1 means no limit.
     """
 
     left, code = -1, errno.ENOSPC
@@ -67,7 +67,9 @@ def state_of(log: Log) -> tuple[Any, ...]:
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EIO])
 @pytest.mark.parametrize("left", range(4))
 def test_a_roll_that_fails_changes_nothing(tmp_path: Path, left: int, code: int) -> None:
-    """The disk refuses the snapshot, or the new segment's log file, offset index or time index."""
+    """The disk refuses the snapshot, or the log file, offset index or time index of the new
+    segment.
+    """
     disk = RefusingDisk()
     manager, log = log_on(tmp_path, disk)
     for _ in range(3):
@@ -113,7 +115,7 @@ def test_the_manifest_of_a_roll_waits_for_room(tmp_path: Path) -> None:
 
 
 def test_what_a_failed_append_left_is_not_in_the_way(tmp_path: Path) -> None:
-    """The file contains a part of a batch. The segment is closed, and the next one is valid."""
+    """The file contains a part of a batch. The segment is closed, and the next segment is valid."""
 
     class HalfFile:
         def __init__(self, file: File) -> None:
@@ -140,8 +142,8 @@ def test_what_a_failed_append_left_is_not_in_the_way(tmp_path: Path) -> None:
 
 
 def test_an_empty_segment_that_came_not_to_be_is_removed_by_a_start(tmp_path: Path) -> None:
-    """A power loss may undo the removal of the empty segment; in the meantime the segment before it
-    has grown beyond its offset.
+    """A power loss may restore the empty segment after its removal. In the meantime, the previous
+    segment has grown beyond its offset.
     """
     manager, log = log_on(tmp_path, RefusingDisk())
     log.append(batch([SMALL]), now_ms=NOW_MS)
@@ -185,7 +187,7 @@ def test_nothing_is_deleted_for_a_size_that_the_files_do_not_have(tmp_path: Path
 
 
 def test_refused_produces_do_not_make_retention_delete() -> None:
-    """A roll fails repeatedly because there are no inodes, until there are some again."""
+    """A roll fails repeatedly for lack of inodes, until inodes are free again."""
     b = DiskBroker(log_initial_task_delay_ms="0", log_retention_check_interval_ms="1000")
     b.topic("t", segment_bytes="300", retention_bytes="10000")
     for _ in range(3):

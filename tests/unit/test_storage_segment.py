@@ -1,5 +1,5 @@
-"""One segment that Apache Kafka wrote: look-ups of batches by offset, and when its indexes are
-trusted.
+"""One segment that Apache Kafka wrote: look-ups of batches by offset, and the conditions under
+which its indexes are trusted.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def test_a_lower_offset_than_that_of_the_previous_batch_is_an_error(segment: Seg
     assert damage.value.path == segment.batches.path(".log")
 
 
-# the position of the third batch, and positions of fields in its header
+# The position of the third batch, and the positions of fields in its header.
 THIRD, MAGIC_AT, LENGTH_AT, LAST_DELTA_AT = 158, 16, 8, 23
 
 
@@ -102,10 +102,10 @@ DAMAGE = [
     (LENGTH_AT, (48).to_bytes(4)),  # smaller than a header
     (LENGTH_AT, (10_000).to_bytes(4)),  # beyond the end of the file
     (0, (2).to_bytes(8)),  # below the segment's base offset
-    (0, (3 + 2**31).to_bytes(8)),  # too far from the base offset
+    (0, (3 + 2**31).to_bytes(8)),  # too far above the base offset
     (0, (4).to_bytes(8)),  # the offset of the previous batch
-    (LAST_DELTA_AT, (-1).to_bytes(4, signed=True)),  # the end is before the start
-    (LAST_DELTA_AT - 80, (1).to_bytes(4)),  # the batch before reaches to its offset
+    (LAST_DELTA_AT, (-1).to_bytes(4, signed=True)),  # the last offset is before the first
+    (LAST_DELTA_AT - 80, (1).to_bytes(4)),  # the previous batch extends to the offset of this one
 ]
 
 
@@ -114,7 +114,8 @@ def test_a_damaged_header_is_found_by_headers_and_by_find(
     segment: Segment, at: int, data: bytes
 ) -> None:
     segment.indexes.rebuild(None)
-    segment.indexes.loaded_offsets = OffsetIndex()  # so each look-up begins at the start
+    # makes each look-up begin at the start of the file
+    segment.indexes.loaded_offsets = OffsetIndex()
     assert segment.find(7) == Place(319, 7, 7, 78)
     changed(segment, THIRD + at, data)
     with pytest.raises(CorruptLog, match=f"byte {THIRD}"):
@@ -137,12 +138,12 @@ def test_a_file_that_ends_within_a_header_is_an_error(segment: Segment) -> None:
 
 
 def test_find_of_an_offset_in_a_gap_gives_the_next_batch(segment: Segment) -> None:
-    """Compaction leaves gaps. The batch after the one with the next offset must have a higher one;
-    otherwise the gap is due to a wrong offset.
+    """Compaction leaves gaps between offsets. If the batch after a gap has the right offset, the
+    next batch has a higher one. Otherwise the gap is caused by a wrong offset.
     """
     for damaged, offset in ((False, 5), (True, 200)):
         segment.indexes.rebuilt, segment.indexes.loaded_offsets = True, OffsetIndex()
-        # the batches of 3 and 4 stay unchanged; that of 5 gets a later offset
+        # The batches at 3 and 4 stay unchanged. The batch at 5 gets a later offset.
         changed(segment, THIRD, (6 if not damaged else offset).to_bytes(8))
         if not damaged:
             changed(segment, 238, (7).to_bytes(8))
@@ -164,7 +165,7 @@ def test_find_of_an_offset_in_a_gap_gives_the_next_batch(segment: Segment) -> No
 def test_the_offset_of_a_batch_after_a_gap_is_checked_against_the_next_batch(
     tmp_path: Path, behind: bytes, why: str | None
 ) -> None:
-    """The batch after it is not read if the requested offset is that of the batch itself."""
+    """The next batch is not read if the requested offset is that of the batch after the gap."""
     segment = of_rows(tmp_path, [10, 20])
     segment.append(behind, len(behind), 99, 99, 0)
     segment.close_for_appends()
@@ -177,7 +178,7 @@ ROW_BYTES = len(batch())
 
 
 def of_rows(path: Path, offsets: Iterable[int], base: int = 10, interval: int = 1 << 30) -> Segment:
-    """An open segment of batches that have one record each, at these offsets."""
+    """An open segment with a batch at each of these offsets. Each batch has one record."""
     segment = Segment.create(
         OsDisk(), str(path), base, now_ms=0, cache=IndexCache(), index_interval_bytes=interval
     )
@@ -198,7 +199,7 @@ def test_offsets_may_be_up_to_2_31_minus_1_above_the_base_offset(tmp_path: Path)
 
 
 def test_a_batch_without_records_is_read_and_found(tmp_path: Path) -> None:
-    """A segment may end with such a batch, or consist of it alone."""
+    """A segment may end with such a batch, or may contain no other batch."""
     for others in ([], [10, 11]):
         path = tmp_path / str(len(others))
         path.mkdir()
@@ -215,8 +216,8 @@ def test_a_batch_without_records_is_read_and_found(tmp_path: Path) -> None:
 def test_damage_does_not_rebuild_an_index_that_was_not_used_or_was_just_built(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, is_rebuilt: bool, has_entry: bool
 ) -> None:
-    """An index that was just built from the log is not blamed either, since otherwise each reader
-    would rebuild it.
+    """An index that was just built from the log is not rebuilt either. Otherwise each reader would
+    rebuild it.
     """
     segment = of_rows(tmp_path, range(10, 20), interval=0 if has_entry else 1 << 30)
     segment.close_for_appends()
@@ -231,8 +232,8 @@ def test_damage_does_not_rebuild_an_index_that_was_not_used_or_was_just_built(
 def test_find_reads_4_kib_and_headers_64_kib_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each byte is read once, except in batches across two reads, and no byte after the requested
-    end is read.
+    """Each byte is read once, except for batches that extend over two reads. No byte after the
+    requested end is read.
     """
     segment = of_rows(tmp_path, range(10, 3_010))
     segment.close_for_appends()
@@ -264,7 +265,9 @@ def test_find_reads_4_kib_and_headers_64_kib_at_a_time(
 def test_an_index_entry_with_a_position_beyond_its_offset_is_not_used(
     segment: Segment, noted: int
 ) -> None:
-    """An entry whose position is after that of its offset would hide the batches in between."""
+    """The entry's position is after that of its offset, so the entry would hide the batches in
+    between.
+    """
     entry = (noted - 3).to_bytes(4) + (1843).to_bytes(4)  # the position of batch 26
     Path(segment.batches.path(".index")).write_bytes(entry)
     segment.indexes.loaded_offsets = None
@@ -273,8 +276,8 @@ def test_an_index_entry_with_a_position_beyond_its_offset_is_not_used(
 
 
 def test_a_look_up_far_from_any_entry_rebuilds_the_index(tmp_path: Path) -> None:
-    """An index with a gap would be slow for ever. Many batches without an entry are not a gap by
-    themselves, since short batches have few entries.
+    """An index with a gap would be slow forever. Many batches without an entry do not prove a gap,
+    since short batches have few entries.
     """
     short = Segment.create(
         OsDisk(), str(tmp_path), 5_000, now_ms=0, cache=IndexCache(), index_interval_bytes=1 << 20
@@ -306,7 +309,7 @@ def test_a_look_up_far_from_any_entry_rebuilds_the_index(tmp_path: Path) -> None
 
 
 def test_few_or_close_batches_after_an_entry_do_not_rebuild_an_index(tmp_path: Path) -> None:
-    """An index has such a gap only if many batches, with many bytes, come after an entry."""
+    """The gap counts only if many batches, with many bytes, follow the entry."""
 
     def of_sizes(number: int, sizes: list[int]) -> Segment:
         path = tmp_path / str(number)
@@ -330,7 +333,7 @@ def test_few_or_close_batches_after_an_entry_do_not_rebuild_an_index(tmp_path: P
 
 
 def test_an_index_that_stays_empty_when_rebuilt_is_rebuilt_once(tmp_path: Path) -> None:
-    """The index that is built may be as sparse, and is kept."""
+    """The rebuilt index may be just as sparse. It is kept."""
     segment = of_rows(tmp_path, [], base=0)
     data = bytes(batch([bytes(1_100)]))
     for offset in range(1_100):
@@ -345,7 +348,9 @@ def test_an_index_that_stays_empty_when_rebuilt_is_rebuilt_once(tmp_path: Path) 
 def test_the_time_of_the_first_batch_is_read_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A damaged first batch has no time, which is logged. An empty segment has no time yet."""
+    """If the first batch is damaged, the segment has no time, which is logged. An empty segment has
+    no time yet.
+    """
     segment = of_rows(tmp_path, [])
     assert segment.indexes.first_batch_timestamp() == -1
     data = (10).to_bytes(8) + bytes(batch(timestamp=77))[8:]
@@ -396,7 +401,7 @@ def test_a_failed_append_is_truncated(tmp_path: Path) -> None:
         ({}, {"last_offset": 100 + 2**31}, True),
         ({"age_ms": 40}, {"max_timestamp": 50}, False),
         ({"age_ms": 39}, {"max_timestamp": 50}, True),
-        ({"index_bytes": 36}, {}, False),  # space for one more time entry and the last one
+        ({"index_bytes": 36}, {}, False),  # there is space for one more time entry and the last one
         ({"index_bytes": 35}, {}, True),
     ],
 )
@@ -419,7 +424,7 @@ def test_a_full_offset_index_ends_a_segment(tmp_path: Path) -> None:
     segment = Segment.create(
         OsDisk(), str(tmp_path), 0, now_ms=0, cache=IndexCache(), index_interval_bytes=0
     )
-    for offset in range(6):  # five offset entries and one time entry
+    for offset in range(6):  # makes five offset entries and one time entry
         segment.append(bytes(100), 100, offset, offset, 10)
     for index_bytes, rolls in ((48, False), (47, True), (40, True)):
         limits = RollLimits(10**9, 10**9, index_bytes)
@@ -461,7 +466,7 @@ def test_max_timestamp_offset_is_that_of_the_first_batch_with_the_time(tmp_path:
 
 
 def test_the_latest_batches_are_found_without_an_index(tmp_path: Path) -> None:
-    """The segment remembers the last 128 to 256 batches, and none once it is closed."""
+    """An open segment remembers the last 128 to 256 batches. A closed segment remembers none."""
     segment = Segment.create(
         OsDisk(), str(tmp_path), 0, now_ms=0, cache=IndexCache(), index_interval_bytes=4096
     )
@@ -498,7 +503,7 @@ def test_if_one_file_cannot_be_created_no_file_is_left(tmp_path: Path, suffix: s
 
 
 def test_checksums_equal_those_of_the_files(segment: Segment) -> None:
-    """This includes files that grew from earlier content, rebuilt files, and missing files."""
+    """The files include some that grew from earlier content, rebuilt files, and missing files."""
 
     def on_disk() -> list[tuple[str, int, int]]:
         rows = []
@@ -523,8 +528,8 @@ def test_checksums_equal_those_of_the_files(segment: Segment) -> None:
 
 
 def test_appends_write_the_same_files_as_kafka(tmp_path: Path) -> None:
-    """The batches of Kafka's segment are appended to a new one with Kafka's interval of 4096
-    bytes.
+    """The batches of Kafka's segment are appended to a new segment, with Kafka's index interval of
+    4096 bytes.
     """
     source = KAFKA / "txn-0"
     raw = (source / f"{NAME}.log").read_bytes()
@@ -581,7 +586,7 @@ def test_the_most_recently_used_indexes_stay_in_memory(tmp_path: Path) -> None:
 
 
 class _Indexed:
-    """The attributes of a segment's indexes that the cache uses."""
+    """The attributes of segment indexes that the cache uses."""
 
     is_dropped = False
 
@@ -641,7 +646,7 @@ REOPENED = {"segment_bytes": 9 * BATCH_BYTES, "index_interval_bytes": BATCH_BYTE
 
 
 def fill(log: Log, numbers: range) -> None:
-    """Append transactions of two batches each, which are aborted; their times rise and fall."""
+    """Append aborted transactions of two batches each. Their timestamps rise and fall."""
     for number in numbers:
         data = batch(
             pid=1, epoch=0, seq=number, transactional=True, timestamp=NOW_MS + 97 * number % 53
@@ -667,7 +672,7 @@ def index_files(log: Log) -> dict[str, bytes]:
 def test_after_a_kill_a_segment_gets_the_same_indexes_as_without(
     tmp_path: Path, noted: int, written: int, left: str
 ) -> None:
-    """This is so for any state of the index files, and for any batches after the manifest."""
+    """The index files may be in any state, and any batches may follow the manifest."""
     manager, log = new_log(tmp_path / "ended", **REOPENED)
     fill(log, range(noted))
     log.checkpoint()

@@ -1,6 +1,4 @@
-"""The index files of one segment: how they are written and read, and when their content is
-trusted.
-"""
+"""The index files of one segment: how they are written and read, and when they are trusted."""
 
 from __future__ import annotations
 
@@ -28,8 +26,8 @@ ABORTED = [AbortedEntry(1, at, at + 1, at) for at in (0, 3, 6)]
 
 
 class WatchedDisk(RecordingDisk):
-    """A disk that records the suffixes of files: `opened` has those of the opened files, and
-    `was_read` has those of the files that were read completely.
+    """A disk that records suffixes of files. `opened` has those of the files that were opened, and
+    `was_read` those of the files that were read completely.
     """
 
     def __init__(self) -> None:
@@ -73,7 +71,7 @@ def created(disk: RecordingDisk, directory: Path, interval: int = 0, base: int =
 
 
 def again(segment: Segment, manifest: Manifest | None = None) -> Segment:
-    """The segment as another process would open it."""
+    """The same segment, as another process would open it."""
     return Segment(
         segment.batches.disk,
         segment.batches.directory,
@@ -87,7 +85,7 @@ def again(segment: Segment, manifest: Manifest | None = None) -> Segment:
 
 
 def time_of(number: int) -> int:
-    """A time that rises and falls with the number, and is in 1970."""
+    """A time in 1970 that rises and falls as the number grows."""
     return 37 * number % 23
 
 
@@ -165,7 +163,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[SegmentIndexes]:
 
 
 def test_index_files_grow_with_the_segment(disk: WatchedDisk, tmp_path: Path) -> None:
-    """Missing entries are appended, and a complete file is not touched. No file is read to compute
+    """Missing entries are appended, and a complete file is not written. No file is read to compute
     its checksum.
     """
     segment = created(disk, tmp_path)
@@ -195,7 +193,7 @@ def test_index_files_grow_with_the_segment(disk: WatchedDisk, tmp_path: Path) ->
 def test_what_lies_behind_the_entries_is_cut_before_others_are_added(
     disk: WatchedDisk, tmp_path: Path, junk: bytes
 ) -> None:
-    """An append without enough space on the disk leaves such bytes."""
+    """An append that finds too little space on the disk leaves such bytes."""
     segment = created(disk, tmp_path)
     for numbers in (range(8), range(8, 30)):
         fill(segment, numbers)
@@ -232,7 +230,7 @@ def test_an_index_file_that_is_gone_is_made_again(disk: WatchedDisk, tmp_path: P
 def test_checksums_are_those_of_before_where_a_write_failed(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """The write is retried when there is space."""
+    """The write is retried when the disk has space."""
     segment = created(disk, tmp_path)
     fill(segment, range(5))
     segment.indexes.write()
@@ -252,7 +250,7 @@ def test_checksums_are_those_of_before_where_a_write_failed(
 def test_rebuilt_they_are_written_without_waiting_for_the_disk(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """The checksums show later whether the data are durable."""
+    """Later, the checksums show whether the data became durable."""
     segment = created(disk, tmp_path)
     fill(segment, range(5))
     segment.close_for_appends()
@@ -264,7 +262,7 @@ def test_rebuilt_they_are_written_without_waiting_for_the_disk(
 def test_a_segment_that_begins_again_knows_nothing_of_before(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """Its batches can then be indexed again, whatever the state of the files."""
+    """The batches of the segment can then be indexed again, no matter what the files contain."""
     segment = created(disk, tmp_path, 3 * ROW_BYTES)
     fill(segment, range(9))
     segment.indexes.append_aborted(ABORTED[0])
@@ -331,7 +329,7 @@ def test_indexes_of_which_one_is_loaded_are_dropped_without_a_write(
 def test_indexes_for_which_there_was_no_space_when_they_were_dropped_are_built_again(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """The files are old, and lack the entries that have been found in the log since."""
+    """The files are old. They lack the entries that were found in the log since."""
     segment = closed_segment(disk, tmp_path)
     indexes = segment.indexes
     offsets, times = indexes.offset_index().encode(), indexes.time_index().encode()
@@ -354,7 +352,7 @@ def test_indexes_for_which_there_was_no_space_when_they_were_dropped_are_built_a
 def test_what_is_no_entry_is_left_out_when_the_indexes_are_dropped(
     disk: WatchedDisk, tmp_path: Path, suffix: str, width: int, junk: int
 ) -> None:
-    """Apache Kafka leaves zeros after the entries of an open segment."""
+    """Apache Kafka leaves zeros after the entries of an open segment's index."""
     segment = created(disk, tmp_path)
     fill(segment, range(9))
     segment.close_for_appends()
@@ -446,7 +444,9 @@ def test_a_time_index_is_believed_that_the_manifest_notes(
     is_built: bool,
     warnings: int,
 ) -> None:
-    """If the manifest does not contain it, the index is rebuilt, once. A missing file is logged."""
+    """If the manifest does not contain the time index, it is rebuilt once. A missing file is
+    logged.
+    """
     whole = closed_segment(disk, tmp_path)
     right = whole.indexes.time_index().encode()
     noted = vouched(whole, ".timeindex", data)
@@ -477,7 +477,7 @@ def test_a_time_index_is_believed_that_the_manifest_notes(
 def test_a_manifest_that_is_wrong_about_one_index_is_believed_about_none(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """The cause of one wrong checksum may affect the other indexes as well."""
+    """Whatever caused one wrong checksum may have affected the other indexes as well."""
     whole = closed_segment(disk, tmp_path)
     right = whole.indexes.time_index().encode()
     for find_out in (
@@ -493,7 +493,7 @@ def test_a_manifest_that_is_wrong_about_one_index_is_believed_about_none(
 def test_an_index_without_a_note_is_rebuilt_for_what_cannot_check_it(
     disk: WatchedDisk, tmp_path: Path, builds: list[SegmentIndexes]
 ) -> None:
-    """It is rebuilt only once, since an index that this process built is valid."""
+    """The index is rebuilt only once, since an index that this process built is valid."""
     whole = closed_segment(disk, tmp_path)
     right = whole.indexes.upper_bound_offset(2 * ROW_BYTES)
     assert right == 2
@@ -528,7 +528,7 @@ def test_that_an_offset_index_is_missing_is_told_and_it_is_built(
 def test_what_lies_before_damage_is_found_once_the_index_is_rebuilt(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """The rebuild ends with an error, and the indexes cover the batches before the damage."""
+    """The rebuild ends with an error. The indexes then cover the batches before the damage."""
     whole = closed_segment(disk, tmp_path)
     log_path = Path(whole.batches.path(".log"))
     Path(whole.batches.path(".index")).unlink()
@@ -610,7 +610,7 @@ def test_indexes_rebuilt_are_those_that_were_appended(
     disk: WatchedDisk, tmp_path: Path, is_closed: bool, first_empty: bool
 ) -> None:
     """Emptied batches have no time. The last entry of a closed segment is for the highest time. An
-    open segment, which may still get a higher one, has no such entry.
+    open segment has no such entry, since it may still get a higher time.
     """
     rng = random.Random(2)
     for interval in (0, ROW_BYTES - 1, ROW_BYTES, 3 * ROW_BYTES - 1, 10**6):
@@ -640,8 +640,8 @@ def test_indexes_rebuilt_are_those_that_were_appended(
 def test_no_index_is_built_for_a_segment_that_went_while_its_build_waited(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """The rebuild may consist of a single part. The directory may have been deleted, or may belong
-    to another log.
+    """The rebuild may consist of a single part. Meanwhile, the directory may have been deleted, or
+    may belong to another log.
     """
     segment = closed_segment(disk, tmp_path)
     waiting = segment.indexes._rebuilding(None)
@@ -667,7 +667,7 @@ def test_without_any_time_there_is_no_highest(disk: WatchedDisk, tmp_path: Path)
 def test_the_log_says_why_indexes_are_rebuilt(
     disk: WatchedDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is logged if the only reason is a missing entry in the manifest."""
+    """If the only reason is a missing entry in the manifest, nothing is logged."""
     segment = closed_segment(disk, tmp_path)
     segment.indexes.rebuild(None)
     assert not caplog.messages
@@ -685,9 +685,9 @@ def test_the_log_says_why_indexes_are_rebuilt(
 def test_a_reopened_segment_goes_on_from_what_the_manifest_notes(
     tmp_path: Path, interval: int, are_written: bool
 ) -> None:
-    """The state is the same as without a restart, with or without later entries in the index files.
-    A file that agrees with the manifest is neither cut nor rewritten, and is not read again if its
-    checksum is known.
+    """The state must be the same as without a restart, whether or not the index files have later
+    entries. A file that agrees with the manifest is not truncated, rewritten, or read again for a
+    known checksum.
     """
     for number, (noted, later, aborted, aborted_later) in enumerate(
         product((0, 1, 2, 5), (0, 5), (0, 1), (0, 1))
@@ -776,7 +776,7 @@ def test_a_segment_is_not_reopened_with_indexes_that_are_not_as_noted(
 def test_a_reopened_index_that_has_no_entries_to_the_end_is_rewritten(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """The checksum in the manifest includes the zeros that Apache Kafka leaves."""
+    """The manifest's checksum covers the zeros that Apache Kafka leaves."""
     segment = created(disk, tmp_path)
     fill(segment, range(9))
     segment.indexes.write()

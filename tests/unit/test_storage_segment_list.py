@@ -36,7 +36,7 @@ def test_a_segment_ends_where_the_next_begins(segments: SegmentList) -> None:
 
 
 def test_a_new_segment_is_the_active_one(segments: SegmentList) -> None:
-    """The segment before it keeps its size, and ends at the base offset of the new one."""
+    """The previous segment keeps its size, and ends at the base offset of the new one."""
     before = segments.active
     new = Segment(
         before.batches.disk, before.batches.directory, TXN_END, size=0, created_ms=0,
@@ -84,7 +84,7 @@ def test_a_batch_that_reaches_into_the_next_segment_is_an_error(
 ) -> None:
     write_at(
         segments[0].batches.path(".log"), 156 + 23, (last_offset - 2).to_bytes(4)
-    )  # the field for the last offset delta
+    )  # this field is the last offset delta
     with pytest.raises(CorruptLog, match=f"reaches to offset {last_offset}, beyond the segment's"):
         segments.find(2)
 
@@ -112,7 +112,7 @@ def test_headers_come_latest_first_and_from_earlier_segments(segments: SegmentLi
 
 
 def test_headers_before_reads_no_further_than_the_next_index_entry(tmp_path: Path) -> None:
-    """The file is overwritten after that entry; a read of it would fail."""
+    """The file is overwritten after that entry, so reading further would fail."""
     segments = kafka_log(tmp_path, index_interval_bytes=300).segments
     segment = segments[1]
     index = segment.indexes.trusted_offset_index()
@@ -140,7 +140,7 @@ def test_end_position_is_that_of_the_batch_at_the_limit(segments: SegmentList) -
 def test_a_limit_changes_the_end_position_only_in_its_own_segment(
     segments: SegmentList, limit: int
 ) -> None:
-    """The result is the same for the first look-up of a limit as after a look-up of another
+    """The first look-up of a limit has the same result as a look-up that follows one of another
     limit.
     """
     ends = [segment.batches.size for segment in segments]
@@ -174,7 +174,7 @@ def test_the_batch_of_a_limit_is_looked_up_once(
 def test_end_position_is_computed_again_after_segments_changed(
     segments: SegmentList, limit: int
 ) -> None:
-    """If the limit was in a replaced segment, it is then in the new one or below all segments."""
+    """If the limit was in a replaced segment, it is now in the new segment, or below all segments."""
     second = segments[1]
     cleaned = Segment(
         second.batches.disk, second.batches.directory, 3, size=second.batches.size, created_ms=0,

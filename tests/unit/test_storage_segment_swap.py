@@ -1,5 +1,5 @@
-"""The swap of cleaned segments, with Kafka's file names, and what a start does after a stop at each
-step.
+"""The swap of cleaned segments, with Kafka's file names. Also, what a start does after a stop at
+each step of the swap.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def log(tmp_path: Path) -> Log:
 
 
 def copy_as(directory: Path, base: int, ending: str) -> None:
-    """Copy a segment, as if a cleaning had removed no record."""
+    """Copy the files of a segment, as if a cleaning had removed none of its records."""
     for suffix in SUFFIXES:
         source = directory / f"{base:020d}{suffix}"
         target = Path(f"{source}{ending}")
@@ -124,8 +124,8 @@ def manifest_of(log: Log) -> Manifest:
 
 
 def test_the_log_file_takes_its_swap_name_last(log: Log) -> None:
-    """A start completes a swap if its log file has that name. Otherwise it deletes the files of
-    the swap.
+    """A start completes the swap if the log file has its swap name. Otherwise it deletes the files
+    of the swap.
     """
     copy_as(Path(log.directory), 28, ".cleaned")
     disk = on_recording_disk(log)
@@ -139,7 +139,9 @@ def test_the_log_file_takes_its_swap_name_last(log: Log) -> None:
 def test_a_swap_without_space_for_its_names_leaves_no_file_of_the_job(
     log: Log, renames: int
 ) -> None:
-    """Also none of groups that were not renamed yet: they take the space that is missing."""
+    """Even the files of groups that were not renamed yet are deleted, since they take up the space
+    that is missing.
+    """
 
     class FullDisk(OsDisk):
         left = renames
@@ -162,7 +164,7 @@ def test_a_swap_without_space_for_its_names_leaves_no_file_of_the_job(
 
 
 def test_the_manifest_of_the_new_state_is_durable_before_an_old_segment_goes(log: Log) -> None:
-    """The renames may be durable at any time from then on."""
+    """As soon as an old segment is deleted, the renames may become durable at any time."""
     copy_as(Path(log.directory), 28, ".cleaned")
     disk = on_recording_disk(log)
     swap_in(log, [CLEANED], 0)
@@ -226,7 +228,7 @@ def test_aborted_transactions_of_the_new_segment_stay_known(log: Log) -> None:
 
 
 def test_a_group_that_is_gone_altogether_is_not_missed(log: Log) -> None:
-    """Retention has deleted the group's segment. The other groups of the job are swapped in."""
+    """Retention has deleted the segment of the group. The other groups of the job are swapped in."""
     directory = Path(log.directory)
     log.delete_records_before(3)
     log.delete_old_segments(0)
@@ -260,7 +262,7 @@ def test_a_result_of_a_log_that_is_gone_needs_no_removal(log: Log) -> None:
 
 
 def test_the_steps_come_in_their_order(log: Log) -> None:
-    """With this order, a start can determine from the files which steps were completed before a
+    """Because of this order, a start can tell from the files which steps were completed before a
     stop.
     """
     copy_as(Path(log.directory), 28, ".cleaned")
@@ -281,8 +283,8 @@ def test_the_steps_come_in_their_order(log: Log) -> None:
 
 
 def test_the_manifest_notes_nothing_of_the_segments_that_go(log: Log) -> None:
-    """It has neither their sizes nor the checksums of their indexes, since other files may get the
-    same names.
+    """The manifest has neither the sizes of these segments nor the checksums of their indexes,
+    since other files may get the same names.
     """
     directory = Path(log.directory)
     copy_as(directory, 3, ".cleaned")
@@ -308,7 +310,7 @@ def test_an_emptied_segment_is_noted_without_a_time_and_up_to_the_next(log: Log)
 
 
 def stopped(log: Log) -> Path:
-    """The directory of a closed log whose manifest has all segments."""
+    """The directory of a closed log, whose manifest has all segments."""
     for segment in log.segments:
         log.reader.txn_index(segment)
         segment.indexes.load_times()
@@ -338,8 +340,8 @@ def test_a_start_notes_the_completed_swap_and_makes_it_durable(log: Log) -> None
 
 @pytest.mark.parametrize("is_noted", [False, True])
 def test_a_segment_reaches_as_far_as_the_manifest_notes_it(log: Log, is_noted: bool) -> None:
-    """Its last records may have been compacted away, so its batches do not show which segments it
-    replaces.
+    """Compaction may have removed the last records of the segment, so its batches do not show which
+    segments it replaces.
     The stop came after the manifest was written, when the old segments at 3 and 28 still existed.
     """
     directory = stopped(log)
@@ -357,7 +359,7 @@ def test_a_segment_reaches_as_far_as_the_manifest_notes_it(log: Log, is_noted: b
 
 
 def test_an_index_that_has_its_name_already_is_kept(log: Log) -> None:
-    """The stop came between two renames in step 4."""
+    """The stop came between two renames of step 4."""
     directory = stopped(log)
     copy_as(directory, 28, ".swap")
     new_index = b"\0" * 8
@@ -377,7 +379,7 @@ def test_a_start_without_a_swap_touches_nothing(log: Log) -> None:
 
 
 def test_a_start_without_a_swap_lists_the_directory_once(log: Log) -> None:
-    """The result is the current list of files, even after a swap."""
+    """The list of files that is returned is up to date, even after a swap."""
     directory = stopped(log)
 
     class Listing(OsDisk):
@@ -396,8 +398,8 @@ def test_a_start_without_a_swap_lists_the_directory_once(log: Log) -> None:
 
 @pytest.mark.parametrize("has_manifest", [False, True])
 def test_an_emptied_segment_stands_for_itself_alone(tmp_path: Path, has_manifest: bool) -> None:
-    """The next segment, which may begin at the next offset, must not be deleted. When the old
-    segment is deleted, the manifest already says that the new one is empty.
+    """The next segment, which may begin at the next offset, must not be deleted. The manifest
+    already says that the new segment is empty when the old one is deleted.
     """
     for base in (7, 8, 9):
         for suffix in (".log", ".index", ".timeindex"):
@@ -435,8 +437,8 @@ def test_files_that_are_no_segments_stay(log: Log) -> None:
 def test_snapshots_up_to_the_next_segment_go_at_a_start(
     log: Log, taken: int, kept: list[int]
 ) -> None:
-    """Snapshots after the last remaining record are deleted as well; the one at the start of the
-    next segment is kept.
+    """Snapshots after the last remaining record are deleted as well. The snapshot at the start of
+    the next segment is kept.
     """
     directory = stopped(log)
     copy_as(directory, 3, ".swap")
@@ -480,15 +482,17 @@ def test_without_a_manifest_a_swap_is_completed_by_the_log_alone(log: Log) -> No
 
 
 def damaged(data: bytes) -> list[bytes]:
-    """The data emptied, cut within a batch, cut within a header, and with a changed byte."""
+    """The data in four damaged forms: empty, cut within a batch, cut within a header, and with a
+    changed byte.
+    """
     changed = bytearray(data)
     changed[-1] ^= 1
     return [b"", data[:-1], data[:30], bytes(changed)]
 
 
 def test_a_swap_that_is_empty_or_cut_off_takes_no_segments_place(log: Log) -> None:
-    """Later swaps are not completed either, since otherwise an older value of a key would remain
-    after its tombstone is gone.
+    """Later swaps are not completed either. Otherwise an older value of a key could remain after
+    its tombstone has been removed.
     """
     directory = stopped(log)
     whole = {path.name: path.read_bytes() for path in directory.glob("*.log")}
@@ -503,7 +507,7 @@ def test_a_swap_that_is_empty_or_cut_off_takes_no_segments_place(log: Log) -> No
 
 
 def test_a_swap_that_is_cut_off_after_the_old_segments_went_is_said(log: Log) -> None:
-    """The partition goes off line, and the remaining files of the old segments are kept."""
+    """The partition goes offline, and the remaining files of the old segments are kept."""
     directory = stopped(log)
     raw = (directory / f"{3:020d}.log").read_bytes()
     copy_as(directory, 3, ".swap")

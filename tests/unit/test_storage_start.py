@@ -1,5 +1,5 @@
-"""A start with a whole data directory: how the last run ended, and what the start writes and
-logs.
+"""A start with a whole data directory: how it finds out how the last run ended, what it writes, and
+what it logs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def log_path(log: Log) -> Path:
 
 
 def spoil(log: Log) -> None:
-    """Damage the first of several batches, so that the log goes off line at the next start."""
+    """Damage the first of several batches, so that the log goes offline at the next start."""
     raw = bytearray(log_path(log).read_bytes())
     raw[30] ^= 1
     log_path(log).write_bytes(raw)
@@ -81,7 +81,7 @@ def test_all_files_of_logs_are_durable_before_the_mark_of_a_clean_stop(tmp_path:
 def test_files_that_a_clean_stop_creates_are_durable_before_its_mark(
     tmp_path: Path,
 ) -> None:
-    """The next start reads no batch of the log, since it trusts the other files."""
+    """The files must be durable, since the next start trusts them and reads no batch of the log."""
     first = open_manager(tmp_path)
     first.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS).append(batch(), now_ms=NOW_MS)
     first.close(NOW_MS)
@@ -98,7 +98,9 @@ def test_files_that_a_clean_stop_creates_are_durable_before_its_mark(
 
 
 def test_the_removal_of_the_clean_stop_mark_is_durable(tmp_path: Path) -> None:
-    """The directory is flushed after the mark was removed; else a power loss could restore it."""
+    """The directory is flushed after the mark is removed. Otherwise a power loss could restore the
+    mark.
+    """
     open_manager(tmp_path).close(NOW_MS)
     disk = RecordingDisk()
     assert open_manager(tmp_path, disk=disk).last_run is LastRun.CLEAN
@@ -110,7 +112,7 @@ def test_the_removal_of_the_clean_stop_mark_is_durable(tmp_path: Path) -> None:
 def test_a_start_flushes_the_directory_except_after_a_clean_stop(
     tmp_path: Path, ending: str, count: int
 ) -> None:
-    """In a new directory, this is the name of the file with its ids."""
+    """In a new directory, the flush makes the name of the file with the directory's ids durable."""
     if ending != "new":
         manager = open_manager(tmp_path)
         if ending == "clean":
@@ -174,7 +176,7 @@ def test_trailing_slashes_of_the_data_directory_are_removed(tmp_path: Path) -> N
 
 
 def test_a_power_loss_is_handled_at_each_start_until_all_logs_were_flushed(tmp_path: Path) -> None:
-    """A start that was killed may have rewritten data that are only in the page cache."""
+    """A start that was killed may have rewritten data, which may be only in the page cache."""
     lose_power(open_manager(tmp_path))
     for _ in range(2):
         manager = open_manager(tmp_path)
@@ -205,7 +207,7 @@ def test_acknowledged_data_may_be_missing_after_a_power_loss_and_in_a_copy(
 def test_a_log_that_ends_below_its_recovery_point_marks_a_copy(
     tmp_path: Path, point: int, last_run: LastRun
 ) -> None:
-    """A kill loses no data, and durable data are never cut off."""
+    """A kill loses no data, and durable data are never truncated, so the directory must be a copy."""
     manager, log = new_log(tmp_path)
     empty = manager.create("u", 0, TOPIC_ID, LogConfig(), NOW_MS)
     empty.files.make()
@@ -251,8 +253,8 @@ def journal_of(manager: LogManager, log: Log, *, decision: bool = False) -> byte
 def test_after_a_kill_a_log_that_lacks_journal_bytes_marks_a_copy(
     tmp_path: Path, change: str, point: int, last_run: LastRun
 ) -> None:
-    """The data are written again, as after a power loss. Below the recovery point, a different file
-    may be the result of compaction.
+    """The data are written again, as after a power loss. Below the recovery point, compaction may
+    have changed the file.
     """
     manager, log = new_log(tmp_path)
     for _ in range(2):
@@ -271,8 +273,8 @@ def test_after_a_kill_a_log_that_lacks_journal_bytes_marks_a_copy(
 
 
 def test_after_a_kill_the_journal_is_compared_even_without_recovery_points(tmp_path: Path) -> None:
-    """The log is empty although the journal has its batch, as in a copy of the directory. The batch
-    is restored.
+    """The log is empty although the journal has a batch of it, as in a copy of the directory. The
+    batch is restored.
     """
     manager, log = new_log(tmp_path)
     log.append(batch(), now_ms=NOW_MS)
@@ -291,7 +293,7 @@ def test_after_a_kill_the_journal_is_compared_even_without_recovery_points(tmp_p
 def test_a_start_after_a_clean_stop_removes_journals_without_decisions(
     tmp_path: Path, is_clean: bool, decision: bool
 ) -> None:
-    """If the last run ended in any other way, they are kept until all logs have been flushed."""
+    """If the last run ended in another way, the journals are kept until all logs have been flushed."""
     manager, log = new_log(tmp_path)
     log.append(batch(), now_ms=NOW_MS)
     journal_of(manager, log, decision=decision)
@@ -308,8 +310,8 @@ def test_a_start_after_a_clean_stop_removes_journals_without_decisions(
 
 
 def test_an_offline_log_is_flushed_and_keeps_its_checkpointed_offsets(tmp_path: Path) -> None:
-    """A transaction with data in the log may still be committed, and the log may be repaired. After
-    a clean stop, a start assumes that the whole log is durable.
+    """A transaction with data in the offline log may still be committed, and the log may be
+    repaired. After a clean stop, a start assumes that the whole log is durable.
     """
     manager, log = new_log(tmp_path)
     for _ in range(3):
@@ -393,7 +395,7 @@ class _Topics:
         (("t", 2), 4, False),  # the topic has fewer partitions
         (("u", 1), 4, False),  # the topic was deleted
         (("t", 0), 2, False),  # its directory exists
-        (("t", 0), 4, False),  # the log is off line
+        (("t", 0), 4, False),  # the log is offline
     ],
 )
 def test_a_partition_with_a_recovery_point_but_no_directory_is_reported(
@@ -434,8 +436,8 @@ def test_no_partition_is_reported_missing_if_no_topics_are_known(
 
 
 def test_a_start_uses_the_leader_epoch_after_the_highest_of_all_logs(tmp_path: Path) -> None:
-    """The file with the directory's highest epoch may be missing, as in a directory of Apache
-    Kafka.
+    """The file with the highest epoch of the directory may be missing, for example in a directory
+    of Apache Kafka.
     """
     manager = open_manager(tmp_path)
     assert manager.leader_epoch == 0
@@ -456,8 +458,8 @@ def test_a_start_uses_the_leader_epoch_after_the_highest_of_all_logs(tmp_path: P
 def test_the_first_leader_epoch_is_that_of_the_claim_or_far_higher_in_a_copy(
     tmp_path: Path, lowest: int, is_copy: bool, begun: int
 ) -> None:
-    """`lowest` is the epoch of the claim. A copy does not have the last epochs of the original, so
-    it skips some.
+    """`lowest` is the epoch of the claim. A copy may lack the last epochs of the original, so it
+    skips some epochs.
     """
     manager = open_manager(tmp_path, lowest_leader_epoch=lowest, may_lack_acknowledged=is_copy)
     assert manager.leader_epoch == begun
@@ -466,7 +468,9 @@ def test_the_first_leader_epoch_is_that_of_the_claim_or_far_higher_in_a_copy(
 
 
 class EpochDisk(OsDisk):
-    """A disk that may lack space for the file of the highest epoch, and descriptors to cut it."""
+    """A disk that may lack space for the file of the highest epoch, and descriptors to truncate
+    this file.
+    """
 
     is_full = lacks_descriptors = False
 
@@ -485,7 +489,9 @@ class EpochDisk(OsDisk):
 def test_an_epoch_that_a_batch_has_is_never_given_again_even_if_all_logs_are_lost(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the disk has no space for: without the epoch on the disk a batch is refused."""
+    """The disk may lack space for any of the files. A batch is refused unless its epoch is on the
+    disk.
+    """
     monkeypatch.setattr(leader_epochs, "DOTS", 3)
     rng, disk = random.Random(seed), EpochDisk()
     manager = open_manager(tmp_path, disk=disk)
@@ -535,7 +541,9 @@ def test_a_log_may_be_deleted_before_its_changed_start_is_written(tmp_path: Path
 
 
 def test_end_removals_flushes_nothing_without_removals(tmp_path: Path) -> None:
-    """The deletion itself flushes the directory; the end of removals has nothing to add."""
+    """The deletion itself has already flushed the directory, so the end of removals flushes
+    nothing.
+    """
     disk = RecordingDisk()
     manager = open_manager(tmp_path, disk=disk)
     log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)

@@ -1,4 +1,6 @@
-"""The time index of a segment: which entries it accepts, and from which point a file is invalid."""
+"""The time index of a segment: which entries it accepts, and the position from which a file is
+invalid.
+"""
 
 from __future__ import annotations
 

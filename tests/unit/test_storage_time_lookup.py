@@ -42,7 +42,7 @@ def plain(tmp_path: Path) -> Log:
 
 @pytest.fixture
 def searched_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The base offsets of batches whose records were searched."""
+    """A list that collects the base offsets of the batches whose records are searched."""
     offsets: list[int] = []
     run = BatchSearch.run
 
@@ -55,8 +55,8 @@ def searched_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def emptied(timestamp: int) -> bytes:
-    """A batch of three records after compaction: only its header, with the timestamp of the removed
-    records.
+    """A batch of three records after compaction. Only its header is left, with the timestamp of the
+    removed records.
     """
     data = batch([b"v"] * 3, timestamp=timestamp, codec=1)[:HEADER_SIZE]
     data[8:12], data[57:61] = (HEADER_SIZE - 12).to_bytes(4), (0).to_bytes(4)
@@ -88,8 +88,8 @@ def test_records_below_the_log_start_are_not_found_by_time(plain: Log) -> None:
 def test_offset_of_max_timestamp_gives_the_record_with_the_highest_time(
     plain: Log, tmp_path: Path
 ) -> None:
-    """KIP-734: in txn-0 this record is the last marker. Kafka's time index has it at 16 above the
-    base offset 31.
+    """In txn-0, the record with the highest time is the last marker (KIP-734). Kafka's time index
+    has it at 16 above the base offset 31.
     """
     assert offset_of_max_timestamp(plain) == (BASE_MS + 4234, 49, 0)
     txn = kafka_log(tmp_path / "again")
@@ -100,8 +100,8 @@ def test_offset_of_max_timestamp_gives_the_record_with_the_highest_time(
 def test_the_first_record_of_the_highest_time_may_precede_the_index_entrys_offset(
     tmp_path: Path,
 ) -> None:
-    """Kafka's time index has the offset of the last record of the batch or, in older versions, of
-    an earlier record. The result is the first record with that timestamp.
+    """The entry in Kafka's time index has the offset of the batch's last record or, in older
+    versions, of an earlier record. The result must be the first record with this timestamp.
     """
     _, log = new_log(tmp_path)
     for timestamp in (NOW_MS, NOW_MS + 9, NOW_MS + 9, NOW_MS + 5):
@@ -116,7 +116,7 @@ def test_the_first_record_of_the_highest_time_may_precede_the_index_entrys_offse
 def test_the_search_for_the_highest_time_skips_older_and_emptied_batches(
     tmp_path: Path, searched_batches: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Older and emptied batches are not opened. An unreadable one is logged."""
+    """Older and emptied batches are not opened. An unreadable batch is logged."""
     _, log = new_log(tmp_path)
     log.append(batch(timestamp=BASE_MS), now_ms=NOW_MS)
     append_unchecked(log, emptied(BASE_MS + 9))
@@ -160,10 +160,9 @@ def test_look_ups_by_time_equal_a_search_of_all_records(
     trend: int,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """This is tested for each time and each log start, in segments with rising and falling times.
+    """The test compares each time and each log start, in segments with rising and falling times.
     The log may start within a batch, after its record with the highest time. Some batches are
-    emptied.
-    Times of 1970 are valid, and -1 means no time.
+    emptied. Times of 1970 are valid, and -1 means no time.
     """
     rng = random.Random(3)
     _, log = new_log(
@@ -197,7 +196,7 @@ def test_look_ups_by_time_equal_a_search_of_all_records(
 
 
 def test_segments_that_an_earlier_process_closed_are_found_by_time(tmp_path: Path) -> None:
-    """There is no manifest, so the times come from the indexes."""
+    """Without a manifest, the times come from the indexes."""
     manager, log = new_log(tmp_path, segment_bytes=200)
     for time in (BASE_MS - 9, BASE_MS - 9, BASE_MS + 50, BASE_MS - 9, BASE_MS - 9, BASE_MS - 9):
         log.append(batch(timestamp=time), now_ms=NOW_MS)
@@ -212,14 +211,14 @@ def test_segments_that_an_earlier_process_closed_are_found_by_time(tmp_path: Pat
 
 # --- the batches read ---------------------------------------------------------------------------
 
-PEAK = 9  # the number of the batch that has the highest time; it is in the second segment
+PEAK = 9  # The batch with this number has the highest time. It is in the second segment.
 ROW_BYTES = len(batch([b"a", b"b"]))
 
 
 @pytest.fixture
 def peaked(tmp_path: Path) -> Log:
-    """Four segments of six batches, which have two records each. The times rise to a peak, then
-    fall.
+    """Four segments of six batches, each of which has two records. The times rise to a peak, and
+    then fall.
     """
     _, log = new_log(tmp_path, segment_bytes=6 * ROW_BYTES, index_interval_bytes=ROW_BYTES - 1)
     for number in range(24):
@@ -262,8 +261,8 @@ def test_the_search_for_the_highest_time_reads_only_its_batch(
 def test_with_the_highest_time_below_the_log_start_headers_are_searched(
     peaked: Log, searched_batches: list[int], start: int, searched: list[int]
 ) -> None:
-    """Records are read only in the batch that contains the log start, and in the one that has
-    the time.
+    """Records are read only in the batch that contains the log start, and in the batch that has the
+    highest time.
     """
     peaked.delete_records_before(start)
     best = BASE_MS + 1 if start % 2 else BASE_MS - 1
@@ -272,8 +271,8 @@ def test_with_the_highest_time_below_the_log_start_headers_are_searched(
 
 
 def test_very_large_timestamps_are_found_exactly(tmp_path: Path) -> None:
-    """2**62 and more are valid times. The search for the highest time in the rest of a batch does
-    not round them.
+    """Times of 2**62 and more are valid. The search for the highest time in the rest of a batch
+    does not round them.
     """
     _, log = new_log(tmp_path)
     far = 1 << 62
@@ -288,7 +287,7 @@ def test_very_large_timestamps_are_found_exactly(tmp_path: Path) -> None:
 def test_a_search_by_time_reads_from_the_last_index_entry_before_it(
     peaked: Log, searched_batches: list[int]
 ) -> None:
-    """Segments with only older times, or below the log start, are not read."""
+    """Segments that have only older times, or are below the log start, are not read."""
     spoil(peaked, range(PEAK - 1, PEAK + 1))
     assert offset_for_timestamp(peaked, BASE_MS) == (BASE_MS, 2 * PEAK, 0)
     peaked.delete_records_before(12)
@@ -311,8 +310,8 @@ def test_a_search_by_time_reads_nothing_below_the_log_start(
 def test_a_search_by_time_continues_after_a_gap_at_the_end_of_a_segment(
     peaked: Log, start: int
 ) -> None:
-    """Compaction removed the last batch, which contained the log start. The result is in the next
-    segment.
+    """Compaction removed the last batch of the segment, which contained the log start. The result
+    is in the next segment.
     """
     peaked.delete_records_before(start)
     segment = peaked.segments[1]
@@ -358,8 +357,8 @@ def test_a_search_by_time_gives_the_first_offset_of_a_too_large_batch(
     append_time: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The result has the first time of the batch, or its last one if the first is too early. A
-    reader that begins there misses no record.
+    """The result has the first time of the batch or, if this is too early, its last time. A reader
+    that begins there misses no record.
     """
     _, log = new_log(tmp_path, timestamp_type_log_append=append_time)
     log.begin_leader_epoch(4)
@@ -388,12 +387,12 @@ def test_a_search_by_time_skips_an_unreadable_batch_and_logs_it(
 
 
 def test_a_record_beyond_the_last_offset_of_its_batch_is_not_found(tmp_path: Path) -> None:
-    """The batch has three records, but the last offset of the second. The next batch has a record
-    with the offset of the third.
+    """The batch has three records, but its last offset is that of the second. The next batch has a
+    record with the offset of the third.
     """
     _, log = new_log(tmp_path)
     data = batch([b"v"] * 3, times=[BASE_MS, BASE_MS, BASE_MS + 7])
-    data[23:27] = (1).to_bytes(4)  # the field for the last offset delta
+    data[23:27] = (1).to_bytes(4)  # this field is the last offset delta
     append_unchecked(log, data)
     log.append(batch(timestamp=BASE_MS + 8), now_ms=NOW_MS)
     assert lookup(log).first_at(BASE_MS) == (BASE_MS, 0, 0)
@@ -401,8 +400,8 @@ def test_a_record_beyond_the_last_offset_of_its_batch_is_not_found(tmp_path: Pat
 
 
 def test_the_time_of_an_emptied_batch_is_not_the_highest_time(tmp_path: Path) -> None:
-    """Compaction leaves the batch's header with the time of the removed records. The record with
-    the highest time is below the log start.
+    """Compaction leaves the header of the batch, with the time of the removed records. The record
+    with the highest time is below the log start.
     """
     config = replace(COMPACTED, segment_bytes=230)
     manager = open_manager(tmp_path, config)

@@ -16,7 +16,7 @@ from barnabas.storage.log.time_search import BatchSearch, Searched, SearchTakesL
 
 BATCH = (KAFKA / "plain-0" / "00000000000000000000.log").read_bytes()[:812]
 HEADER = read_header(BATCH)
-STEP_MS = 26  # between the timestamps of two records, in expected.json
+STEP_MS = 26  # the time between two records, according to expected.json
 
 
 def search(least_time: int, least_delta: int = 0, most_bytes: int = 1 << 20) -> BatchSearch:
@@ -54,7 +54,7 @@ def test_a_short_one_is_done_at_once_and_known_from_then_on() -> None:
 
 
 def compressed(size: int, most_bytes: int) -> BatchSearch:
-    """A search in one record that decompresses to about `size` bytes."""
+    """A search in a batch with one record that decompresses to about `size` bytes."""
     data = batch([bytes(size)], codec=1)
     header = read_header(data)
     return BatchSearch(
@@ -76,8 +76,9 @@ def test_more_records_than_are_searched_at_once_are_put_off(
     [
         (900, 5_000, "found"),
         (2_000, 5_000, "put off"),
-        (6_000, 5_000, "put off"),  # the deferred search finds it too large
-        (2_000, 1_000, "too large"),  # the limit for a batch is lower, or equal
+        (6_000, 5_000, "put off"),  # only the deferred search finds that the batch is too large
+        # the limit for a batch is not higher than the amount of work that is done at once
+        (2_000, 1_000, "too large"),
         (900, 600, "too large"),
         (900, 1_000, "found"),
     ],

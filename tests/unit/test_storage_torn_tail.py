@@ -1,4 +1,4 @@
-"""A torn end, a hole or damage at a batch of a log that Apache Kafka wrote."""
+"""A log of Apache Kafka whose batches are torn, missing or damaged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from barnabas.storage.opening.torn_tail import (
     lacks_start,
 )
 
-SECOND, THIRD, SIZE = 78, 158, 2002  # positions in segment 3, and its size, from Kafka's dump tool
+# positions in segment 3, and the size of the segment, from Kafka's dump tool
+SECOND, THIRD, SIZE = 78, 158, 2002
 
 
 @pytest.fixture
@@ -79,11 +80,12 @@ def test_good_batch_after_gives_the_next_good_batch(segment: Segment) -> None:
 # --- files of a few bytes -------------------------------------------------------------------------
 
 BATCH = bytes(batch([b"value"]))
-EMPTIED = _emptied(read_header(BATCH))  # 61 bytes: a producer's last batch after a cleaning
+# has 61 bytes, like the last batch of a producer after a cleaning
+EMPTIED = _emptied(read_header(BATCH))
 
 
 def longer(batch: bytes, by: int) -> bytes:
-    """The batch with a wrong length. Its CRC does not cover that field."""
+    """The batch with a wrong length. The CRC of the batch does not cover this field."""
     return batch[:8] + (int.from_bytes(batch[8:12]) + by).to_bytes(4) + batch[12:]
 
 
@@ -105,7 +107,7 @@ def segment_of(path: Path, data: bytes) -> Segment:
 def test_a_last_offset_2_31_above_the_segments_base_offset_is_a_fault(
     beyond: int, fits: bool
 ) -> None:
-    """The relative offset in an index entry has four bytes."""
+    """An index entry stores the relative offset in four bytes."""
     header = read_header(BATCH)._replace(base_offset=3 + 2**31 - 1 + beyond)
     assert (fault_of(header, 4, 3, len(BATCH)) == "") is fits
 
@@ -128,7 +130,7 @@ def test_a_whole_batch_has_magic_2_a_valid_length_and_the_right_crc(
 
 
 def bad_batch(size: int, **zeros: tuple[int, int]) -> bytes:
-    """A batch of `size` bytes that has zeros only in the ranges `zeros`."""
+    """A batch of `size` bytes. Only the ranges in `zeros` contain zeros."""
     data = bytearray(b"\xff" * size)
     data[8:12] = (size - 12).to_bytes(4)
     for first, end in zeros.values():
@@ -171,7 +173,9 @@ def test_a_lost_sector_is_a_whole_sector_of_zeros_within_the_bad_batch(
 def test_zeros_that_a_batch_cannot_begin_with_are_a_lost_start(
     tmp_path: Path, left_bytes: int, next_offset: int, is_so: bool
 ) -> None:
-    """Zeros up to the end of a sector are a lost start unless the batch may begin with them."""
+    """Zeros up to the end of a sector mean that the start of a batch is lost, unless a batch may
+    begin with these zeros.
+    """
     position = 512 - left_bytes
     segment = segment_of(tmp_path, b"\xff" * position + bytes(left_bytes) + b"\xff" * 100)
     assert lacks_start(segment, position, next_offset) is is_so

@@ -1,4 +1,4 @@
-"""Paths that are deleted from the disk later."""
+"""Paths whose deletion from the disk is delayed."""
 
 from __future__ import annotations
 

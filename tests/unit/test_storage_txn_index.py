@@ -1,4 +1,4 @@
-"""The index of aborted transactions: the entries that belong to a fetch, and invalid files."""
+"""The index of aborted transactions: the entries that apply to a fetch, and invalid files."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import pytest
 
 from barnabas.storage.files.txn_index import AbortedEntry, AbortedTxn, TxnIndex, encode_entry
 
-# producer 1 writes 0-9 and aborts at 10; producer 2 begins at 5, and its transaction ends at 20
+# Producer 1 writes offsets 0 to 9 and aborts at 10. Producer 2 begins at 5, and its transaction
+# ends at 20.
 FIRST = AbortedEntry(producer_id=1, first_offset=0, last_offset=10, last_stable_offset=5)
 SECOND = AbortedEntry(producer_id=2, first_offset=5, last_offset=20, last_stable_offset=21)
 
 
 def collected(fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedTxn], bool]:
-    """The aborted transactions for a fetch of these offsets, and whether the search is complete
-    without later segments.
+    """The aborted transactions for a fetch of these offsets, and whether the search needs no later
+    segments.
     """
     into: list[AbortedTxn] = []
     is_complete = TxnIndex([FIRST, SECOND]).collect(fetch_offset, upper_bound_offset, into)

@@ -1,5 +1,5 @@
-"""Batches with a correct checksum and unreadable records, which earlier versions accepted from
-clients.
+"""Batches whose checksum is correct but whose records are unreadable. Earlier versions of the
+broker accepted them from clients.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ UNREADABLE = [
 
 
 def log_with(tmp_path: Path, unreadable: bytearray) -> tuple[LogManager, Log]:
-    """A log of an earlier version: a record with key k, the unreadable batch, another record with
-    key k, and one with another key.
+    """A log that an earlier version wrote. It has a record with key k, the unreadable batch,
+    another record with key k, and a record with another key.
     """
     manager = open_manager(tmp_path, COMPACTED)
     log = manager.create("t", 0, TOPIC_ID, COMPACTED, NOW_MS)

@@ -1,5 +1,5 @@
-"""The responses to invalid batches: error codes and log start offsets of Apache Kafka 3.9 (those of
-the oracle's broken_batches and similar scenarios).
+"""The responses to invalid batches. The error codes and log start offsets are those of Apache Kafka
+3.9 in the oracle's scenario broken_batches and similar ones.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ GOOD = batch([b"a", b"b"])
             id="compressed, says 1, has 3",
         ),
         pytest.param(
-            # one record that has a header whose name has the length -1
+            # One record with a header. The name of the header has the length -1.
             broken(count=1, body=bytes.fromhex("1400000001027602010231")),
             Code.INVALID_RECORD,
             True,
@@ -291,7 +291,8 @@ def test_a_batch_is_written_as_received(tmp_path: Path) -> None:
         sent = batch([b"one", b"two"], codec=codec, headers=(("h", b"1"), ("", None)))
         offset = log.append(bytearray(sent), now_ms=NOW_MS).first_offset
         raw = fetched(log.read(offset, max_bytes=1, min_one_batch=True))
-        assert raw[16:] == bytes(sent[16:])  # all bytes but the base offset and the leader epoch
+        # all fields except the base offset and the leader epoch are unchanged
+        assert raw[16:] == bytes(sent[16:])
         assert raw[8:12] == bytes(sent[8:12])
 
 
@@ -311,8 +312,8 @@ def test_producer_id_0_is_valid(tmp_path: Path) -> None:
 
 
 def records(*encoded: str) -> bytes:
-    """Records from hexadecimal digits. The digits lack the length of each record, which is below
-    64.
+    """Encode records from hexadecimal digits. The length of each record, which must be below 64, is
+    added.
     """
     return b"".join(bytes((len(text) // 2 * 2,)) + bytes.fromhex(text) for text in encoded)
 
@@ -398,8 +399,8 @@ def test_batches_with_malformed_records_are_refused(
 def test_max_timestamp_is_computed_from_the_records(
     tmp_path: Path, codec: int, claimed: int
 ) -> None:
-    """Retention uses this time: with a claimed time of 0 a record would be deleted right after
-    its arrival.
+    """Retention uses this time. If a client could claim the time 0, its records would be deleted
+    right after their arrival.
     """
     _, log = new_log(tmp_path, retention_ms=1000)
     sent = batch([b"a", b"b"], times=[SECOND_MS, SECOND_MS - 5], codec=codec)
@@ -463,8 +464,8 @@ def test_a_batch_may_not_decompress_to_more_than_the_limit(tmp_path: Path, codec
 def test_a_long_check_is_deferred_and_its_result_used_for_the_append(
     tmp_path: Path, codec: int
 ) -> None:
-    """With `at_once` the check of a long batch is refused and the batch is unchanged. It is checked
-    in a thread then, and appended with the result.
+    """With `at_once`, the check of a long batch raises TakesLongError and leaves the batch
+    unchanged. The batch is then checked in a thread, and appended with the result of this check.
     """
     _, log = new_log(tmp_path, timestamp_type_log_append=True)
     sent = bomb(codec, LIMIT)
@@ -485,7 +486,7 @@ def test_a_long_check_is_deferred_and_its_result_used_for_the_append(
 
 def is_deferred(sent: bytearray, **settings: Any) -> bool:
     """Whether the check exceeds the budget of the event loop and raises TakesLongError. Without a
-    budget it must succeed.
+    budget, the check must succeed.
     """
     rules = Rules.of(LogConfig(**settings))
     kept = bytes(sent)
@@ -507,7 +508,7 @@ def test_the_check_of_many_records_is_deferred(codec: int) -> None:
 
 
 def test_the_check_of_many_compressed_parts_is_deferred() -> None:
-    """Even empty parts count, since each member of gzip or block of snappy takes microseconds."""
+    """Even empty parts count, since each gzip member and each snappy block takes some microseconds."""
     one = batch([b"a"], codec=1)
     member = gzip.compress(b"", mtime=0)
 
@@ -620,7 +621,7 @@ def test_a_batch_shorter_than_its_header_is_refused(size: int) -> None:
 def test_a_batch_of_exactly_max_message_bytes_is_accepted() -> None:
     sent = batch([b"x" * 500])
     assert checked(bytearray(sent), max_message_bytes=len(sent)).size == len(sent)
-    behind = bytearray(sent + b"\0" * 7)  # ignored bytes after the batch have no effect
+    behind = bytearray(sent + b"\0" * 7)  # bytes that follow the batch are ignored
     assert checked(behind, max_message_bytes=len(sent)).size == len(sent)
     with pytest.raises(AppendRefused, match=f"{len(sent)} bytes, over {len(sent) - 1}"):
         checked(bytearray(sent), max_message_bytes=len(sent) - 1)
@@ -668,8 +669,8 @@ def test_an_empty_key_is_a_key() -> None:
 
 @pytest.mark.parametrize("most", [1000, 1 << 20])
 def test_a_too_large_batch_is_refused_at_once_if_the_limit_is_low(most: int) -> None:
-    """The limit of decompressed bytes is reached within the work that is done at once. With a
-    higher limit the check is deferred.
+    """A low limit on decompressed bytes is reached within the work that is done at once. With a
+    higher limit, the check is deferred.
     """
     rules = Rules.of(LogConfig(max_decompressed_bytes=most))
     with pytest.raises(AppendRefused, match=f"more than {most} bytes"):

@@ -1,5 +1,5 @@
-"""Threads of the product: each has a name, which stack traces of a stuck process show, and none
-keeps a process running when its main thread has ended.
+"""The threads of the product. Each has a name, which shows up in stack traces of a stuck process,
+and none keeps a process running after the main thread has ended.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The client program in torture/clients.py at the end of a transaction."""
+"""How the client program of torture/clients.py ends a transaction."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The checks of torture/publisher.py find a planted loss, duplicate, torn batch, mix of two
-attempts and wrong order.
+"""The checks of torture/publisher.py find planted faults: a loss, a duplicate, a torn batch, a mix
+of two attempts, and a wrong order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LOG = list(range(6))
 
 
 def output() -> list[Row]:
-    """The rows of every batch of the log, all in one partition."""
+    """The rows of all batches in the log, in a single partition."""
     numbered = [(batch, number) for batch in LOG for number in range(row_count(batch))]
     return [
         Row("t", 0, offset, batch, number, f"attempt-{batch}")

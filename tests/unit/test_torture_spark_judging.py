@@ -1,5 +1,5 @@
-"""The checks of torture/spark_pipeline.py find each kind of fault, planted in an otherwise correct
-history.
+"""The checks of torture/spark_pipeline.py find each kind of fault that is planted in an otherwise
+correct history.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def output_row(source: Row, offset: int, topic: str = SINK) -> Row:
 
 
 def story(plan: str = COPIED) -> Story:
-    """A history of two partitions with ten records each, in two batches of five each. One attempt
-    at batch 1 was aborted.
+    """A history of two partitions with ten records each. Both batches have five records of each
+    partition. One attempt at batch 1 was aborted.
     """
     rows = [input_row(offset, partition) for offset in range(10) for partition in range(2)]
     batches = {
@@ -68,8 +68,8 @@ def story(plan: str = COPIED) -> Story:
 
 
 def counted() -> Story:
-    """A history of windows of two seconds in one partition. All but the last one are below the
-    watermark of the last batch.
+    """A history with windows of two seconds in one partition. All windows except the last are below
+    the watermark of the last batch.
     """
     rows = [input_row(offset) for offset in range(10)]
     batches = {
@@ -99,7 +99,7 @@ def double(of: Story) -> None:
 
 
 def show_another_attempt(of: Story) -> None:
-    """Let readers see the rows of the aborted attempt in addition to those of the committed one."""
+    """Let readers see the rows of the aborted attempt as well as those of the committed one."""
     of.committed = list(of.everything)
     of.seen = list(of.everything)
 
@@ -127,7 +127,7 @@ def swap(of: Story) -> None:
 
 
 def mix_batches(of: Story) -> None:
-    """Swap a row of the first batch with one of the last."""
+    """Swap a row of the first batch with a row of the last batch."""
     rows = of.committed
     one, other = rows[0], rows[-1]
     for of_reader in (of.committed, of.everything, of.seen):
@@ -202,7 +202,7 @@ def test_a_planted_fault_is_found(plant: Callable[[Story], None], kind: str) -> 
 def test_lost_and_doubled_rows_are_found_in_the_distinct_plan(
     plant: Callable[[Story], None], kind: str
 ) -> None:
-    """In this plan an output row is the first of two input rows with one id."""
+    """In this plan, only the first of two input rows with the same id leads to an output row."""
     planted = story(DISTINCT)
     plant(planted)
     assert kind in {finding.kind for finding in judge(planted)}

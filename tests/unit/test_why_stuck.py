@@ -1,4 +1,4 @@
-"""The sentence that says why a partition is stuck, and the values in it."""
+"""The sentence that explains why a partition is stuck, and the values in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTITION = TopicPartition("orders", 0)
 
 
 def transaction(**changes: Any) -> OpenTransaction:
-    """An open transaction of the transactional id `pay`. It is 10 s old, and has a timeout of a
+    """An open transaction of the transactional id `pay`. It is 10 s old, and its timeout is one
     minute.
     """
     return OpenTransaction(

@@ -15,7 +15,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = re.compile(r"\b(nobody|told|tells|stands|anew|whoever)\b", re.IGNORECASE)
-# How many of these words an area may have. Lower a number when its text has fewer; never raise one.
+# The maximum number of these words in each area. Lower a number when the area has fewer words;
+# never raise one.
 BOUNDS = {
     "CHANGELOG.md": 0,
     "CODE_OF_CONDUCT.md": 0,
