@@ -1,4 +1,6 @@
-"""Checks of topic names, which follow the rules of Apache Kafka's Topic.validate and hasCollision."""
+"""Checks of topic names, which follow the rules of Apache Kafka's Topic.validate and
+hasCollision.
+"""
 
 from __future__ import annotations
 

@@ -147,7 +147,9 @@ def test_an_end_takes_the_steps_of_the_table(
     settings: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The code receives exactly the events that LAW has for this durability, each in the same step."""
+    """The code receives exactly the events that LAW has for this durability, each in the same
+    step.
+    """
     b, p = ready(**settings)
     events: list[tuple[Step, Event]] = []
     lead_on = Ends._on

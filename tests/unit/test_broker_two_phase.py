@@ -339,7 +339,9 @@ def test_offsets_are_answered_when_they_and_the_group_record_are_durable(
 
 
 def test_additions_to_several_are_answered_when_all_are_on_the_disk(b: DiskBroker) -> None:
-    """The records of the two transactional ids are in different partitions of __transaction_state."""
+    """The records of the two transactional ids are in different partitions of
+    __transaction_state.
+    """
     names = [next(name for name in "abcd" if partition_for(name, 2) == index) for index in (0, 1)]
     added = []
     for name in names:
@@ -706,7 +708,9 @@ def test_the_session_that_keeps_can_only_end_the_transaction(b: DiskBroker, vers
 
 
 def test_a_session_that_does_not_keep_aborts_the_transaction(b: DiskBroker, version: int) -> None:
-    """This lets an operator end an abandoned transaction without permission for two-phase commit."""
+    """This lets an operator end an abandoned transaction without permission for two-phase
+    commit.
+    """
     p = TwoPhase(b, version)
     assert p.write("t", 0, b"a") == 0
     q = keep(b, version)
@@ -830,7 +834,9 @@ def test_below_transaction_version_2_the_next_epoch_is_above_that_of_the_keeping
 
 
 def test_a_late_end_of_a_kept_transaction_does_not_end_the_next_one(b: DiskBroker) -> None:
-    """The session sends EndTxn over a connection that breaks, and repeats it over a new connection."""
+    """The session sends EndTxn over a connection that breaks, and repeats it over a new
+    connection.
+    """
     TwoPhase(b, 1).write("t", 0, b"kept")
     keeper = keep(b, 1)
     given_up = keeper.reconnect()

@@ -248,7 +248,9 @@ def _shapes() -> Iterator[tuple[str, Shape]]:
     ("name", "shape"), list(_shapes()), ids=lambda one: one if isinstance(one, str) else ""
 )
 def test_elements_named_many_times_are_reduced_to_one(name: str, shape: Shape) -> None:
-    """Each array that a shape covers, at any depth, gets equal elements, of which one must remain."""
+    """Each array that a shape covers, at any depth, gets equal elements, of which one must
+    remain.
+    """
     api = next(api for api in APIS if api.name == name)
     version = min(api.max_version, shape.last_version)
     paths = dict.fromkeys(array_paths(api, version))

@@ -171,7 +171,9 @@ def test_unchanged_targets_are_not_written_again_but_a_first_empty_one_is(assign
 
 
 def test_a_static_member_that_returns_takes_over_all_but_the_epoch() -> None:
-    """The returning member starts with epoch 0. The next step sets its epoch to that of the group."""
+    """The returning member starts with epoch 0. The next step sets its epoch to that of the
+    group.
+    """
     group = Group(t=2)
     group.join(one=member("t", instance="i"))
     group.join(one=member("t", instance="i"))
@@ -298,7 +300,9 @@ def test_partitions_of_a_removed_member_can_be_assigned() -> None:
 
 
 def test_a_hash_tells_apart_whatever_may_happen_to_the_topics_of_a_group() -> None:
-    """The hash of topics that do not exist is 0. Topics outside the subscription do not change it."""
+    """The hash of topics that do not exist is 0. Topics outside the subscription do not change
+    it.
+    """
     there = {"t": 2, "u": 1, "other": 1}
     topics = Directory(there)
     names = ["t", "u", "missing"]

@@ -117,7 +117,9 @@ WAYS: dict[str, tuple[str, Callable[[Ended], None]]] = {
 
 
 def requester(host: Ended, name: str) -> ProducerIdAndEpoch:
-    """The id and epoch of a producer, which the table names relative to the current id and epoch."""
+    """The id and epoch of a producer, which the table names relative to the current id and
+    epoch.
+    """
     pid, epoch = host.current
     return {
         "current": ProducerIdAndEpoch(pid, epoch),

@@ -83,7 +83,9 @@ def test_in_an_empty_group_retention_starts_when_it_became_empty() -> None:
 
 
 def test_without_a_time_of_the_state_retention_starts_with_the_commit() -> None:
-    """Versions 0 and 1 of the record do not contain the time of the state. It is then read as -1."""
+    """Versions 0 and 1 of the record do not contain the time of the state. It is then read as
+    -1.
+    """
     group = new_group(value_of("consumer", since_ms=-1))
     commit(group, T0, 1_000)
     assert expired(group, 11_000) == [T0]

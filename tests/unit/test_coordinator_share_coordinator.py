@@ -1,4 +1,6 @@
-"""The share coordinator without a broker: which requests it refuses, and its state after a replay."""
+"""The share coordinator without a broker: which requests it refuses, and its state after a
+replay.
+"""
 
 from __future__ import annotations
 
@@ -219,7 +221,9 @@ def test_a_snapshot_is_the_sum_of_the_updates_before_it(seed: int) -> None:
 
 
 def whole(host: Host) -> Snapshot:
-    """The state of a share partition, without timestamps and without the number of its snapshots."""
+    """The state of a share partition, without timestamps and without the number of its
+    snapshots.
+    """
     state = host.made.state(key())
     assert state is not None
     return state.snapshot(0)._replace(create_timestamp=0, write_timestamp=0)

@@ -183,7 +183,9 @@ def test_states_left_by_a_kill_are_deleted_with_their_group(
 def test_offsets_that_are_set_after_a_deletion_was_cut_short_are_not_deleted(
     host: GroupHost,
 ) -> None:
-    """Apache Kafka deletes the states of the topics that the group's record lists as being deleted."""
+    """Apache Kafka deletes the states of the topics that the group's record lists as being
+    deleted.
+    """
     read_once(host)
     host.share_states.at_once = False
     topics = [DeleteShareGroupOffsetsRequestTopic("t")]

@@ -1,4 +1,6 @@
-"""The records of streams groups. Bytes that Apache Kafka 4.3 wrote are decoded and encoded again."""
+"""The records of streams groups. Bytes that Apache Kafka 4.3 wrote are decoded and encoded
+again.
+"""
 
 from __future__ import annotations
 

@@ -273,7 +273,9 @@ def test_the_number_of_cached_states_is_bounded(text: str, matching: int) -> Non
 
 
 def test_the_number_of_cached_states_of_a_large_pattern_is_bounded() -> None:
-    """While this name of 249 letters is matched, each of its 249 state sets has up to 9,000 states."""
+    """While this name of 249 letters is matched, each of its 249 state sets has up to 9,000
+    states.
+    """
     pattern = TopicPattern("(.*[ab].{0,999}){9}")
     assert pattern.matches("aabab" * 49 + "aabb")
     assert sum(map(len, pattern._states)) <= MAX_CACHED_STATES

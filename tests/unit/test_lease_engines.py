@@ -415,7 +415,9 @@ def test_the_reason_of_an_unknown_answer_is_forgotten_with_the_next_answer(
 
 
 def test_a_write_that_may_have_been_sent_is_not_sent_again() -> None:
-    """The first endpoint may carry out the write. The second endpoint would then report a conflict."""
+    """The first endpoint may carry out the write. The second endpoint would then report a
+    conflict.
+    """
     exchange = EtcdExchange(EngineSettings(("http://a", "http://b"), "x", 1000, 3000))
     asking = exchange.ask(Write("1", b"{}"))
     next(asking)

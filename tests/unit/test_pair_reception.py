@@ -225,7 +225,9 @@ def test_only_requests_without_effects_are_sent_again_to_the_next_leader(
 def test_a_request_does_not_wait_for_a_stuck_leader_once_another_node_leads(
     node: Node, new_leader: Callable[..., Leader], api_key: int, is_asked_again: bool
 ) -> None:
-    """The machine of the stuck leader may be down. In this case the connection to it does not end."""
+    """The machine of the stuck leader may be down. In this case the connection to it does not
+    end.
+    """
     stuck, successor = new_leader(b"", is_stuck=True), new_leader(b"two")
     node.leader = stuck.address
     with node.connect() as client:

@@ -41,7 +41,9 @@ def test_it_is_not_believed_once_the_machine_was_down(led: Path) -> None:
 
 
 def test_a_copy_of_the_directory_does_not_believe_it(led: Path) -> None:
-    """The process of that session may still be running as the leader, with the original directory."""
+    """The process of that session may still be running as the leader, with the original
+    directory.
+    """
     copy = led.with_name("copy")
     shutil.copytree(led, copy, copy_function=shutil.copy2)
     assert read_session(OsDisk(), str(copy)) == ""
@@ -67,7 +69,9 @@ def test_it_is_the_nodes_own_and_no_sign_of_a_brokers_directory(tmp_path: Path) 
 
 
 class CountedSync:
-    """A sync of the disk that waits for `may_end`. `count` is the number of syncs that have ended."""
+    """A sync of the disk that waits for `may_end`. `count` is the number of syncs that have
+    ended.
+    """
 
     def __init__(self) -> None:
         self.count, self.may_end = 0, threading.Event()

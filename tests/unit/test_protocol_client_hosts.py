@@ -19,7 +19,9 @@ from barnabas.protocol.primitives import read_tags
 
 
 def described_host(b: DiskBroker, request: Message) -> str | None:
-    """The client host of the only transaction in the response, or None if the response has no host."""
+    """The client host of the only transaction in the response, or None if the response has no
+    host.
+    """
     answer = b.call(request, 0)
     plain = bytearray()
     answer.write(plain, 0)

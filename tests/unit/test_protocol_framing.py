@@ -74,7 +74,9 @@ def test_a_version_that_is_not_spoken_has_no_api() -> None:
 
 
 def test_the_answer_to_api_versions_has_the_old_header_in_every_version() -> None:
-    """A client must be able to read this response before it knows the supported versions (KIP-511)."""
+    """A client must be able to read this response before it knows the supported versions
+    (KIP-511).
+    """
     assert not response_has_tagged_header(BY_KEY[ApiVersionsRequest.API_KEY], 3)
     assert response_has_tagged_header(BY_KEY[12], 4)
     assert not response_has_tagged_header(BY_KEY[12], 3)

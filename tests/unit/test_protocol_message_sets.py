@@ -1,4 +1,6 @@
-"""Message sets, the format before record batches, compared with kafka-python's reader and writer."""
+"""Message sets, the format before record batches, compared with kafka-python's reader and
+writer.
+"""
 
 from __future__ import annotations
 

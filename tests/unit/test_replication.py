@@ -249,7 +249,9 @@ class NoDescriptors:
 def test_a_standby_waits_while_the_leader_has_no_file_descriptors(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Otherwise the event loop would do nothing but try to accept the connection again and again."""
+    """Otherwise the event loop would do nothing but try to accept the connection again and
+    again.
+    """
 
     async def run() -> int:
         leading, _ = new_leading()
@@ -923,7 +925,9 @@ def test_a_standby_removes_nothing_from_a_directory_without_a_cluster_id(
 def test_a_delayed_removal_happens_before_the_directory_is_created_again(
     made_again: list[Operation],
 ) -> None:
-    """Otherwise the new directory would contain files of the old one, and would be removed with it."""
+    """Otherwise the new directory would contain files of the old one, and would be removed with
+    it.
+    """
     disk = new_disk()
     disk.mkdir("/x/t-0")
     disk.open(f"/x/t-0/{0:020}.log", create=True).append(b"records")

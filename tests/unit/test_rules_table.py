@@ -12,7 +12,9 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 class Rule(NamedTuple):
-    """A row of the table. `tests` has pairs of a file and the name of a test function in the file."""
+    """A row of the table. `tests` has pairs of a file and the name of a test function in the
+    file.
+    """
 
     text: str
     sources: tuple[str, ...]

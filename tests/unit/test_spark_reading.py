@@ -319,7 +319,9 @@ def test_an_end_of_the_log_that_lags_behind_is_no_loss(broker: FakeBroker) -> No
 
 
 def test_a_broker_that_never_brings_what_it_says_it_has(broker: FakeBroker) -> None:
-    """If a response is empty, or has only earlier batches, the reader retries for a limited time."""
+    """If a response is empty, or has only earlier batches, the reader retries for a limited
+    time.
+    """
     broker.logs["t", 0] = FakeLog([batch(0, "a")], end_offset=5)
     with pytest.raises(
         ClientError,

@@ -99,7 +99,9 @@ def test_names_of_batch_writes() -> None:
 
 
 def test_who_writes() -> None:
-    """Transactions of tasks have a longer default timeout. In a batch write, they need a writeId."""
+    """Transactions of tasks have a longer default timeout. In a batch write, they need a
+    writeId.
+    """
     found = parsed()
     assert (found.sink_mode, found.task_timeout_ms) == ("auto", 900_000)
     found = parsed(sinkMode="TASKS", kafka__transaction__timeout__ms="5000")

@@ -130,7 +130,9 @@ NOT_FOR_A_LOCAL_BROKER = {
 
 
 def test_a_local_broker_loads_little_in_its_own_process() -> None:
-    """The start of a local broker should take at most 1.2 times the CPU time of a daemon's start."""
+    """The start of a local broker should take at most 1.2 times the CPU time of a daemon's
+    start.
+    """
     done = subprocess.run(
         [sys.executable, "-S", "-c", LOCAL_BROKER],
         capture_output=True, text=True, check=True, timeout=120,

@@ -1,4 +1,6 @@
-"""How much of a log is durable. The tests follow the table at the start of the module step by step."""
+"""How much of a log is durable. The tests follow the table at the start of the module step by
+step.
+"""
 
 from __future__ import annotations
 
@@ -214,7 +216,9 @@ def test_a_pending_marker_is_stable_only_below_the_high_watermark(log: Log) -> N
 
 
 def test_nothing_goes_to_a_journal_while_a_name_is_not_durable(log: Log) -> None:
-    """If the name were lost, a start after a power loss would not find the log of a journal entry."""
+    """If the name were lost, a start after a power loss would not find the log of a journal
+    entry.
+    """
     append(log)
     path = f"{log.directory}/name"
     log.disk.write_atomic(path, b"", sync=False)

@@ -200,7 +200,9 @@ def test_bytes_of_a_deleted_topic_are_not_restored_to_a_recreated_one(tmp_path: 
 
 @pytest.mark.parametrize("torn_bytes", [0, 10])
 def test_bytes_below_the_recovery_point_are_not_restored(tmp_path: Path, torn_bytes: int) -> None:
-    """A segment may be cleaned up to the stored recovery point. Its old bytes must not be restored."""
+    """A segment may be cleaned up to the stored recovery point. Its old bytes must not be
+    restored.
+    """
     manager, log = flushed_log(tmp_path)
     size = log.segments.size_bytes
     append(log, 2)

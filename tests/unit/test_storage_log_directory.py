@@ -1,4 +1,6 @@
-"""The state that logs share: paths with Apache Kafka's names, and files whose deletion is delayed."""
+"""The state that logs share: paths with Apache Kafka's names, and files whose deletion is
+delayed.
+"""
 
 from __future__ import annotations
 

@@ -296,7 +296,9 @@ def test_a_torn_batch_is_restored_from_a_flush_journal(
 
 
 def test_two_runs_of_journal_bytes_are_restored_one_after_the_other(tmp_path: Path) -> None:
-    """The second range of bytes begins where the first one ends, and was written by another flush."""
+    """The second range of bytes begins where the first one ends, and was written by another
+    flush.
+    """
     cut(tmp_path, 100)
     loader = loader_of(tmp_path, LastRun.POWER_LOST, copied=True)
     whole = (KAFKA / "txn-0" / ACTIVE).read_bytes()

@@ -1,4 +1,6 @@
-"""The data directory: its files, the creation and deletion of logs, retention, and periodic work."""
+"""The data directory: its files, the creation and deletion of logs, retention, and periodic
+work.
+"""
 
 from __future__ import annotations
 
@@ -278,7 +280,9 @@ def test_the_oldest_go_by_size(tmp_path: Path) -> None:
 
 
 def test_the_oldest_go_by_the_time_of_their_records(tmp_path: Path) -> None:
-    """The active segment is deleted as well. A new segment replaces it, and the offsets continue."""
+    """The active segment is deleted as well. A new segment replaces it, and the offsets
+    continue.
+    """
     _, log = new_log(tmp_path, retention_ms=60_000)
     for _ in range(3):
         log.append(batch(), now_ms=NOW_MS)

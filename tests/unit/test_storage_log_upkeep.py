@@ -449,7 +449,9 @@ def test_a_log_that_changes_is_looked_at_at_once(tmp_path: Path) -> None:
 def test_the_next_deadline_is_that_of_the_first_task_that_is_due(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In this test retention is first, since a checkpoint that found no space has a longer delay."""
+    """In this test retention is first, since a checkpoint that found no space has a longer
+    delay.
+    """
     upkeep = changed_logs(
         tmp_path, fakes(1), NOW_MS - MINUTE_MS, producer_snapshot_interval_ms=MINUTE_MS
     )

@@ -1,4 +1,6 @@
-"""The offset index of a segment: look-ups, and the position from which a damaged file is invalid."""
+"""The offset index of a segment: look-ups, and the position from which a damaged file is
+invalid.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,9 @@ class SmallDisk(OsDisk):
         return self.most
 
     def _allow(self) -> None:
-        """Count an attempt to open a file, or refuse it as if the process had no descriptor left."""
+        """Count an attempt to open a file, or refuse it as if the process had no descriptor
+        left.
+        """
         if self.refused:
             self.refused -= 1
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

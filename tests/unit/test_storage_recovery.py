@@ -639,7 +639,9 @@ def test_the_first_flush_syncs_the_topic_id_except_after_a_clean_stop(
 
 
 def test_a_log_whose_topic_id_is_lost_is_flushed_without_it(tmp_path: Path) -> None:
-    """No file contains a topic id. The broker will assign one to the log, or take the log offline."""
+    """No file contains a topic id. The broker will assign one to the log, or take the log
+    offline.
+    """
     killed_log(tmp_path, 1)
     for name in ("partition.metadata", MANIFEST_NAME):
         (tmp_path / "t-0" / name).unlink()

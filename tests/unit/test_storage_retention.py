@@ -39,7 +39,9 @@ def count_of(
     most: int = sys.maxsize,
     **of: object,
 ) -> int:
-    """The number of these segments that retention would delete. By default, it has no time limit."""
+    """The number of these segments that retention would delete. By default, it has no time
+    limit.
+    """
     config = LogConfig(**({"retention_ms": -1} | of))  # type: ignore[arg-type]
     return expired_count(segments, config, start, high_watermark, wall_ms, most)
 

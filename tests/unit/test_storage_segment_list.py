@@ -174,7 +174,9 @@ def test_the_batch_of_a_limit_is_looked_up_once(
 def test_end_position_is_computed_again_after_segments_changed(
     segments: SegmentList, limit: int
 ) -> None:
-    """If the limit was in a replaced segment, it is now in the new segment, or below all segments."""
+    """If the limit was in a replaced segment, it is now in the new segment, or below all
+    segments.
+    """
     second = segments[1]
     cleaned = Segment(
         second.batches.disk, second.batches.directory, 3, size=second.batches.size, created_ms=0,

@@ -228,7 +228,9 @@ def test_aborted_transactions_of_the_new_segment_stay_known(log: Log) -> None:
 
 
 def test_a_group_that_is_gone_altogether_is_not_missed(log: Log) -> None:
-    """Retention has deleted the segment of the group. The other groups of the job are swapped in."""
+    """Retention has deleted the segment of the group. The other groups of the job are swapped
+    in.
+    """
     directory = Path(log.directory)
     log.delete_records_before(3)
     log.delete_old_segments(0)

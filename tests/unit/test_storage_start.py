@@ -207,7 +207,9 @@ def test_acknowledged_data_may_be_missing_after_a_power_loss_and_in_a_copy(
 def test_a_log_that_ends_below_its_recovery_point_marks_a_copy(
     tmp_path: Path, point: int, last_run: LastRun
 ) -> None:
-    """A kill loses no data, and durable data are never truncated, so the directory must be a copy."""
+    """A kill loses no data, and durable data are never truncated, so the directory must be a
+    copy.
+    """
     manager, log = new_log(tmp_path)
     empty = manager.create("u", 0, TOPIC_ID, LogConfig(), NOW_MS)
     empty.files.make()
@@ -293,7 +295,9 @@ def test_after_a_kill_the_journal_is_compared_even_without_recovery_points(tmp_p
 def test_a_start_after_a_clean_stop_removes_journals_without_decisions(
     tmp_path: Path, is_clean: bool, decision: bool
 ) -> None:
-    """If the last run ended in another way, the journals are kept until all logs have been flushed."""
+    """If the last run ended in another way, the journals are kept until all logs have been
+    flushed.
+    """
     manager, log = new_log(tmp_path)
     log.append(batch(), now_ms=NOW_MS)
     journal_of(manager, log, decision=decision)

@@ -508,7 +508,9 @@ def test_the_check_of_many_records_is_deferred(codec: int) -> None:
 
 
 def test_the_check_of_many_compressed_parts_is_deferred() -> None:
-    """Even empty parts count, since each gzip member and each snappy block takes some microseconds."""
+    """Even empty parts count, since each gzip member and each snappy block takes some
+    microseconds.
+    """
     one = batch([b"a"], codec=1)
     member = gzip.compress(b"", mtime=0)
 
