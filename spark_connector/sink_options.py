@@ -1,8 +1,8 @@
 """The options of `df.write.format("barnabas")` and `df.writeStream.format("barnabas")`.
 
-If Spark's own Kafka sink or a Kafka producer has an option, name and meaning are the same here.
-Options that would break the guarantee (each micro-batch once, a batch write completely or not at
-all) are rejected with the reason, and so are unknown names.
+An option that Spark's own Kafka sink or a Kafka producer also has keeps its name and meaning here.
+Unknown options are rejected. Options that would break the guarantee (each micro-batch is written
+once, a batch write completely or not at all) are rejected with the reason.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ SINK_OPTIONS = (
     "transactionalIdPrefix",
 )
 MEANINGLESS = ("checkpointLocation", "queryName", "path", "includeHeaders", "truncate", "numRows")
-# A setting of Spark that may only be absent or `false`: with any other value, the checkpoint may be
-# more than one batch behind the sink.
+# Settings of Spark that must be absent or `false`. With any other value, the checkpoint may be more
+# than one batch behind the sink.
 REFUSED_MODES = {
     "asyncProgressTrackingEnabled": (
         "Spark then writes its checkpoint some batches late, and after a crash restarts several "
@@ -82,16 +82,18 @@ CODECS = {
 class SinkOptions:
     """All options of the sink, checked.
 
-    topic: the topic of rows without a column `topic`. write_id: names a batch write, so a
-    repetition is skipped. batch_id: numbers the writes of one name, which are written in this order
-    (foreachBatch): a write whose number was reached is skipped. on_uncertain_batch: what to do if
-    it is unknown whether a batch was written before. compare_checkpoint: whether the note of a
-    batch is compared with the checkpoint; otherwise only numbers are compared. working_directory:
-    that of the driver's process, for relative paths. site: Hadoop's settings on the driver.
-    sink_mode: what writes the rows of a task with more than inline_bytes: the driver, the task, or
-    either, depending on the brokers. task_timeout_ms: the timeout of tasks' transactions.
-    spool_directory: the directory for task outputs that are too large for a message to the driver;
-    None: the one in the checkpoint. inline_bytes: the maximum size of a task's message.
+    topic: the topic of rows without a column `topic`. write_id: the name of a batch write; a
+    repetition of the write is skipped. batch_id: the number of a write among those with the same
+    write_id (foreachBatch). Writes are made in the order of their numbers, and a write is skipped
+    if its number or a later one was written. on_uncertain_batch: what to do if it is unknown
+    whether a batch was written before. compare_checkpoint: whether a batch's commit note is
+    compared with the checkpoint; otherwise only the batch numbers are compared. working_directory:
+    the working directory of the driver's process, for relative paths. site: Hadoop's settings on
+    the driver. sink_mode: whether the driver or the task writes the rows of a task that exceed
+    inline_bytes; AUTO lets the brokers' features decide. task_timeout_ms: the timeout of tasks'
+    transactions. spool_directory: the directory for task outputs that are too large for a message
+    to the driver, or None for the directory in the checkpoint. inline_bytes: the maximum size of a
+    task's message.
     """
 
     client: ClientOptions
@@ -132,15 +134,16 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         spool_directory=values.text("spoolDirectory"),
         temporary_directory=identity_of_temporary_directory(),
         checkpoint_location=values.text("checkpointLocation"),
-        working_directory=os.getcwd(),  # the driver's, since options are parsed on the driver
+        # the working directory of the driver, which parses the options
+        working_directory=os.getcwd(),
         site=_site_settings() if streaming else {},
         query_name=values.text("queryName"),
         inline_bytes=values.number("inlineBytes", SinkOptions.inline_bytes),
         transactional_id_prefix=values.text("transactionalIdPrefix")
         or SinkOptions.transactional_id_prefix,
         compression=_compression(values),
-        # A producer's batch.size is 16 KiB since its batches wait for records, but here all records
-        # are available from the start.
+        # A producer's batch.size is 16 KiB, since a producer waits for records to fill its batches.
+        # Here all records are available from the start.
         record_batch_bytes=values.number(
             "kafka.batch.size", SinkOptions.record_batch_bytes, minimum=KIBIBYTE
         ),
@@ -214,7 +217,9 @@ def _refuse(values: OptionValues, streaming: bool) -> None:
 
 
 def _compression(values: OptionValues) -> Compression:
-    """The codec, and the levels of all codecs (KIP-390). Raises: OptionError."""
+    """The compression codec, and the compression levels of all codecs (KIP-390). Raises:
+    OptionError.
+    """
 
     def level(codec: str, lowest: int, highest: int) -> int:
         name, default = f"kafka.compression.{codec}.level", getattr(DEFAULT_LEVELS, codec)
@@ -238,7 +243,7 @@ def _site_settings() -> dict[str, str]:
 
 
 def _topic(text: str | None) -> str | None:
-    """The option topic, checked. Raises: OptionError."""
+    """Check the option topic, and return it. Raises: OptionError."""
     if text is not None and not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", text):
         raise OptionError(
             f"option topic={text!r} is not a topic's name: letters, digits, '.', '_' and '-', "
@@ -248,7 +253,9 @@ def _topic(text: str | None) -> str | None:
 
 
 def _write_id(text: str | None) -> str | None:
-    """The option writeId, which becomes the name of a directory. Raises: OptionError."""
+    """Check the option writeId, which becomes the name of a directory, and return it. Raises:
+    OptionError.
+    """
     if text is not None and (text in ("", ".", "..") or "/" in text):
         raise OptionError(
             f"option writeId={text!r}: give a unique name without '/' for this write, or leave "

@@ -1,5 +1,6 @@
-"""The PySpark classes of the source: the data source `barnabas`, its schema, and its readers. (For
-mypy, PySpark's classes have no types.)
+"""The PySpark classes of the source: the data source `barnabas`, its schema, and its readers.
+
+PySpark's classes have no types for mypy.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
             )
 
     def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:
-        """The reader of a streaming query. For wrong options it is one that raises the error later,
-        where Spark shows it.
+        """The reader of a streaming query. If the options are wrong, the result is a RefusedStream,
+        which raises the error later, where Spark shows it.
         """
         try:
             return StreamReader(parse_source_options(self.options, streaming=True), schema)
@@ -142,7 +143,7 @@ class BarnabasSource(DataSource):  # type: ignore[misc]
 class TaskPartition(InputPartition):  # type: ignore[misc]
     """The offset ranges of one task, as a partition of PySpark.
 
-    topic_ids: the ids under which the ranges were planned, if known.
+    topic_ids: the ids that the topics had when the ranges were planned, if known.
     """
 
     def __init__(
@@ -150,8 +151,8 @@ class TaskPartition(InputPartition):  # type: ignore[misc]
         offset_ranges: Sequence[OffsetRange],
         topic_ids: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Takes: offset_ranges, what the task reads; topic_ids, the ids of all topics, of which
-        those of the ranges are kept.
+        """Takes: offset_ranges, the offset ranges that the task reads; topic_ids, the ids of all
+        topics. Only the ids of the topics in the ranges are kept.
         """
         super().__init__(tuple(offset_ranges))
         self.offset_ranges = tuple(offset_ranges)
@@ -162,10 +163,10 @@ class TaskPartition(InputPartition):  # type: ignore[misc]
 def task_partitions(
     tasks: Iterable[Sequence[OffsetRange]], topic_ids: Mapping[str, str]
 ) -> list[InputPartition]:
-    """One partition for each task, or a single partition without ranges.
+    """One partition for each task. If there are no tasks, a single partition without ranges.
 
-    Spark turns an empty list into one task without a partition; with an explicit partition, `read`
-    needs no special case.
+    Spark turns an empty list into one task without a partition. Since every task then has a
+    partition, `read` needs no special case.
     """
     return [TaskPartition(ranges, topic_ids) for ranges in tasks] or [TaskPartition(())]
 
@@ -173,8 +174,8 @@ def task_partitions(
 class BatchReader(DataSourceReader):  # type: ignore[misc]
     """The reader of a batch read, which plans in the driver and reads in tasks.
 
-    The options and one offset range per task are pickled between them. If the user gives a schema
-    (`.schema("value binary")`), it chooses the columns: other columns are not decoded.
+    Spark pickles the options and each task's offset range to send them to the task. If the user
+    gives a schema (`.schema("value binary")`), only the columns of the schema are decoded.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -201,7 +202,8 @@ class FilteringBatchReader(BatchReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Use the conditions that narrow the ranges. Gives: those that Spark still has to check."""
+        """Use the filters that narrow the ranges. Gives: the filters that Spark still has to apply.
+        """
         for each in filters:
             self.narrowing, exact = narrow(self.narrowing, condition_of(each))
             if not exact:
@@ -221,8 +223,8 @@ OPERATORS: dict[type[Filter], str] = {
 
 
 def condition_of(each: Filter) -> Condition:
-    """The filter as a Condition, which needs no PySpark. If it narrows nothing, its column is
-    empty.
+    """Convert the filter to a Condition, which needs no PySpark. The condition of a filter that
+    cannot narrow the ranges has an empty column.
     """
     if type(each) not in OPERATORS or len(each.attribute) != 1:
         return Condition("", "", None)
@@ -232,7 +234,7 @@ def condition_of(each: Filter) -> Condition:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """The reader of a streaming query.
 
-    One object plans, in a process of the driver; copies of it in the tasks only read.
+    One object, in a process of the driver, plans the batches. Its copies in the tasks only read.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -245,7 +247,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             return offsets_as_json(self._planner.initial(), self._planner.topic_ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Spark's limit for a micro-batch, by the options."""
+        """The limit of a micro-batch that the options set, as Spark's ReadLimit."""
         trigger = self.options.trigger
         if trigger.max_offsets is not None:
             return ReadMaxRows(trigger.max_offsets)
@@ -256,8 +258,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next micro-batch.
 
-        Spark has no limit that is both a minimum and a maximum. Its argument only shows whether
-        limits apply; the options contain the limits.
+        Spark has no limit that is both a minimum and a maximum. The argument `limit` therefore only
+        shows whether limits apply, and the limits are read from the options.
         """
         trigger = self.options.trigger
         limited = not isinstance(limit, ReadAllAvailable)
@@ -269,8 +271,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 max_offsets=trigger.max_offsets if limited else None,
                 min_offsets=trigger.min_offsets if limited else None,
             )
-        # Spark compares texts: if there are no new data, the text must be identical, including or
-        # excluding ids.
+        # Spark compares the offsets as text. If there are no new data, the text must therefore be
+        # identical, with the ids or without them as before.
         return start if end == begin else offsets_as_json(end, self._planner.topic_ids)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -309,9 +311,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Replaces the reader of a query whose options are wrong, and raises the error on first use.
+    """The reader of a query whose options are wrong, which raises the error on first use.
 
-    If an error is raised while a reader is made, PySpark replaces its message by a long traceback.
+    If an error is raised while a reader is created, PySpark replaces its message by a long
+    traceback.
     """
 
     def __init__(self, error: OptionError) -> None:

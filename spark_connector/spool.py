@@ -1,7 +1,7 @@
-"""The spool, which transports encoded record batches from tasks to the driver: in the commit
-message if they are small, otherwise in one file for each task.
+"""The spool, which transports encoded record batches from tasks to the driver. Small batches are in
+the commit message, larger ones in one file for each task.
 
-A message: uint32 header size, header (msgpack), the batches' bytes one after the other.
+A message: uint32 header size, header (msgpack), then the bytes of all batches.
 
     header = [version, [topic, ...], [topic index, partition, record count, size in bytes, topic
     index, ...]]
@@ -24,9 +24,10 @@ A spool file, big-endian. Lengths, checksums and the trailer show truncation and
         crc           4   CRC-32C of the 17 bytes before
 
 If the file system can rename atomically, a file gets its final name when it is complete. Otherwise
-(object stores) it appears when it is closed, and the random part of its name and the trailer
-prevent confusion. Files are not fsynced: if a machine fails and loses a file, the driver notices
-that before it publishes, and Spark runs the batch again.
+(object stores) the file appears when it is closed. The random part of its name and the trailer then
+prevent that another or an incomplete file is read in its place. Files are not fsynced: if a machine
+fails and loses a file, the driver notices the loss before it publishes, and Spark runs the batch
+again.
 """
 
 from __future__ import annotations
@@ -60,14 +61,15 @@ RECORD_BATCH_HEADER_SIZE = _RECORD_BATCH.size + _CRC.size
 TRAILER_SIZE = _TRAILER.size + _CRC.size
 
 _MESSAGE = struct.Struct(">I")
-# Other file systems make a file visible only when it is closed, and rename by copying.
+# The file systems that rename atomically. Others make a file visible only when it is closed, and
+# rename by copying.
 RENAMING = frozenset({"local", "hdfs"})
-# Hadoop's names of file systems that Arrow names differently.
+# Hadoop's names of file systems that have another name in Arrow.
 SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
 class SpoolError(ValueError):
-    """Batches of a task cannot be stored or read. The message names them, and says what to do."""
+    """A task's batches cannot be stored or read. The message names the file and says what to do."""
 
 
 # --- in messages
@@ -93,7 +95,7 @@ def to_message(record_batches: Iterable[EncodedRecordBatch]) -> bytes:
 def from_message(message: bytes) -> list[EncodedRecordBatch]:
     """Split a message into its record batches, whose data are views of the message.
 
-    Raises: SpoolError if it is invalid or cut off.
+    Raises: SpoolError if the message is invalid or cut off.
     """
     view = memoryview(message)
     topics, numbers, position = _message_header(view)
@@ -116,7 +118,7 @@ def from_message(message: bytes) -> list[EncodedRecordBatch]:
 
 
 def _message_header(view: memoryview) -> tuple[list[str], list[int], int]:
-    """The topics and numbers in a message, and the position of its record batches."""
+    """The topics and numbers in a message's header, and the position of the first record batch."""
     try:
         (size,) = _MESSAGE.unpack_from(view)
         position = _MESSAGE.size + size
@@ -138,7 +140,7 @@ def _message_header(view: memoryview) -> tuple[list[str], list[int], int]:
 
 
 def join_uri(uri: str, *names: str) -> str:
-    """The location of something below another location; each is a URI or a plain path.
+    """Append names to a location, which is a URI or a plain path.
 
     Raises: SpoolError if a name is not allowed.
     """
@@ -147,7 +149,7 @@ def join_uri(uri: str, *names: str) -> str:
             raise SpoolError(f"{name!r} cannot be the name of a spool file or directory.")
     if not urlsplit(uri).scheme:
         return posixpath.join(uri, *names)
-    # The URI of an object store may end in settings, as s3://bucket/path?region=...
+    # The URI of an object store may end in settings, for example s3://bucket/path?region=...
     base, mark, settings = uri.partition("?")
     return "/".join((base.rstrip("/"), *map(quote, names))) + mark + settings
 
@@ -181,7 +183,7 @@ def _first_line(error: Exception) -> str:
 
 
 def delete_directory(uri: str) -> None:
-    """Remove a directory with its content. It may be missing.
+    """Remove a directory with its content, if it exists.
 
     Raises: OSError, SpoolError.
     """
@@ -195,7 +197,7 @@ def delete_directory(uri: str) -> None:
 
 
 def delete_micro_batches(directory_uri: str, last: int) -> None:
-    """Remove the directories of a write's batches up to the number `last`.
+    """Remove the directories of a write's batches up to and including the number `last`.
 
     Raises: OSError, SpoolError.
     """
@@ -206,18 +208,18 @@ def delete_micro_batches(directory_uri: str, last: int) -> None:
 
 
 def is_local(uri: str) -> bool:
-    """Whether a location is on this machine, where a look-up takes little time."""
+    """Whether a location is on this machine, so that a look-up takes little time."""
     return os.path.isabs(uri) or urlsplit(uri).scheme == "file"
 
 
 def delete_spool(uri: str) -> None:
-    """Remove one file. It may be missing. Raises: OSError, SpoolError."""
+    """Remove one file, if it exists. Raises: OSError, SpoolError."""
     file_system, path = open_file_system(uri)
     _delete(file_system, path)
 
 
 def _delete(file_system: Any, path: str) -> None:
-    """Delete a file; one that does not exist is no error."""
+    """Delete a file, if it exists."""
     try:
         file_system.delete_file(path)
     except FileNotFoundError:
@@ -236,9 +238,9 @@ class SpoolWriter:
     def __init__(self, directory_uri: str, name: str) -> None:
         """Create the directory and the file.
 
-        Takes:  name, which no other writer uses (nor another attempt of the task); the suffix
-                `.batches` is added.
-        Raises: SpoolError if that fails.
+        Takes:  name, a name that no other writer uses, not even another attempt of the task. The
+                suffix `.batches` is added.
+        Raises: SpoolError if the directory or the file cannot be created.
         """
         self.uri = join_uri(directory_uri, name + SUFFIX)
         self.record_batch_count = 0
@@ -274,7 +276,7 @@ class SpoolWriter:
         self.record_batch_count += 1
 
     def close(self) -> str:
-        """Write the trailer and give the file its name. Gives: the URI of the file, for
+        """Write the trailer, and rename the file to its final name. Gives: the URI of the file, for
         `read_spool`.
         """
         trailer = _TRAILER.pack(TRAILER, self.record_batch_count, self.byte_count)
@@ -295,8 +297,8 @@ class SpoolWriter:
             self._stream.close()
             _delete(self._file_system, self._written_path)
         except OSError:
-            # The remaining file has no trailer, is in no message, and is removed with its
-            # directory.
+            # The remaining file does no harm: it has no trailer, no message names it, and it is
+            # removed with its directory.
             pass
 
     def _write(self, data: bytes | bytearray | memoryview) -> None:
@@ -326,7 +328,7 @@ class SpoolWriter:
 
 
 def read_spool(uri: str) -> Iterator[EncodedRecordBatch]:
-    """Iterate over the record batches of a file; each has a separate bytearray.
+    """Iterate over the record batches of a file. The data of each are in a separate bytearray.
 
     Before the first batch is returned, the file is checked for completeness.
 
@@ -370,7 +372,7 @@ def _trailer_of(file_system: Any, path: str, uri: str) -> tuple[int, int]:
 def _batches_of(
     stream: Any, record_batch_count: int, end: int, uri: str
 ) -> Iterator[EncodedRecordBatch]:
-    """The record batches of an open file, each after its checksum was checked. Raises:
+    """The record batches of an open file. Each is returned after its checksum was verified. Raises:
     SpoolError.
     """
     if bytes(_exactly(stream, len(MAGIC), uri)) != MAGIC:

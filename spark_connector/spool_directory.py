@@ -1,6 +1,6 @@
-"""The directory of spool files if the option spoolDirectory is not set: for a batch write a private
-directory of the user, for a stream a directory in the checkpoint. Before a task writes a file, it
-checks that the driver has access to the same directory.
+"""The directory of spool files if the option spoolDirectory is not set. A batch write uses a
+private directory of the user, a stream a directory in the checkpoint. Before a task writes a file,
+it checks that the driver has access to the same directory.
 
     write     directory                                 the task compares
     batch     <temporary>/barnabas-spool-<user's id>    machine, device and inode of <temporary>
@@ -30,7 +30,7 @@ ADVICE = (
 
 
 def private_directory() -> str:
-    """The path of this user's directory below the temporary one. It may not exist."""
+    """The path of this user's directory in the temporary directory. The directory may not exist."""
     return os.path.join(tempfile.gettempdir(), f"{NAME}-{os.getuid()}")
 
 
@@ -65,7 +65,9 @@ def identity_of_temporary_directory() -> str:
 
 
 def _machine() -> str:
-    """A name of the machine, which differs after each boot where the system has such an id."""
+    """A name of the machine. If the system has a boot id, it is the name and differs after each
+    boot.
+    """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:  # not Linux
@@ -87,10 +89,10 @@ def check_temporary_directory(of_driver: str) -> None:
 
 
 def check_checkpoint(location: str, file: str = "") -> None:
-    """Check that a checkpoint on the machine's own file system is the driver's.
+    """Check that this task sees the driver's checkpoint, if it is on a machine's own file system.
 
-    Takes:  location, that of the checkpoint, or of the directory in which Spark makes it; file, the
-            name of a file that Spark has in that directory, if known.
+    Takes:  location, the checkpoint or the directory in which Spark creates it; file, the name of a
+            file that Spark has in that directory, if known.
     Raises: SpoolError.
     """
     if not is_local(location):

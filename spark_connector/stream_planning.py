@@ -2,19 +2,20 @@
 driver's reader process, and does not need PySpark.
 
 The end of a batch is chosen once, and Spark writes it to the checkpoint. From then on the batch is
-permanently [start, end) of each partition. Under read_committed no end is beyond the last stable
-offset. All transactions in a batch are therefore decided when it is planned, and a replay gives the
-same rows.
+fixed as [start, end) of each partition. Under read_committed no end is beyond the last stable
+offset. All transactions in a batch are therefore decided when the batch is planned, and a replay
+gives the same rows.
 
-The start of a query's first batch is not written to the checkpoint, only its end is. If a query
-begins at the end of a partition's log, the first batch therefore ends there too and has no records
-of the partition: later records belong to the second batch, even if the query stops in between.
+Spark writes the end of a query's first batch to the checkpoint, but not its start. If a query
+begins at the end of a partition's log, the first batch therefore also ends at that offset and has
+no records of the partition. Later records belong to the second batch, even if the query stops in
+between.
 
 A topic that was deleted and created again has another id. Offsets are stored with the topic ids
-under which they were read, by which a query detects that they are invalid for another id. The ids
-are requested after the ends of each batch that has records of a topic, and again by the tasks that
-read it. Without ids, from brokers or in offsets (those of Spark's own Kafka source), there is no
-check.
+under which they were read. If a topic's id has changed, the query detects by the stored id that the
+offsets are invalid. In each batch that has records of a topic, the topic's id is requested after
+the ends of the partitions, and again by the tasks that read the topic. There is no check if the
+brokers send no ids, or if the offsets have none (those of Spark's own Kafka source).
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ from barnabas.spark_connector.user_messages import logger
 
 
 class StreamPlanner:
-    """The planner of one query, which keeps its connections. It can be pickled before its first
-    use.
+    """The planner of one query. It keeps its connections open, and can be pickled only before its
+    first use.
     """
 
     def __init__(
@@ -82,7 +83,8 @@ class StreamPlanner:
             options = self._options
             self._partitions = partitions_to_read(self._client, options.subscription)
             self._partitions_refreshed_at = self._clock()
-            # Requested before the starts: a start at the end of a log is then never below this end.
+            # The ends are requested before the starts. A start at the end of a log is then never
+            # below this end.
             ends = self._ends(self._partitions) if self._target is None else self._target
             starts = resolve(
                 self._client,
@@ -109,15 +111,16 @@ class StreamPlanner:
         max_offsets: int | None = None,
         min_offsets: int | None = None,
     ) -> Offsets:
-        """The end of the next batch; `start` itself if there are no records, or too few.
+        """The end of the next batch. If there are no records, or too few, it is `start` itself.
 
-        If a topic was created again, its partitions end at 0, and begin there in the next batch.
+        If a topic was created again, its partitions end at 0 in this batch, and begin at 0 in the
+        next one.
 
         Takes:  topic_ids, the ids under which `start` was read; max_offsets, the maximum number of
                 offsets (but at least one of each partition with records); min_offsets, the minimum
                 number, unless the last batch was trigger.max_delay_ms ago.
-        Raises: DataLossError if partitions are missing, a topic was created again, or a log ends
-                before `start`, and failOnDataLoss is true; ClientError.
+        Raises: DataLossError if failOnDataLoss is true and partitions are missing, a topic was
+                created again, or a log ends before `start`; ClientError.
         """
         starts, newest = self._starts_and_newest(start, topic_ids)
         sizes = {name: max(0, offset - starts[name]) for name, offset in newest.items()}
@@ -129,7 +132,7 @@ class StreamPlanner:
                 name: starts[name] + shares[name] if shares[name] else offset
                 for name, offset in newest.items()
             }
-        # The first batch of a run sets the time even if it is empty.
+        # The time of a run's first batch is stored even if the batch is empty.
         if newest != start or self._micro_batch_planned_at is None:
             self._micro_batch_planned_at = self._clock()
         return newest
@@ -137,7 +140,9 @@ class StreamPlanner:
     def _starts_and_newest(
         self, start: Offsets, topic_ids: Mapping[str, str]
     ) -> tuple[Offsets, Offsets]:
-        """The beginning and the possible end of the next batch. Losses are reported first."""
+        """The beginning and the possible end of the next batch. Data losses are reported before
+        that.
+        """
         newest = dict(
             self._available(start)
             if self._target is None
@@ -163,7 +168,9 @@ class StreamPlanner:
         return starts, newest
 
     def freeze(self) -> None:
-        """Leave all later records to the next run, as Trigger.AvailableNow requires."""
+        """Fix the current ends as the target of this run, as Trigger.AvailableNow requires. Later
+        records are left to the next run.
+        """
         self._target = self._available({})
 
     @property
@@ -173,7 +180,7 @@ class StreamPlanner:
 
     @property
     def newest(self) -> Offsets | None:
-        """The ends of all partitions as last known, for progress reports."""
+        """The last known ends of all partitions, for progress reports."""
         return self._newest
 
     def ranges(
@@ -183,8 +190,8 @@ class StreamPlanner:
 
         A partition that is not in `start` is new and begins at 0. The first batch of a process may
         have been planned by an earlier process. In that case, the ranges are returned only when the
-        transactions before the batch's end are decided, and partitions that are missing by now are
-        left out, as are topics whose id differs from topic_ids.
+        transactions before the batch's end are decided. Partitions that no longer exist are left
+        out, and so are topics whose id differs from topic_ids.
 
         Raises: DataLossError if partitions are missing and failOnDataLoss is true;
                 OpenTransactionError, ClientError.
@@ -201,8 +208,8 @@ class StreamPlanner:
         )
 
     def _replayed_end(self, start: Offsets, end: Offsets, topic_ids: Mapping[str, str]) -> Offsets:
-        """The end of a repeated batch, without lost partitions, once the batch's transactions have
-        ended.
+        """Wait until the transactions of a repeated batch have ended. Gives: the end of the batch,
+        without lost partitions.
         """
         replayed = {name: offset for name, offset in end.items() if offset > start.get(name, 0)}
         deleted = self._deleted_partitions(replayed)
@@ -233,9 +240,9 @@ class StreamPlanner:
     # --- topics and partitions
 
     def _available(self, start: Offsets) -> Offsets:
-        """The end of every partition for a reader.
+        """The end of every partition, as far as a reader may read.
 
-        The partitions are requested again if the last request was long ago, or after a failure.
+        The partitions are requested again after a failure, or if the last request was long ago.
         """
         age_s = self._options.metadata_max_age_ms / 1000
         if (
@@ -253,8 +260,8 @@ class StreamPlanner:
             return self._ends(self._partitions)
 
     def _target_for(self, start: Offsets, target: Offsets) -> Offsets:
-        """The target of Trigger.AvailableNow, to which the existing partitions of `start` are
-        added.
+        """Add the existing partitions of `start` to the target of Trigger.AvailableNow, and return
+        it.
 
         The target was chosen before the query's offsets were known.
         """
@@ -265,7 +272,7 @@ class StreamPlanner:
         return target
 
     def _ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """The end of each partition: the last stable offset for read_committed."""
+        """The end of each partition. For read_committed it is the last stable offset."""
         ends = self._client.offsets_at(
             dict.fromkeys(partitions, LATEST), read_committed=self._options.read_committed
         )
@@ -274,8 +281,8 @@ class StreamPlanner:
     def _refresh_partitions(self, start: Offsets) -> None:
         """Request the existing topics and partitions again.
 
-        A known topic is considered deleted only if the brokers do not know it for some seconds,
-        since a starting broker may not know it yet.
+        A known topic is considered deleted only if the brokers report it as unknown for some
+        seconds, since a broker that has just started may not know it yet.
         """
         partitions = self._find_partitions()
         missing = {name.topic for name in (*start, *self._partitions)} - {
@@ -306,7 +313,7 @@ class StreamPlanner:
         return sorted(set(existing) & set(subscription.partitions))
 
     def _deleted_partitions(self, names: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Those of the partitions that no longer exist. A topic is looked for during some seconds
+        """The partitions among `names` that no longer exist. A topic is requested for some seconds
         before it is considered deleted.
         """
         topics = {name.topic for name in names}
@@ -319,7 +326,7 @@ class StreamPlanner:
         return sorted(set(names) - set(existing))
 
     def _recreated(self, topics: Iterable[str], topic_ids: Mapping[str, str]) -> list[str]:
-        """The topics whose id differs from the given one."""
+        """The topics whose id differs from the id in topic_ids."""
         return self._client.recreated_topics(
             {topic: topic_ids[topic] for topic in topics if topic in topic_ids}
         )
@@ -327,8 +334,8 @@ class StreamPlanner:
     def _refresh_topic_ids(self, start: Offsets, newest: Offsets) -> None:
         """Request the ids of topics with new records.
 
-        This is done after the ends are known. Otherwise the ends of a topic that was created again
-        could be taken for those of the former topic.
+        The ids are requested after the ends. Otherwise the ends of a topic that was created again
+        could be taken for those of the deleted topic.
         """
         topics = {
             name.topic for name, offset in newest.items() if start.get(name, 0) not in (0, offset)
@@ -362,10 +369,9 @@ class StreamPlanner:
         return name.topic in subscription.topics or name in subscription.partitions
 
     def _warn_of_missing(self, topics: set[str]) -> None:
-        """Warn of topics that do not exist, once for each.
+        """Warn of each topic that does not exist, once.
 
-        The name may be misspelled in a query with a checkpoint, or the topic may not have been
-        created yet.
+        The name in the options may be misspelled, or the topic may not have been created yet.
         """
         for topic in sorted(topics - self._warned_missing):
             logger.warning(
@@ -375,8 +381,8 @@ class StreamPlanner:
         self._warned_missing = topics
 
     def _starts_of_new(self, names: list[TopicPartition]) -> Offsets:
-        """The beginning of new partitions, which is 0. If records there were already deleted, that
-        is a loss.
+        """The first offset of new partitions, which is 0. If the first records of a partition were
+        already deleted, a data loss is reported.
         """
         if not names:
             return {}
@@ -391,7 +397,7 @@ class StreamPlanner:
     def _report_lost(self, start: Offsets, newest: Offsets) -> None:
         """Report missing partitions, and logs that end before the query's offset.
 
-        `newest` is corrected if nothing is lost.
+        If the options allow it to continue, `newest` is corrected.
         """
         not_there = sorted(start.keys() - newest.keys())
         left_out = [name for name in not_there if not self._is_subscribed(name)]
@@ -430,8 +436,8 @@ class StreamPlanner:
                 newest[name] = start[name]
 
     def _lost(self, what: str, where: str | None = None, why: str = DELETED) -> None:
-        """Report a loss: a warning, or DataLossError if the options require it. Takes: where, the
-        offsets that are not read; why, the advice in the error.
+        """Report a data loss by a warning, or by DataLossError if the options require it. Takes:
+        where, the offsets that are not read; why, the advice in the error.
         """
         if self._options.fail_on_data_loss:
             raise DataLossError(not_read(what, why))
@@ -442,7 +448,7 @@ class StreamPlanner:
         )
 
     def _is_too_early(self, available: int, wanted: int) -> bool:
-        """Whether the micro-batch waits for more offsets (minOffsetsPerTrigger)."""
+        """Whether to wait for more offsets before the next micro-batch (minOffsetsPerTrigger)."""
         if self._target is not None or available >= wanted or self._micro_batch_planned_at is None:
             return False  # AvailableNow would never read records that are left out now
         return (

@@ -1,12 +1,14 @@
-"""The transactions of tasks in the commit of a batch: their description for a publisher, and the
-steps of an attempt that read, hold and end them.
+"""The tasks' transactions in the commit of a batch: their description for a publisher, and the
+steps of a commit attempt that read, hold and end them.
 
     the attempt                                   what is done here
     takes the query's id, reads the notes         finish: commits what the last note lists
-    decides on the batch: skipped                 skip: aborts its tasks' transactions
-    decides on the batch: written                 note: puts the list of transactions into it
+    decides that the batch is skipped             skip: aborts its tasks' transactions
+    decides that the batch is written             note: puts the list of transactions into it
     has sent the records in the tasks' messages   prepare: holds them, and what is to be aborted
     has committed number and note                 end: commits them, and aborts the others
+
+A note is the metadata of the committed offset that stores a batch's number (CommitNote).
 """
 
 from __future__ import annotations
@@ -52,8 +54,8 @@ class TaskParts(NamedTuple):
     tolerates: bool = False
 
     def noted_in(self, state: GroupState, driver_id: str) -> tuple[int, NotedTransactions]:
-        """The number of the driver's last batch, or -1 if there is none, and the list in the
-        batch's note.
+        """The number of the driver's last batch, or -1 if it has none, and the list of transactions
+        in that batch's note.
 
         Raises: ClientError if the note cannot be read.
         """
@@ -79,7 +81,7 @@ def run_token(run: str) -> str:
 class PartEndings:
     """Ends tasks' transactions in one attempt to commit a batch.
 
-    If there are no transactions to end, no request is sent.
+    If no transaction is to be ended, no request is sent.
     """
 
     def __init__(
@@ -111,8 +113,8 @@ class PartEndings:
     def finish(self, state: GroupState, batch_id: int) -> None:
         """Commit the open transactions of the last note, unless this run has already done so.
 
-        Spark begins a batch when the commit of the previous one has returned, and by then all its
-        transactions are ended.
+        Spark begins a batch only after the commit of the previous batch has returned. All
+        transactions of the previous batch are ended by then.
 
         Raises: AbortedPartError; FencedError; ClientError.
         """
@@ -128,8 +130,8 @@ class PartEndings:
             logger.warning("barnabas: the query continues, as onUncertainBatch says: %s", error)
 
     def skip(self, producer: TransactionalProducer) -> None:
-        """After a decision not to commit the batch's number now, abort open transactions that are
-        in no note.
+        """Abort the open transactions that are in no note. Called if the attempt has decided not to
+        commit the batch's number.
         """
         if self._has_any:
             self._abort_others(producer, all_runs=True)
@@ -175,7 +177,7 @@ class PartEndings:
         return [each.transactional_id for each in self._noted.transactions]
 
     def note(self, metadata: str, *, sends: bool) -> tuple[str, list[str]]:
-        """The note to commit, and its continuation for the metadata of the next partitions."""
+        """The note to commit, and the rest of the list, for the metadata of the next partitions."""
         if not sends or not self.parts.transactions:
             return metadata, []
         first, *more = to_note(self.parts.transactions, self._run)
@@ -199,7 +201,8 @@ class PartEndings:
     def end(self) -> None:
         """Commit the batch's transactions and abort the others, once the number is committed.
 
-        Raises: ClientError, after which `finish` of the next attempt ends those that are left.
+        Raises: ClientError. In that case, `finish` of the next attempt ends the remaining
+        transactions.
         """
         if self._ends is not None and self._has_any:
             self._ends.commit()

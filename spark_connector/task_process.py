@@ -1,5 +1,5 @@
-"""What a Python process of Spark keeps while it runs tasks or steps of the driver, one after the
-other.
+"""The state that a Python process of Spark keeps between the tasks, or the steps of the driver,
+that it runs one after the other.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 MOST_CLIENTS = 4  # the number of clients that a process keeps, one for each configuration
 MOST_PUBLISHERS = 4  # the number of publishers that a process keeps, one for each transactional id
-KEPT_BUFFER_BYTES = 1 << 20  # the maximum size of the buffer of a connection that is kept
-# only the first calls exempt objects, since the first tasks load modules and fill their caches
+KEPT_BUFFER_BYTES = 1 << 20  # the maximum buffer size of a connection that is kept
+# The number of calls that exempt objects: the first tasks load modules and fill their caches, later
+# ones do not.
 FREEZES = 4
 
 
 class _Kept(Protocol):
-    """An object with connections, which is used for one task or step after another."""
+    """An object with connections that is used by several tasks or steps in turn."""
 
     def renew(self, buffer_bytes: int) -> None:
         """Close all connections, except idle ones with small buffers."""
@@ -49,15 +50,16 @@ _process = _Process()
 
 
 def exempt_modules_from_collection() -> None:
-    """Exclude all present objects from Python's garbage collections.
+    """Exclude all present objects from Python's garbage collection.
 
-    It is called at the beginning of each task, and has an effect in a process's first tasks.
-    PySpark runs a collection after each task, which traverses every function and class of every
-    module. That takes 15 to 30 ms of CPU in each process that plans, reads, writes and commits a
-    micro-batch: most of the Python time for a batch with few rows. The first call is made before
-    most modules are imported, the later ones after such a collection, so hardly any garbage is
-    excluded. An excluded object is still freed with its last reference; only cycles among these
-    objects would remain.
+    The function is called at the beginning of each task, and has an effect in a process's first
+    tasks. PySpark runs a collection after each task, which traverses every function and class of
+    every module. That takes 15 to 30 ms of CPU in each process that plans, reads, writes and
+    commits a micro-batch, which is most of the Python time for a batch with few rows.
+
+    The first call is made before most modules are imported, the later ones after such a collection.
+    Hardly any garbage is therefore excluded. An excluded object is still freed with its last
+    reference. Only reference cycles among these objects would remain.
     """
     if _process.freezes < FREEZES:
         _process.freezes += 1
@@ -67,8 +69,8 @@ def exempt_modules_from_collection() -> None:
 def task_client(options: ClientOptions) -> AbstractContextManager[Client]:
     """A task's client, which uses connections that an earlier task of this process has left open.
 
-    Most requests of a task with few rows are for connecting and negotiating versions. Responses to
-    an earlier task are not used again. After a failed task no connection is kept.
+    Without them, most requests of a task with few rows would only connect and negotiate versions.
+    Responses to an earlier task are not used again. After a failed task no connection is kept.
     """
     return _kept(_process.clients, MOST_CLIENTS, options, lambda: Client(options))
 
@@ -79,9 +81,9 @@ def driver_publisher(
     """The publisher of a transactional id, with connections that its last batch in this process has
     left open.
 
-    They lead to the coordinators and leaders that were found then. Finding and reaching these takes
-    half of the requests of a batch with few rows. If one of them has moved, the attempt fails, and
-    the next one finds it again. After a failed batch nothing is kept.
+    The connections lead to the coordinators and leaders of that batch. To find and reach them takes
+    half of the requests of a batch with few rows. If a coordinator or leader has moved, the attempt
+    fails, and the next attempt looks it up again. After a failed batch no connection is kept.
     """
     # imported here, since only the driver's steps publish
     from barnabas.spark_connector.publishing import Publisher
@@ -94,7 +96,7 @@ def driver_publisher(
 def _kept(kept: dict[Key, K], most: int, key: Key, make: Callable[[], K]) -> Iterator[K]:
     """Yield the object that is kept under the key, or a new one, and keep it afterwards.
 
-    At most `most` objects are kept, the last used ones. After an error the object is closed.
+    At most `most` objects are kept, namely the last used ones. After an error the object is closed.
     """
     used = kept.pop(key, None) or make()
     used.renew(KEPT_BUFFER_BYTES)

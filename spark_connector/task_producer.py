@@ -1,10 +1,10 @@
-"""The producer of one task: writes the task's record batches in a separate transaction, which it
-leaves open for the driver to end.
+"""The producer of one task. It writes the task's record batches in a separate transaction, and
+leaves the transaction open for the driver to end.
 
 Unlike the driver's producer it repeats single requests, since it gets a task's rows only once.
 Batches without a response are sent again with the same sequence numbers, and a leader appends them
-only once (KIP-98). The producer can therefore continue after a restart of a broker, if that takes
-less than `delivery_timeout_ms`.
+only once (KIP-98). The producer can therefore continue after a broker has restarted, if the restart
+takes less than `delivery_timeout_ms`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from barnabas.spark_connector.transactional_producer import (
 )
 
 T = TypeVar("T")
-# Errors which mean that the broker has begun another session for the id, or does not know this one.
+# Errors which mean that another producer session has begun for the id, or that the broker does not
+# know this session.
 _ENDED = frozenset(
     {
         Code.INVALID_PRODUCER_ID_MAPPING,
@@ -50,9 +51,9 @@ def repeat(
     again: Callable[[], T],
     forget: Callable[[], None],
 ) -> T:
-    """Do a step. After a transient failure pause, and then call `again` in place of `step`.
+    """Call `step`. After a transient failure, pause and call `again` instead, until that succeeds.
 
-    Takes:  forget, which closes connections before each repetition.
+    Takes:  forget, a function that closes the connections before each repetition.
     Raises: PublishError when `delivery_timeout_ms` has passed; ClientError.
     """
     deadline: float | None = None
@@ -74,17 +75,18 @@ def repeat(
 
 
 class TaskProducer(TransactionalProducer):
-    """The producer of one transaction. Order of use: open, write …, finish; or discard.
+    """The producer of one transaction. Call `open`, then `write` any number of times, then
+    `finish`; or `discard` at any time.
 
-    `_unacknowledged` has, by partition and in order, the record batches that the leader has not
+    `_unacknowledged` has the record batches of each partition, in order, that the leader has not
     acknowledged yet.
     """
 
     def __init__(
         self, options: ClientOptions, settings: PublishSettings, transactional_id: str
     ) -> None:
-        """`_unacknowledged` has the record batches to send again after a lost response, by
-        partition.
+        """`_unacknowledged` has, for each partition, the record batches to send again if a response
+        is lost.
         """
         super().__init__(options, settings, transactional_id, "")
         self._unacknowledged: dict[TopicPartition, deque[StampedRecordBatch]] = {}
@@ -96,7 +98,7 @@ class TaskProducer(TransactionalProducer):
         self._repeat(self.begin, self.begin)
 
     def write(self, record_batches: Iterable[EncodedRecordBatch]) -> None:
-        """Send record batches; a request is sent as soon as it is full. Raises: ClientError."""
+        """Send record batches. A request is sent as soon as it is full. Raises: ClientError."""
         for record_batch in record_batches:
             stamped = self._stamped(record_batch)
             self._unacknowledged.setdefault(stamped.partition, deque()).append(stamped)
@@ -134,7 +136,7 @@ class TaskProducer(TransactionalProducer):
         self.forget_connections()
 
     def _put_again(self) -> None:
-        """Collect all unacknowledged record batches for further requests, with their sequence
+        """Add all unacknowledged record batches to new requests, with their former sequence
         numbers.
         """
         self._under_way.clear()
@@ -144,14 +146,14 @@ class TaskProducer(TransactionalProducer):
                 self._put(record_batch)
 
     def _receive(self, node: int, leader: Leader) -> None:
-        """Receive a response, whose record batches then need no repetition."""
+        """Receive a response, and forget the record batches that it acknowledges."""
         names = leader.unanswered[0]
         super()._receive(node, leader)
         for name in names:
             self._unacknowledged[name].popleft()
 
     def _repeat(self, step: Callable[[], None], again: Callable[[], None]) -> None:
-        """Do a step. After a transient failure, call `again` in its place."""
+        """Call `step`. After a transient failure, call `again` instead."""
         what = f"writing as {self.transactional_id!r}"
         repeat(self._options, self._settings, what, step, again, self.forget_connections)
 
@@ -186,12 +188,12 @@ class TaskWriter:
         self._producer.discard()
 
 
-# whether the brokers keep transactions for two-phase commit, by bootstrap servers
+# Whether the brokers support two-phase commit, by bootstrap servers.
 _keeps: dict[tuple[object, ...], bool] = {}
 
 
 def _keeps_for(options: ClientOptions, ask: Callable[[], bool]) -> bool:
-    """Whether the brokers support two-phase commit; only a positive result is cached."""
+    """Whether the brokers support two-phase commit. Only a positive result is cached."""
     if not _keeps.get(options.bootstrap_servers):
         _keeps[options.bootstrap_servers] = ask()
     return _keeps[options.bootstrap_servers]
@@ -208,9 +210,8 @@ def open_task_writer(
 ) -> TaskWriter | None:
     """Begin a task's transaction.
 
-    Takes:  only_two_phase, whether the transaction is begun only if it can be kept for two-phase
-            commit.
-    Gives:  None if it was not begun for that reason.
+    Takes:  only_two_phase, whether to begin it only if the brokers support two-phase commit.
+    Gives:  the writer, or None if the transaction was not begun for that reason.
     Raises: ClientError.
     """
     coordinators = TransactionCoordinators(options, settings, driver_id)

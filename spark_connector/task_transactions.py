@@ -2,39 +2,40 @@
 
 A task with many rows begins a separate transaction and leaves it open. The driver then makes one
 decision: its own transaction commits the batch's number, with the list of the tasks' transactions
-in the note. After that it ends them. The list has the transactional id, producer id and epoch of
-each. The driver therefore never ends a transaction of another attempt, or of a later session of the
-same id.
+in the commit note (the metadata of an offset). After that it ends the tasks' transactions. The list
+has the transactional id, producer id and epoch of each. The driver therefore never ends a
+transaction of another attempt, or of a later session of the same id.
 
     step of a batch's commit            after a crash there, the next driver
-    tasks have written                  aborts them: no note names them
-    the driver holds each transaction   the same
+    tasks have written                  aborts the transactions: no note lists them
+    the driver holds each transaction   does the same
     the number is committed             finds the note, and commits each that is still open
-    some of them have ended             the same, with those that are left
-    all have ended                      finds nothing open
+    some of them have ended             does the same with those that are left
+    all have ended                      finds no open transaction
 
 **To hold** a transaction means to find out whether it is open, which producer wrote it, and as
 which producer it can be ended:
 
     two-phase commit (KIP-939)   InitProducerId keeps it: its writer and drivers that held it before
                                  can neither write nor end it, and no timeout ends it from then on
-    otherwise                    DescribeTransactions; it is ended as its writer. Its timeout goes
-                                 on, so a batch is only decided on while enough of that is left
+    otherwise                    DescribeTransactions; the driver ends it as its writer. Its timeout
+                                 goes on, so the driver decides only while enough of it is left
 
-**Why no driver harms another.** Each takes the query's transactional id before it reads the notes
-and holds anything. It may end a transaction that is in a note at any time, since a decision is
-permanent. It aborts others only after it held them and then still had the query's id. A driver that
-takes the id later holds all transactions on which it decides after that, so an abort by the former
-driver is rejected. If holding does not fence, a driver only aborts transactions of its own run, on
-which no other driver ever decides; others end by their timeout.
+**Why no driver harms another.** Each driver takes the query's transactional id before it reads the
+notes and holds any transaction. It may end a transaction that is in a note at any time, since a
+decision is permanent. It aborts other transactions only after it has held them and has then
+verified that it still has the query's id. A driver that takes the id later holds all transactions
+on which it decides. An abort by the former driver is rejected from then on. If holding does not
+fence, a driver only aborts transactions of its own run, on which no other driver ever decides.
+Other transactions end by their timeout.
 
 **Transactional ids** are `<id of the driver>/<run>.<name>`. No topic name and no writeId contains a
 '/', so one driver's id is never a prefix of another's. (`transactional_ids.py` has the names.)
 
 **A note's list** is text: the number of texts and the run, then `<name>:<producer id>:<epoch>` for
-each transaction, with the producer id as the difference from the previous one. If the list exceeds
-one offset's metadata it continues in the metadata of the topic's next partitions, at the same
-offset.
+each transaction. The producer id is written as the difference from the previous one. If the list is
+too long for one offset's metadata, it continues in the metadata of the topic's next partitions, at
+the same offset.
 
 This module sends no requests.
 """
@@ -49,9 +50,9 @@ from barnabas.spark_connector.produce_request import Producer
 from barnabas.spark_connector.transactional_producer import FencedError
 
 AUTO, BY_DRIVER, BY_TASKS = "auto", "driver", "tasks"  # values of sinkMode
-# the most bytes of a list in the metadata of an offset, for which brokers accept 4096 bytes
+# The maximum size of a list in the metadata of one offset, for which brokers accept 4096 bytes.
 NOTE_BYTES = 3_000
-# the share of the timeout that must be left for a decision without two-phase commit
+# The share of the timeout that must be left for a decision without two-phase commit.
 LEFT_OF_TIMEOUT = 0.25
 OPEN, ABORTED = "Ongoing", frozenset({"PrepareAbort", "CompleteAbort"})
 ENDED = frozenset({"Empty", "CompleteCommit", "CompleteAbort"})
@@ -88,7 +89,9 @@ class Described(NamedTuple):
 
 
 class Coordinators(Protocol):
-    """The requests about the transactional ids of others. All may raise ClientError."""
+    """Sends the requests about transactional ids that other producers use. All methods may raise
+    ClientError.
+    """
 
     @property
     def keeps(self) -> bool:
@@ -122,7 +125,7 @@ def first_of(driver_id: str, run: str = "") -> str:
 
 
 def to_note(transactions: Sequence[TaskTransaction], run: str) -> list[str]:
-    """A batch's transactions, all of one run, as texts each of which fits into a note."""
+    """Write a batch's transactions, all of one run, as texts. Each text fits into a note."""
     texts, last = [run], 0
     if not transactions:
         return []
@@ -146,7 +149,8 @@ class NotedTransactions(NamedTuple):
 def of_note(driver_id: str, texts: Sequence[str]) -> NotedTransactions:
     """Parse the list that `to_note` made.
 
-    Takes:  texts, the first of which is that of the note; later ones may not belong to it.
+    Takes:  texts, the text of the note and those of the next partitions, of which the last may not
+            belong to the note.
     Raises: ClientError if the texts are invalid or incomplete.
     """
     if not texts or not texts[0]:
@@ -192,8 +196,8 @@ def check_time(transactions: Iterable[TaskTransaction], now_ms: int, timeout_ms:
 def is_aborted(described: Described, producer: Producer) -> bool:
     """Whether the producer's transaction was aborted.
 
-    An abort raises the epoch at most once. If the transaction was committed and its id began
-    another session, the epoch is higher.
+    An abort raises the epoch at most once. If the epoch is higher, the transaction was committed
+    and another session of the id has begun since.
     """
     now = described.producer
     return (
@@ -206,9 +210,9 @@ def is_aborted(described: Described, producer: Producer) -> bool:
 class Ends:
     """Ends the transactions of tasks in one attempt to commit a batch.
 
-    Order of use: `finish`; then, after the decision on the batch, either `prepare`, the transaction
-    that commits the number, and `commit`; or `set_aside`, a check of the query's id, and
-    `abort_held`.
+    Call `finish` first. If the batch is to be written, call `prepare`, commit the batch's number in
+    the driver's transaction, and call `commit`. If it is to be skipped, call `set_aside`, check the
+    query's id, and call `abort_held`.
     """
 
     def __init__(self, coordinators: Coordinators, driver_id: str, run: str) -> None:
@@ -240,8 +244,8 @@ class Ends:
     def prepare(
         self, mine: Sequence[TaskTransaction], *, now_ms: int, timeout_ms: int, all_runs: bool
     ) -> None:
-        """Hold the batch's transactions, each of which has to be open, and those that will be
-        aborted.
+        """Hold the batch's transactions, each of which must be open, and the transactions that will
+        be aborted.
 
         After:  the batch's number may be committed, with the list of `mine`.
         Raises: LostPartError; ClientError.
@@ -265,16 +269,17 @@ class Ends:
         self.set_aside(names, all_runs=all_runs)
 
     def set_aside(self, kept: Iterable[str], *, all_runs: bool) -> None:
-        """Hold the other open transactions of this driver's tasks, none of which is decided.
+        """Hold the other open transactions of this driver's tasks, which no note lists.
 
         Takes:  kept, transactional ids whose transactions stay open; all_runs, whether to include
-                other runs, which is only done if holding fences their drivers.
+                other runs. They are included only if holding fences their drivers.
         """
         first = first_of(self._driver_id, "" if all_runs else self._run)
         names = {
             name
             for name in self._coordinators.open_ids(first)
-            # another driver's, as a transactionalIdPrefix may contain a slash
+            # A transactionalIdPrefix may contain a slash. An id with a further slash belongs to
+            # another driver.
             if "/" not in name[len(first) :]
         } - set(kept)
         if names and not self._coordinators.keeps:
@@ -288,7 +293,7 @@ class Ends:
         return bool(self._coordinators.open_ids(first_of(self._driver_id, self._run)))
 
     def abort(self, mine: Sequence[TaskTransaction]) -> None:
-        """Abort those of the transactions that are open. No driver can decide on them any more."""
+        """Abort the open ones of these transactions. No driver can decide on them any more."""
         writers = {each.transactional_id: each.producer for each in mine}
         held = self._coordinators.hold(list(writers), lasting=False)
         ends = {name: each.ends_as for name, each in held.items() if each.writer == writers[name]}
@@ -297,7 +302,7 @@ class Ends:
     def commit(self) -> None:
         """Commit the batch's transactions, once its number is committed.
 
-        Raises: ClientError, after which another attempt has to call `finish`.
+        Raises: ClientError. Another attempt then has to call `finish`.
         """
         refused = self._coordinators.end(
             {name: held.ends_as for name, held in self._mine.items()}, commit=True
@@ -306,8 +311,8 @@ class Ends:
             raise aborted(refused) if not self._coordinators.keeps else _held_by_another(refused)
 
     def abort_held(self) -> None:
-        """Abort the transactions that were set aside, except those that another driver has held
-        since.
+        """Abort the held transactions of other batches, except those that another driver holds by
+        now.
         """
         self._coordinators.end(
             {name: held.ends_as for name, held in self._held.items()}, commit=False

@@ -1,9 +1,9 @@
-"""Converts versions and cipher suites of TLS from Java's names to OpenSSL's settings.
+"""Converts TLS versions and cipher suites from Java's names to OpenSSL's settings.
 
-ssl.enabled.protocols is a list of TLSv1.2 and TLSv1.3; ssl.protocol=TLSv1.2 without it leaves out
-TLS 1.3. ssl.cipher.suites has names of RFC 8446 and of Java, or of OpenSSL. From Python 3.15 on,
-single suites of TLS 1.3 can be chosen. Before that, a list must contain either all of OpenSSL's
-suites of TLS 1.3 or none; if it contains none, TLS 1.3 is disabled, as in Java.
+ssl.enabled.protocols is a list of TLSv1.2 and TLSv1.3. If it is not set, ssl.protocol=TLSv1.2
+disables TLS 1.3. ssl.cipher.suites has the suites' names in RFC 8446 and Java, or OpenSSL's names.
+From Python 3.15 on, single suites of TLS 1.3 can be chosen. Before that, a list must contain either
+all of OpenSSL's TLS 1.3 suites or none. If it contains none, TLS 1.3 is disabled, as in Java.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ _JAVA_SUITE = re.compile(
 
 
 class TlsSettingError(ValueError):
-    """A version or a suite cannot be used; the message contains the name of the option."""
+    """A TLS version or a cipher suite cannot be used. The message contains the name of the option.
+    """
 
 
 class TlsSettings(NamedTuple):
-    """The versions that may be used, lowest and highest, and the suites by OpenSSL's names.
+    """The lowest and highest TLS version that may be used, and the cipher suites by OpenSSL's
+    names.
 
-    If no names are given, OpenSSL's default applies. `suites_13` are those of TLS 1.3, `suites` of
-    TLS 1.2.
+    `suites_13` are the suites of TLS 1.3, `suites` those of TLS 1.2. If no suites are given,
+    OpenSSL's default applies.
     """
 
     lowest: str = "TLSv1.2"
@@ -79,7 +81,7 @@ def parse_tls_settings(
 
 
 def _default_versions(protocol: str | None) -> list[str]:
-    """The versions of TLS by the setting ssl.protocol. Raises: TlsSettingError."""
+    """The TLS versions that the setting ssl.protocol enables. Raises: TlsSettingError."""
     if protocol in (None, "", "TLS", "TLSv1.3"):
         return list(VERSIONS)
     if protocol == "TLSv1.2":

@@ -1,5 +1,5 @@
-"""The requests about transactions that other processes wrote, to the coordinators of their ids:
-list, describe, hold and end them.
+"""The requests about transactions that other processes wrote: list, describe, hold and end them.
+The requests are sent to the coordinators of the transactional ids.
 
 Many requests are sent to one coordinator before the first response is received. Source: KIP-664
 (ListTransactions, DescribeTransactions), KIP-939 (InitProducerId that keeps a transaction).
@@ -69,7 +69,9 @@ OLD_BROKERS = (
 
 
 class TransactionCoordinators:
-    """The coordinators of the transactional ids of one driver's tasks. It belongs to one thread."""
+    """The coordinators of the transactional ids of one driver's tasks. The object belongs to one
+    thread.
+    """
 
     def __init__(self, options: ClientOptions, settings: PublishSettings, driver_id: str) -> None:
         self._settings, self._driver_id = settings, driver_id
@@ -93,8 +95,8 @@ class TransactionCoordinators:
         return self._keeps
 
     def _ask_whether_they_keep(self) -> bool:
-        """Whether the brokers keep transactions for two-phase commit (KIP-939), found by a request
-        for an unused id.
+        """Whether the brokers keep transactions for two-phase commit (KIP-939). A request for an
+        unused id shows it.
         """
         probe = first_of(self._driver_id) + PROBE
         try:
@@ -116,8 +118,8 @@ class TransactionCoordinators:
             raise PublishError(OLD_BROKERS)
 
     def open_ids(self, prefix: str) -> list[str]:
-        """The ids with this prefix that have an open transaction. Brokers that are too old are left
-        out.
+        """The ids with this prefix that have an open transaction. Brokers that do not support
+        ListTransactions are left out.
 
         Raises: ClientError.
         """
@@ -184,8 +186,8 @@ class TransactionCoordinators:
     def end(self, ends: Mapping[str, Producer], *, commit: bool) -> Sequence[str]:
         """End transactions, each as the given producer.
 
-        Gives:  the ids whose transaction that producer can no longer end.
-        Raises: ClientError, after which some of them may have ended.
+        Gives:  the ids whose transaction the given producer can no longer end.
+        Raises: ClientError. Some of the transactions may have ended then.
         """
         requests = {
             name: EndTxnRequest(name, producer.producer_id, producer.epoch, commit)
@@ -202,8 +204,8 @@ class TransactionCoordinators:
     # --- parts
 
     def _keeping(self, name: str, *, lasting: bool) -> InitProducerIdRequest:
-        """The request for the next epoch of an id, which keeps its open transaction. Takes:
-        lasting, whether without a timeout.
+        """The InitProducerId request for the next epoch of an id, which keeps the open transaction.
+        Takes: lasting, whether the transaction then has no timeout.
         """
         return InitProducerIdRequest(
             transactional_id=name,
@@ -232,7 +234,7 @@ class TransactionCoordinators:
         return answers
 
     def _by_coordinator(self, ids: Sequence[str]) -> dict[Address, list[str]]:
-        """The ids by the address of their coordinator."""
+        """Group the ids by the address of their coordinator."""
         self._locate(ids)
         by_address: dict[Address, list[str]] = {}
         for name in ids:

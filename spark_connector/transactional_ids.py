@@ -1,15 +1,16 @@
-"""The transactional ids of tasks, in a pool on each machine from which batches use ids again.
+"""The transactional ids of tasks. Each machine has a pool of unused ids, from which later batches
+take ids again.
 
 An id belongs to one task attempt at a time. Since no other attempt sends a request with it, a
-zombie cannot abort the transaction of another task. When all requests of a successful attempt are
-answered, it puts its id back. A failed or killed attempt does not, since a request may be in
-flight, and its id is never used again.
+zombie cannot abort the transaction of another task. A successful attempt puts its id back when it
+has received all responses. A failed or killed attempt does not, since one of its requests may still
+be in flight. Its id is never used again.
 
     <temporary directory>/barnabas-ids-<user's id>/<digest of driver and run>/<batch>.<name>
 
 The directory is private (mode 0700), and the files are empty. A process takes an id by unlinking
-its file, in which only one process can succeed. Only ids of earlier batches are taken, and only if
-their transaction has ended. If the directory cannot be used, each attempt has a new id.
+its file, and only one process can succeed in that. Only ids of earlier batches are taken, and only
+if their transaction has ended. If the directory cannot be used, each attempt has a new id.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from barnabas.spark_connector.spool_directory import make_private_directory
 from barnabas.spark_connector.task_transactions import first_of
 
 NAME = "barnabas-ids"
-NAME_BYTES = 6  # the number of random bytes in an id, with which two ids of a run are never equal
+NAME_BYTES = 6  # the number of random bytes in an id, enough that two ids of a run are never equal
 KEPT_S = 7 * 86400  # how long brokers remember an id (transactional.id.expiration.ms)
 
 
@@ -36,7 +37,7 @@ class TransactionalIds:
     """The pool of the transactional ids of one driver's run on this machine."""
 
     def __init__(self, driver_id: str, run: str, root: str | None = None) -> None:
-        """Takes: root, the directory for unused ids; by default one of this user below the
+        """Takes: root, the directory for unused ids. The default is a directory of this user in the
         temporary directory.
         """
         self._first = first_of(driver_id, run)
@@ -45,7 +46,7 @@ class TransactionalIds:
         self._directory = self._root / digest
 
     def take(self, batch_id: int) -> Iterator[str]:
-        """Yield ids of earlier batches, each of which belongs to the caller from then on."""
+        """Yield ids of earlier batches. Each yielded id belongs to the caller from then on."""
         try:
             files = sorted(self._directory.iterdir())
         except OSError:
@@ -65,7 +66,7 @@ class TransactionalIds:
         return self._first + secrets.token_urlsafe(NAME_BYTES)
 
     def put_back(self, transactional_id: str, batch_id: int) -> None:
-        """Put an id back, for later batches, after all its requests were answered."""
+        """Put an id back for later batches. All its requests must have been answered."""
         name = transactional_id.removeprefix(self._first)
         try:
             if not self._directory.is_dir():

@@ -4,7 +4,8 @@ The other system, for example a database, stores the decision. Order of use:
 
     recover()        at the start, and after each error: fences the producer that had the id;
                      returns the state of the transaction that was left open, "" if there is none
-    complete(state)  if one was left open: the database's copy of the state decides how it ends
+    complete(state)  if a transaction was left open: the state that the database has stored decides
+                     how it ends
     begin(), send(...), send_offsets(...)
     prepare()        makes all data durable at the broker; returns the state, which goes into the
                      database's own transaction
@@ -13,9 +14,9 @@ The other system, for example a database, stores the decision. Order of use:
 
 A state is the producer's id and epoch as text, "42:7", as in the Java client's PreparedTxnState. No
 two transactions have the same state: otherwise the state of one in the database would commit
-another. In version 2 of the protocol each end returns the next epoch; in version 1 a transaction
-begins with a request for it, and a transaction without records has no state. Source: KIP-939,
-KIP-890.
+another. In version 2 of the protocol, the response to each EndTxn contains the next epoch. In
+version 1, a transaction begins with a request for the next epoch, and a transaction without records
+has no state. Source: KIP-939, KIP-890.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from barnabas.spark_connector.transactional_producer import (
 INIT_PRODUCER_ID_6 = RequestKind(InitProducerIdRequest, InitProducerIdResponse, 6, 6)
 NOTHING_OPEN = ""
 BATCH_BYTES = 128 << 10
-RECORD_BYTES = 70  # an upper bound of the bytes of a record besides key, value and headers
+RECORD_BYTES = 70  # an upper bound for the size of a record without its key, value and headers
 RETRY_S = 0.05
 _STATE = re.compile(r"\d{1,19}:\d{1,5}")
 _GONE = frozenset(
@@ -92,7 +93,7 @@ class GroupMember(NamedTuple):
 
 
 class _Session(TransactionalProducer):
-    """The requests of a session of two-phase commit."""
+    """The producer's requests for two-phase commit."""
 
     def init(self, *, keep: bool) -> Producer | None:
         """Begin a session. Gives: the producer of the open transaction, or None."""
@@ -108,7 +109,9 @@ class _Session(TransactionalProducer):
 
     @property
     def gives_epochs(self) -> bool:
-        """Whether the response to each end has the next epoch, as in version 2 of the protocol."""
+        """Whether the response to each EndTxn contains the next epoch, as in version 2 of the
+        protocol.
+        """
         return self._is_version_2
 
     def flush(self) -> None:
@@ -120,7 +123,7 @@ class _Session(TransactionalProducer):
     def send_offsets(
         self, group_id: str, offsets: Mapping[tuple[str, int], int], member: GroupMember
     ) -> None:
-        """Add the next offsets of a group to the transaction."""
+        """Add a group's next offsets to the transaction."""
         if group_id != self._group_id:
             self._group_id = group_id
             self._coordinators.pop(GROUP, None)
@@ -158,16 +161,18 @@ class _Session(TransactionalProducer):
 class TwoPhaseProducer:
     """A producer of one transaction after the other, each ended as a database has decided.
 
-    It needs a broker with `transaction.two.phase.commit.enable=true`. It belongs to one thread. Use
-    it as a context manager, or close it; an open transaction stays open after that, for `recover`.
+    The broker must have `transaction.two.phase.commit.enable=true`. A producer belongs to one
+    thread. Use it as a context manager, or close it. After that, an open transaction stays open,
+    for `recover`.
 
     If a request fails with a ClientError, the transaction remains as it is, and only `abort` and
     `recover` are possible. FencedError means that another producer has the id.
 
-    Takes:  bootstrap_servers, "host:port,host:port". transactional_id, which no other writer may
-            use. settings, of a Kafka client: those of security, client.id, request.timeout.ms.
+    Takes:  bootstrap_servers, "host:port,host:port"; transactional_id, an id that no other writer
+    uses;
+            settings, the settings of a Kafka client for security, client.id and request.timeout.ms;
             patience_ms, how long `recover`, `complete` and `abort` are tried again if a broker
-            cannot be reached; by default 2 minutes.
+            cannot be reached, by default 2 minutes.
     Raises: OptionError for a wrong setting; ValueError without a transactional id.
     """
 
@@ -179,7 +184,7 @@ class TwoPhaseProducer:
         settings: Mapping[str, str] | None = None,
         patience_ms: int = PublishSettings.delivery_timeout_ms,
     ) -> None:
-        """Make a producer, which sends no request yet."""
+        """Make a producer. No request is sent yet."""
         if not transactional_id:
             raise ValueError("a transactional id is needed: its own for each writer")
         kafka = {**(settings or {}), "bootstrap.servers": bootstrap_servers}
@@ -218,12 +223,13 @@ class TwoPhaseProducer:
 
         Call `complete` afterwards, with the state that the database has decided to commit.
 
-        Gives:  the state of the open transaction, "" if there is none.
+        Gives:  the state of the open transaction, or "" if there is none.
         Raises: ClientError.
         """
         self._forget()
         if self._stage is _Stage.FAILED:
-            self._session.forget_connections()  # responses may arrive for which no caller waits
+            # late responses to earlier requests may still arrive
+            self._session.forget_connections()
         self._stage = _Stage.NEW
         ongoing = self._insist(lambda: self._session.init(keep=True))
         self._is_epoch_used = False
@@ -257,8 +263,9 @@ class TwoPhaseProducer:
         """Add a record to the transaction. It is sent together with others, by `prepare` at the
         latest.
 
-        Takes:  partition; by default the one that the Java client chooses for the key or, without a
-                key, the next one in round robin. timestamp_ms; by default the current time.
+        Takes:  partition, by default the partition that the Java client chooses for the key or,
+                without a key, the next one in round robin; timestamp_ms, by default the current
+                time.
         Raises: ClientError.
         """
         self._expect(_Stage.OPEN)
@@ -283,19 +290,20 @@ class TwoPhaseProducer:
         offsets: Mapping[tuple[str, int], int],
         member: GroupMember = GroupMember(),  # noqa: B008 (it is immutable)
     ) -> None:
-        """Add a group's offsets to the transaction: for each (topic, partition) the next offset.
+        """Add a group's offsets to the transaction.
 
+        Takes:  offsets, the next offset for each (topic, partition).
         Raises: ClientError.
         """
         self._expect(_Stage.OPEN)
         self._try(lambda: self._session.send_offsets(group_id, offsets, member))
 
     def prepare(self) -> str:
-        """Wait until all records are acknowledged, after which the transaction can be committed or
+        """Wait until all records are acknowledged. After that, the transaction can be committed or
         aborted.
 
         Gives:  the transaction's state, for the database; "" if nothing was sent.
-        Raises: ClientError, after which the transaction is not prepared and has to be aborted.
+        Raises: ClientError. The transaction is then not prepared and has to be aborted.
         """
         self._expect(_Stage.OPEN)
 
@@ -312,10 +320,10 @@ class TwoPhaseProducer:
     def complete(self, state: str) -> bool:
         """End the prepared transaction: commit it if `state` is its state, otherwise abort it.
 
-        Takes:  state, the one that the database has decided to commit; "" for none.
-        Gives:  whether it was committed; also False if no transaction is open.
-        Raises: FencedError; ClientError if no broker answers in time, after which `recover` shows
-                whether the transaction is still open.
+        Takes:  state, the state that the database has decided to commit, or "".
+        Gives:  whether the transaction was committed; also False if no transaction is open.
+        Raises: FencedError; ClientError if no broker answers in time. `recover` then shows whether
+                the transaction is still open.
         """
         if state and not _STATE.fullmatch(state):
             raise ValueError(f"{state!r} is not a state of a transaction, such as '42:7'")
@@ -327,20 +335,23 @@ class TwoPhaseProducer:
         return commit
 
     def commit(self) -> None:
-        """Commit the transaction that this producer prepared, as `complete` does with its state."""
+        """Commit the transaction that this producer prepared, as `complete` does if it is called
+        with the state of that transaction.
+        """
         self._expect(_Stage.PREPARED)
         self._end(commit=True)
 
     def abort(self) -> None:
-        """Abort the open transaction, prepared or not, also after an error. Without one, do
-        nothing.
+        """Abort the open transaction, whether it is prepared or not, also after an error. Without
+        an open transaction, do nothing.
 
         Raises: ClientError.
         """
         if self._stage in (_Stage.PREPARED, _Stage.LEFT_OPEN):
             self._end(commit=False)
         elif self._stage in (_Stage.OPEN, _Stage.FAILED):
-            # EndTxn cannot be used, since a Produce may be in flight; a new epoch fences it.
+            # EndTxn cannot be used, since a Produce may be in flight. The new epoch fences the
+            # Produce.
             self._forget()
             self._session.forget_connections()
             self._insist(lambda: self._session.init(keep=False))
@@ -354,7 +365,7 @@ class TwoPhaseProducer:
             raise TwoPhaseError(self._stage.value)
 
     def _forget(self) -> None:
-        """Drop the records that were not sent, and the numbers of partitions."""
+        """Discard the records that were not sent, and the known partition counts."""
         self._pending.clear()
         self._pending_bytes.clear()
         self._counts.clear()
@@ -379,13 +390,15 @@ class TwoPhaseProducer:
             self._session.send(EncodedRecordBatch(name.topic, name.partition, len(records), batch))
 
     def _end(self, *, commit: bool) -> None:
-        """Request the end until it is answered. Repeating the request does no harm."""
+        """Send EndTxn until a response arrives. The request can be repeated without harm."""
         if self._state != NOTHING_OPEN:
             self._insist(lambda: self._session.end(commit=commit))
         self._stage, self._state = _Stage.READY, NOTHING_OPEN
 
     def _try(self, step: Callable[[], T]) -> T:
-        """Do a step of the transaction. If it fails, the transaction can only be ended."""
+        """Call a step of the transaction. If it fails, the transaction can only be aborted or
+        recovered.
+        """
         try:
             return step()
         except ClientError as error:
@@ -414,14 +427,14 @@ class TwoPhaseProducer:
                     ) from error
                 raise
             except BaseException:
-                # Also after a KeyboardInterrupt: otherwise a late response would be taken for that
-                # of the next request.
+                # The connections are also closed after a KeyboardInterrupt. Otherwise a late
+                # response would be taken for the response to the next request.
                 self._session.forget_connections()
                 raise
 
     def _final(self, error: ClientError) -> ClientError:
-        """The error to raise to the caller. If it is transient, it was retried until the
-        timeout.
+        """The error to raise to the caller. A transient error, which was retried until the timeout,
+        is replaced by a ClientError with advice.
         """
         if isinstance(error, PassingError):
             return ClientError(self._session.advice(error))

@@ -11,19 +11,19 @@ A record is checked in one of three ways, which accept the same records:
 
 A shape is the set of positions of a record's fields. Records of the same length follow at a stride
 in the batch itself (`_run`). If records have values, or short keys, of different sizes, their first
-bytes are copied together (`_gather`), and checked by the width of their lengths (`_check_heads`).
-All other records are walked.
+bytes are copied together (`_gather`), and checked by the width of their length fields
+(`_check_heads`). All other records are walked.
 
 `_walk`, `_first_of_shape`, `_check_columns`, `_gather` and `_check_heads` are long, or have many
-parameters, because they run for every record or block of records: a further call for each would
+parameters, because they run for every record or block of records. A further call for each would
 double their cost.
 
 Several functions read a varint of two bytes in place: `size = first + (second << 7) - 0x80`. The
-first byte is at least 0x80 there; its top bit only means that another byte follows, and the -0x80
+first byte is at least 0x80 there. Its top bit only means that another byte follows, and the -0x80
 removes it. The result is still zigzag-encoded: an even number n means n / 2, an odd one is
-negative. If the second byte also has its top bit set, the number has a third byte, and bit 14 of
-the result (0x4000) is set, by which such numbers are recognised. So `n & 0x4001` is true for a
-number that is negative or too wide.
+negative. If the second byte also has its top bit set, the number has a third byte. Bit 14 of the
+result (0x4000) is then set and shows this. So `n & 0x4001` is true for a number that is negative or
+too wide.
 
 Source: Kafka's message format. The walk rejects the records that DefaultRecord.readFrom and
         LogValidator reject, and offset deltas that do not count from 0, which Apache Kafka checks
@@ -43,19 +43,20 @@ from barnabas.protocol.records import decode_varint
 
 Body = bytes | bytearray | memoryview
 
-# the bytes after the length: attributes, two deltas, no key, no value, no headers
+# The bytes after a record's length field: attributes, two deltas, no key, no value, no headers.
 _SMALLEST_RECORD = 6
-_WIDEST_INT = 5  # the number of bytes of a varint that Java reads as an int
-_FIRST_BLOCK = 8  # the number of records of one length in the first block; walking fewer is faster
+_WIDEST_INT = 5  # the maximum number of bytes of a varint that Java reads as an int
+# the number of equally long records in the first block; a smaller number is walked faster
+_FIRST_BLOCK = 8
 _FIRST_ALIKE = 64  # the number of records in the first comparison of lengths
-_BLOCK = 2048  # maximum number of records that are gathered together
+_BLOCK = 2048  # the maximum number of records that are gathered together
 _FIRST_GATHERED = 256
 _LEAST_GATHERED = 32
 # The number of bytes of a batch that are copied at a time, which fit into the processor's cache.
 _PIECE_BYTES = 250 * 1024
 # Batches of smaller records are copied, since slicing bytes is faster than slicing a memoryview.
 _COPIED_RECORD_BYTES = 256
-# The longest head of a record that is gathered. If keys are longer, walking is as fast.
+# The longest head of a record that is gathered. Records with longer heads are walked as fast.
 _LONGEST_HEAD = 80
 _GROWTH = 4
 _FIRST_WIDE_DELTA = 8192  # the first offset delta whose varint has three bytes
@@ -64,9 +65,9 @@ _ALIKE = tuple([bytes((byte,)) for byte in range(256)])
 # The bytes of offset deltas as varints of several bytes. _LOW has the first byte, by the delta
 # modulo 8192.
 _LOW = bytes(range(0x80, 0x100, 2)) * 128
-# the last byte of varints with two bytes, and of those with three
+# The last byte of two-byte and of three-byte varints.
 _HIGH = b"".join([_ALIKE[byte] * 64 for byte in range(128)])
-# the middle byte of varints with three bytes
+# The middle byte of three-byte varints.
 _MIDDLE = b"".join([_ALIKE[byte | 0x80] * 64 for byte in range(128)])
 # the varints of deltas below 64, which have one byte; zigzag doubles the number
 _ONE = bytes(range(0, 128, 2))
