@@ -69,13 +69,14 @@ _LOW = bytes(range(0x80, 0x100, 2)) * 128
 _HIGH = b"".join([_ALIKE[byte] * 64 for byte in range(128)])
 # The middle byte of three-byte varints.
 _MIDDLE = b"".join([_ALIKE[byte | 0x80] * 64 for byte in range(128)])
-# the varints of deltas below 64, which have one byte; zigzag doubles the number
+# The varints of offset deltas below 64, which have one byte. Zigzag doubles the number.
 _ONE = bytes(range(0, 128, 2))
-# The distance to the next record, by the first two bytes of a record. The first byte adds the size
-# of the length itself, and the lower part of the length. If the length has only one byte, the
-# second byte is that of the attributes, which is 0 and adds nothing.
+# The distance to the next record is the sum of two steps, which are looked up by the first two
+# bytes of a record. The step of the first byte is the size of the length field itself and the lower
+# part of the length. If the length field has only one byte, the second byte is the attributes,
+# which are 0 and add nothing.
 _LOW_STEPS = [1 + (byte >> 1) if byte < 0x80 else 2 + (byte - 0x80 >> 1) for byte in range(256)]
-# the upper part of the length: shifted left by 7 bits, and halved to undo zigzag
+# The upper part of the length, shifted left by 7 bits and halved to undo zigzag.
 _HIGH_STEPS = [byte << 6 for byte in range(256)]
 _HIGH_BYTES = bytes(range(0x80, 0x100))
 _IS_HIGH = bytes(128) + b"\1" * 128
@@ -85,7 +86,7 @@ _IS_LOW = b"\1" * 128 + bytes(128)
 class _Shape(NamedTuple):
     """The positions of a record's fields, counted from the beginning of the record.
 
-    It applies to neighbouring records whose offset deltas have the same width.
+    A shape applies to neighbouring records whose offset deltas have the same width.
     """
 
     length_width: int
@@ -138,8 +139,8 @@ def _is_plain_record(body: Body, position: int) -> bool:
             size += (body[at] << 7) - 0x80
             at += 1
         last = len(body) - 1
-        # The record ends with the body; its length has one or two bytes and is not negative;
-        # attributes, timestamp delta, offset delta and the number of headers are 0.
+        # True if the length has one or two bytes and is not negative, the record ends with the
+        # body, and the attributes, timestamp delta, offset delta and number of headers are 0.
         if (
             at + (size >> 1) != last + 1
             or size & 0x4001
@@ -169,7 +170,7 @@ def _is_plain_record(body: Body, position: int) -> bool:
 def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
     """Check records in columns if their shapes allow it, and walk the others.
 
-    Gives:  the position after them, and the highest timestamp delta.
+    Gives:  the position after the records, and the highest timestamp delta.
     """
     highest = -(1 << 63)
     delta = misses = 0
@@ -180,12 +181,12 @@ def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
         start = position
         position, highest, shape = _first_of_shape(body, start, delta, highest)
         delta += 1
-        # Only up to the next change do the bytes of the offset deltas have constant widths.
+        # The bytes of the offset deltas have constant widths only up to the next change of width.
         most = min(count, _next_width(delta)) - delta
         if most < _FIRST_BLOCK:
             continue
-        # The length of the next record begins with the same byte, so the records may have one
-        # length.
+        # The length field of the next record begins with the same byte, so the records may have the
+        # same length.
         if shape is not None and body[position] == body[start]:
             stride = position - start
             taken, highest = _run(body, position, stride, delta, most, shape, highest)
@@ -207,8 +208,8 @@ def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
             most -= block
             misses = 0
             next_count = min(_BLOCK, _GROWTH * next_count)
-        # Each failed attempt doubles the number of records that are walked. A batch without common
-        # shapes therefore has few of them.
+        # Each failed attempt doubles the number of records that are walked. In a batch without
+        # common shapes, few attempts are therefore made.
         block = min(_LEAST_GATHERED << min(misses, 4), most)
         misses += block > 0
         position, highest = _walk(body, position, delta, delta + block, highest)
@@ -219,8 +220,8 @@ def _check_many(body: Body, position: int, count: int) -> tuple[int, int]:
 def _open_record(body: Body, position: int, delta: int) -> tuple[int, int]:
     """Check the record at `position`, in any encoding.
 
-    Gives:  the position after it, and its timestamp delta.
-    Raises: KafkaError or IndexError if it is not a record.
+    Gives:  the position after the record, and its timestamp delta.
+    Raises: KafkaError or IndexError if the bytes are not a record.
     """
     length, at = _decode_int(body, position)
     following = at + length
@@ -245,7 +246,9 @@ def _open_record(body: Body, position: int, delta: int) -> tuple[int, int]:
 
 
 def _decode_int(body: Body, position: int) -> tuple[int, int]:
-    """A number that Kafka reads into 32 bits, and the position after it. Raises: KafkaError."""
+    """Decode a varint that Kafka reads into 32 bits. Gives: the number and the position after it.
+    Raises: KafkaError.
+    """
     value, at = decode_varint(body, position)
     if at - position > _WIDEST_INT:
         raise KafkaError(
@@ -256,7 +259,9 @@ def _decode_int(body: Body, position: int) -> tuple[int, int]:
 
 
 def _after_blob(body: Body, at: int, delta: int) -> int:
-    """The position after a key or value. Takes: delta, the number of the record, for an error."""
+    """The position after a key or value. Takes: delta, the number of the record, for an error
+    message.
+    """
     size, at = _decode_int(body, at)
     if size < -1:
         raise _wrong(delta, f"has a field of the size {size}")
@@ -264,7 +269,8 @@ def _after_blob(body: Body, at: int, delta: int) -> int:
 
 
 def _after_headers(body: Body, at: int, count: int, delta: int) -> int:
-    """The position after the headers. Takes: delta, the number of the record, for an error."""
+    """The position after the headers. Takes: delta, the number of the record, for an error message.
+    """
     for _ in range(count):
         size = body[at]
         if size & 1:  # in zigzag form an odd number is negative
@@ -282,7 +288,7 @@ def _wrong(delta: int, what: str) -> KafkaError:
 class RecordRefused(KafkaError):
     """A record has a wrong offset delta.
 
-    Apache Kafka lists such a record in record_errors, but not bytes that are no record.
+    Apache Kafka lists such a record in record_errors. It does not list bytes that are no record.
     """
 
     def __init__(self, index: int, message: str) -> None:
@@ -293,19 +299,19 @@ class RecordRefused(KafkaError):
 def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tuple[int, int]:
     """Check the records with the offset deltas from `first` up to, but not including, `stop`.
 
-    Gives:  the position after them, and the highest timestamp delta so far.
+    Gives:  the position after the records, and the highest timestamp delta so far.
 
-    A number of two bytes has bit 14 set if a third byte follows; one of three bytes has bit 21 set
-    if a fourth does. In these cases, and in every other unusual case, the record is checked by
-    itself.
+    A number of two bytes has bit 14 set if a third byte follows. A number of three bytes has bit 21
+    set if a fourth byte follows. In these cases, and in every other unusual case, the record is
+    checked by itself.
     """
     top = highest << 1  # timestamps are compared in zigzag form, which saves a shift
     for delta in range(first, stop):
         start = position
         try:
             # Each number is read in place. Its bytes are groups of 7 bits, the lowest first, with
-            # bit 7 set if another byte follows: `(byte << 7) - 0x80` adds the second group, and
-            # clears that bit of the first byte.
+            # bit 7 set if another byte follows. `(byte << 7) - 0x80` adds the second group, and
+            # clears bit 7 of the first byte.
             size = body[position]
             at = position + 2  # the position after a one-byte length and the attributes
             if size > 0x7F:
@@ -328,9 +334,9 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
                     if byte > 0x7F:
                         offset += (body[at] << 14) - 0x4000
                         at += 1
-                # The offset delta is the expected one. If bit 21 of a three-byte offset, which is
-                # shifted by 7, or bit 14 of a two-byte timestamp were set, a further byte would
-                # follow.
+                # True if the offset delta is the expected one, and neither number has a further
+                # byte. Bit 21 of a three-byte offset (here shifted by 7), or bit 14 of a two-byte
+                # timestamp, would show a further byte.
                 if offset == delta << 1 and not (offset >> 7 | time) & 0x4000:
                     key = body[at]
                     at += 1
@@ -353,26 +359,28 @@ def _walk(body: Body, position: int, first: int, stop: int, highest: int) -> tup
                         and not body[at] & 0x81
                         and (
                             position == _after_headers(body, at + 1, body[at] >> 1, delta)
-                            if body[at]  # with headers, of which there are at most 63 here
+                            if body[at]  # the record has headers, at most 63 in this case
                             else at + 1 == position
                         )
                     ):
-                        # An odd number is a negative delta: -1 - time is less than all even
-                        # numbers, and `top >> 1` reverses the mapping.
+                        # In zigzag form an odd number is negative. It becomes -1 - time, which is
+                        # less than all even numbers and which `top >> 1` converts back.
                         if time & 1:
                             time = -1 - time
                         if time > top:  # noqa: PLR1730 (a call costs a fifth of the loop)
                             top = time
                         continue
         except IndexError:
-            pass  # `at` may be any position after a number that has more bytes than are read here
+            # a number has more bytes than are read here, so `at` is wrong and may be outside the
+            # body
+            pass
         position, time = _open_record(body, start, delta)
         top = max(top, time << 1)
     return position, top >> 1
 
 
 def _next_width(delta: int) -> int:
-    """The next offset delta at which the number of columns, or the byte of a constant column,
+    """The next offset delta at which the width of the deltas, or the byte of a constant column,
     changes.
 
     Zigzag deltas below 64 have one byte. The last of three bytes changes every 8192 deltas.
@@ -383,7 +391,7 @@ def _next_width(delta: int) -> int:
 def _offset_columns(delta: int, count: int) -> tuple[bytes, ...]:
     """The bytes of `count` offset deltas from `delta` on, column by column.
 
-    The first column has all first bytes, the next one all second bytes. All deltas must be below
+    The first column has all first bytes, the next column all second bytes. All deltas must be below
     `_next_width`.
     """
     if delta < 64:
@@ -405,9 +413,10 @@ def _first_of_shape(
 ) -> tuple[int, int, _Shape | None]:
     """Check the record at `start`.
 
-    Gives:  the position after it, the highest timestamp delta so far, and its shape. The shape is
-            None if the record has headers or an unusually long field; other records are then not
-            compared with it.
+    Gives:  the position after the record, the highest timestamp delta so far, and the record's
+    shape.
+            The shape is None if the record has headers or an unusually long field. Other records
+            are then not compared with it.
     """
     try:
         size = body[start]
@@ -450,9 +459,10 @@ def _first_of_shape(
             at += 1
         elif value == 1:
             value = 0
-        # No length, key size or value size is negative or has three bytes; offset and timestamp
-        # have no further byte; the offset delta is correct; attributes and the number of headers
-        # are 0; and the value ends one byte before the record, where the number of headers is.
+        # True if the record has the usual form. No length, key size or value size is negative or
+        # has three bytes. Offset and timestamp have no further byte, and the offset delta is
+        # correct. The attributes and the number of headers are 0. The value ends one byte before
+        # the record's end, where the number of headers is.
         is_plain = not (
             (size | key | value) & 0x4001
             or (offset >> 7 | time) & 0x4000
@@ -462,7 +472,7 @@ def _first_of_shape(
             or at + (value >> 1) != following - 1
         )
     except IndexError:
-        # `at` may be any position after a number that has more bytes than are read here
+        # a number has more bytes than are read here, so `at` is wrong and may be outside the body
         is_plain = False
     if not is_plain:
         following, time = _open_record(body, start, delta)
@@ -485,7 +495,7 @@ def _run(
 ) -> tuple[int, int]:
     """Check the records from `position` on that have the shape and length of the previous record.
 
-    Takes:  most, the number of records up to the next width of offset deltas.
+    Takes:  most, the number of records up to the offset delta at which the width changes.
     Gives:  the number of such records, and the highest timestamp delta so far.
     """
     before = position - stride
@@ -493,8 +503,8 @@ def _run(
     if possible < _FIRST_BLOCK:
         return 0, highest
     last = position + (possible - 1) * stride
-    # If the last record at the stride has another length, or does not end with 0 headers, not all
-    # records have this length.
+    # If the last record at this stride begins with another length, or does not end with 0 headers,
+    # not all records have this length.
     if body[last] != body[before] or body[last + stride - 1]:
         possible = _alike(body, position, stride, possible)
         if possible < _FIRST_BLOCK:
@@ -509,8 +519,8 @@ def _run(
         columns = _offset_columns(delta + taken, block)
         if len(columns) != key_at - offset_at:
             break
-        # The records are copied in pieces, since one large copy would evict the bytes that are
-        # written next from the cache.
+        # The records are copied a few at a time. One large copy would evict from the cache the
+        # bytes that are written next.
         if copied:
             piece = bytes(body[position - stride : position + block * stride])
             block_highest = _check_columns(
@@ -525,7 +535,7 @@ def _run(
             taken += block
             position += block * stride
             block *= _GROWTH
-        # one of many records differs, but the first few may still be equal
+        # one of many records differs, but the first few of them may still be equal
         elif block > _FIRST_BLOCK:
             block = _FIRST_BLOCK
         else:
@@ -534,7 +544,9 @@ def _run(
 
 
 def _alike(body: Body, position: int, stride: int, most: int) -> int:
-    """The number of bytes at this stride, from `position` on, that equal the byte before them."""
+    """Count the bytes at this stride, from `position` on, that equal the byte one stride before
+    `position`. Stop at the first byte that differs.
+    """
     byte = _ALIKE[body[position - stride]]
     count, block = 0, _FIRST_ALIKE
     while count < most:
@@ -574,7 +586,7 @@ def _check_columns(
         if body[at:stop:stride] != column:
             return None
         at += 1
-    # Equal timestamps are the usual case, which needs no arithmetic.
+    # The timestamps are usually equal. In that case no arithmetic is needed.
     times: list[bytes] = [body[position + at : stop : stride] for at in range(time_at, offset_at)]  # type: ignore[misc]
     if type(body) is not bytes:
         times = [memoryview(column).tobytes() for column in times]
@@ -589,7 +601,7 @@ def _check_columns(
 
 
 def _highest_of(columns: list[bytes], highest: int) -> int | None:
-    """The highest timestamp delta in these columns, or `highest` if that is more.
+    """The highest timestamp delta in these columns, or `highest` if it is higher.
 
     Gives:  None if the deltas have different widths, or more than two bytes.
     """
@@ -597,15 +609,15 @@ def _highest_of(columns: list[bytes], highest: int) -> int | None:
         (column,) = columns
         if not column.isascii():  # after a byte above 0x7F another byte follows
             return None
-        # Timestamps usually rise, so the last one is usually the highest. The others then need no
-        # check.
+        # Timestamps usually rise, so the last one is usually the highest. The others then need not
+        # be decoded.
         highest = max(highest, _unzigzag(column[-1]))
         later = column.translate(None, _codes_up_to(min(highest, 63)))
         return highest if not later else max(_unzigzag(code) for code in set(later))
     lanes = _lanes(columns)
     count = len(columns[0])
     ones = _ones(count)
-    if lanes is None or lanes & ones:  # bit 0 of a lane: a negative delta
+    if lanes is None or lanes & ones:  # bit 0 of a lane is set if its delta is negative
         return None
     highest = max(highest, (columns[0][-1] & 0x7F | columns[1][-1] << 7) >> 1)
     high_bits = ones << 15
@@ -626,11 +638,11 @@ def _unzigzag(code: int) -> int:
 
 
 def _lanes(columns: list[bytes]) -> int | None:
-    """Varints of one or two bytes, each in 16 bits (a lane) of one large number.
+    """Put varints of one or two bytes into the lanes of one large number. A lane has 16 bits.
 
     One operation on that number then computes with all varints.
 
-    Gives:  None if a varint does not have as many bytes as there are columns, or has more than two.
+    Gives:  None if a varint has more than two bytes, or fewer bytes than there are columns.
     """
     if len(columns) > 2 or not columns[-1].isascii():
         return None
@@ -639,7 +651,7 @@ def _lanes(columns: list[bytes]) -> int | None:
     # If a first byte does not have its top bit set, its number has only one byte.
     if columns[0].translate(None, _HIGH_BYTES):
         return None
-    # The lower 7 bits of the first bytes, and above them the second bytes.
+    # The lower 7 bits of each first byte, and above them the second byte.
     return _spread(columns[0]) & _ones(len(columns[0])) * 0x7F | _spread(columns[1]) << 7
 
 
@@ -667,21 +679,21 @@ def _gather(
     """Check `count` records that have the shape of the record at `before`, except that the sizes of
     their keys and values may differ.
 
-    Gives:  the position after them, and the highest timestamp delta so far; None if a record has
-            another shape.
+    Gives:  the position after the records, and the highest timestamp delta so far; None if a record
+            has another shape.
     """
     columns = _offset_columns(delta, count)
-    # The number of bytes between a record's length and the size of its value.
+    # The number of bytes between a record's length field and the size of its value.
     around = shape.value_at - shape.length_width
     if around > _LONGEST_HEAD or len(columns) != shape.key_at - shape.offset_at:
         return None
-    # with at most two bytes each for the length and the size of the value
+    # The head has at most two bytes for the length field and two for the size of the value.
     first, size = position, around + 4
     heads = []
     low_steps, high_steps = _LOW_STEPS, _HIGH_STEPS
-    # Follow the lengths, which have one or two bytes, and copy the head of each record. A head
-    # begins one byte early, with the last byte of the previous record: the number of that record's
-    # headers, which has to be 0.
+    # Follow the length fields, which have one or two bytes, and copy the head of each record. A
+    # copied head begins one byte early, with the last byte of the previous record. That byte is the
+    # number of the previous record's headers, and has to be 0.
     try:
         for _ in range(count):
             head = body[position - 1 : position + size]
@@ -692,8 +704,8 @@ def _gather(
     if position > len(body) or body[position - 1]:
         return None
     stride = size + 1
-    # The end of the body may cut off the last head. If the sizes are correct, the padding is not
-    # compared.
+    # The end of the body may cut off the last head, which is therefore padded. If the sizes are
+    # correct, the padding is not compared.
     heads[-1] = heads[-1].ljust(stride, b"\0")
     joined = b"".join(heads)
     if len(joined) != stride * count or joined[::stride].strip(b"\0"):
@@ -701,8 +713,8 @@ def _gather(
     key = bytes(body[before + shape.key_at : before + shape.key_size_end])
     starts = None
     lengths = joined[1::stride]
-    # If the key is not null and its size has one byte, key sizes may vary. The records' starts are
-    # needed then.
+    # If the key is not null and its size has one byte, the key sizes may vary. The positions of the
+    # records are needed in that case.
     if len(key) == 1 and key != b"\1":
         steps = map(
             add, map(low_steps.__getitem__, lengths), map(high_steps.__getitem__, joined[2::stride])
@@ -712,7 +724,8 @@ def _gather(
         youngest = _check_heads(body, joined, stride, 1, shape, key, columns, starts, highest)
     elif not lengths.translate(None, _HIGH_BYTES):
         youngest = _check_heads(body, joined, stride, 2, shape, key, columns, starts, highest)
-    # Lengths of one and of two bytes occur: the records of each width are checked separately.
+    # Some length fields have one byte and some have two. The records of each width are checked
+    # separately.
     else:
         youngest = highest
         for width, table in ((1, _IS_LOW), (2, _IS_HIGH)):
@@ -740,24 +753,26 @@ def _check_heads(
     starts: list[int] | None,
     highest: int,
 ) -> int | None:
-    """Check the heads of records whose lengths have the same width.
+    """Check the heads of records whose length fields have the same width.
 
-    Takes:  heads, of `stride` bytes each, the first of which belongs to the previous record; key,
-            the encoded size of the first record's key; starts, the position of each record, or None
-            if all keys must have that size.
+    Takes:  heads, the heads joined, each of `stride` bytes, of which the first belongs to the
+    previous
+            record; key, the encoded size of the first record's key; starts, the position of each
+            record, or None if all keys must have that size.
     Gives:  the highest timestamp delta so far, or None if a record has another shape.
     """
-    # what to add to a position in the shape to get the position in a head
+    # The number to add to a position in the shape to get the position in a head.
     shift = 1 + length_width - shape.length_width
-    if heads[shape.time_at - 1 + shift :: stride].strip(b"\0"):  # attributes that are not 0
+    # a record has attributes other than 0
+    if heads[shape.time_at - 1 + shift :: stride].strip(b"\0"):
         return None
     for at, column in enumerate(offset_columns, shape.offset_at + shift):
         if heads[at::stride] != column:
             return None
     count = len(offset_columns[0])
     ones = _ones(count)
-    # The number of bytes of a record without its length, its value, the size of its value, and a
-    # key of varying size.
+    # The size of a record without its length field, its value, the size of its value, and a key of
+    # varying size.
     around = shape.value_at - shape.length_width + 1
     keys: int = 0
     codes = heads[shape.key_at + shift :: stride]
@@ -790,13 +805,13 @@ def _check_heads(
     sizes = _spread(low)
     wide = sizes >> 7 & ones  # 1 in the lanes in which the size of the value has two bytes
     if wide:
-        second = _spread(high) & wide * 0xFF  # 0 in the lanes in which it has one byte
+        second = _spread(high) & wide * 0xFF  # 0 in the lanes in which the size has one byte
         if second & wide << 7:  # a third byte
             return None
-        # 2 * wide is added since the second byte of the size makes the record a byte longer, which
-        # is 2 in zigzag form.
+        # A size of two bytes makes the record one byte longer, which is 2 in zigzag form. Therefore
+        # 2 * wide is added.
         sizes = (sizes & ones * 0x7F | second << 7) + 2 * wide
-    # In zigzag form, and in all lanes together: no size is negative, and each length is the sum of
+    # Check all lanes together, in zigzag form: no size is negative, and each length is the sum of
     # its parts.
     if (
         lengths is None
@@ -812,10 +827,10 @@ def _check_heads(
 def first_at_time(
     body: bytes | bytearray, count: int, time_delta: int, offset_delta: int
 ) -> tuple[int, int] | None:
-    """The deltas (timestamp, offset) of the first record that is not below either of the given
-    deltas.
+    """The deltas (timestamp, offset) of the first record whose timestamp and offset deltas both
+    reach the given deltas.
 
-    Only the lengths and timestamps of earlier records are read.
+    Of earlier records, only the lengths and timestamps are read.
 
     Gives:  None if there is no such record.
     Raises: KafkaError or IndexError if the bytes are not records.

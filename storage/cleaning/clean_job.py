@@ -1,7 +1,7 @@
 """The input and the result of a cleaning, which are sent to the cleaning process and back.
 
 `clean_plan` makes a job, `cleaner` does it, and `segment_swap` uses its result. The broker itself
-needs only the classes of this module: it starts without the cleaner's code.
+needs only the classes of this module, so that it can start without importing the cleaner.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from barnabas.storage.files.txn_index import AbortedEntry
 class CleanJob(NamedTuple):
     """The input of a cleaning, taken from a log at one moment.
 
-    groups: (base offset, size) of each segment, from the log's first one on without a gap; the
-    segments of a group become a single segment. first_dirty_offset: below it each key occurs once.
-    end_offset: the end of the last group, exclusive. aborted: all entries that overlap [0,
-    end_offset), by their markers' offsets. last_batches: producer id -> (offset of its last data,
-    -1 if it has none; its epoch), for known producers whose last data are not above the groups.
-    levels: the levels of the codecs, for rewritten batches. max_decompressed_bytes: a batch that
-    decompresses to more cannot be read, and is kept unchanged.
+    groups: for each group the (base offset, size) of its segments, from the log's first segment on
+    without a gap. The segments of a group become a single segment. first_dirty_offset: the offset
+    below which each key occurs once. end_offset: the end of the last group, exclusive. aborted: all
+    entries that overlap [0, end_offset), by their markers' offsets. last_batches: producer id ->
+    (offset of its last data, -1 if it has none; its epoch), for the known producers whose last data
+    are not above the groups. levels: the compression levels of the codecs, for rewritten batches.
+    max_decompressed_bytes: the limit above which a decompressed batch is not read, but kept
+    unchanged.
     """
 
     job_id: int
@@ -54,9 +55,9 @@ class CleanedSegment(NamedTuple):
 class CleanResult(NamedTuple):
     """The result of a job.
 
-    segments: the new segments, in order; unchanged ones are left out. next_dirty_offset: everything
-    below it is clean. unreadable: base offsets of batches with unreadable records and a correct
-    checksum. They were written so, and are kept.
+    segments: the new segments, in order; unchanged segments are left out. next_dirty_offset: the
+    end of the clean part. unreadable: the base offsets of batches whose records are unreadable
+    although the checksum is correct. A client wrote them in this form, and they are kept.
     """
 
     segments: tuple[CleanedSegment, ...]

@@ -1,10 +1,10 @@
 """Decides whether a log is dirty enough to be compacted, and which part of it is cleaned.
 
 The clean part of a log is the result of an earlier cleaning, up to the offset in
-`cleaner-offset-checkpoint`; the rest is the dirty part. Three parts are never cleaned: the active
-segment; segments that are not entirely below the last stable offset, as their transactions have not
-ended; and everything from the first segment on that is younger than min.compaction.lag.ms. A log is
-cleaned when dirty bytes are more than min.cleanable.dirty.ratio of both parts, or when a dirty
+`cleaner-offset-checkpoint`. The rest is the dirty part. Three parts are never cleaned: the active
+segment; segments that are not entirely below the last stable offset, since their transactions have
+not ended; and everything from the first segment on that is younger than min.compaction.lag.ms. A
+log is cleaned when the share of dirty bytes exceeds min.cleanable.dirty.ratio, or when a dirty
 record is older than max.compaction.lag.ms. If a start replays the whole log, its active segment can
 be closed early, which allows it to be cleaned too (`dirty_bytes_if_rolled`).
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Dirt(NamedTuple):
     """The part of a log that could be cleaned.
 
-    end_offset: exclusive; the start of the first segment that is not cleaned.
+    end_offset: the start of the first segment that is not cleaned.
     """
 
     first_dirty_offset: int
@@ -45,10 +45,10 @@ class Dirt(NamedTuple):
 
 
 def assess(log: Log, cleaned_to: int | None, wall_ms: int) -> Dirt | None:
-    """The dirty part of a log; None if nothing can be cleaned.
+    """The dirty part of a log, or None if nothing can be cleaned.
 
-    Takes:  cleaned_to, the offset in the checkpoint. If it is outside the log, it belongs to
-            another log.
+    Takes:  cleaned_to, the offset in the checkpoint. An offset outside the log is ignored, since it
+            belongs to another log.
     Raises: CorruptLog, OSError, when a time index has to be rebuilt.
     """
     if not log.config.is_compacted:
@@ -79,8 +79,8 @@ def assess(log: Log, cleaned_to: int | None, wall_ms: int) -> Dirt | None:
 def dirty_bytes_if_rolled(log: Log, cleaned_to: int | None) -> int:
     """The bytes of a log that could be cleaned if its active segment were closed now.
 
-    It is 0 if the log would not be cleaned even then: it is not dirty enough, or must wait for
-    transactions or for its lag.
+    The result is 0 if the log would not be cleaned even then, because it is not dirty enough, or
+    because transactions are open or a minimum lag is set.
 
     Takes:  cleaned_to, as in `assess`.
     """
@@ -147,12 +147,13 @@ def plan(log: Log, dirt: Dirt, *, job_id: int, map_bytes: int, wall_ms: int) -> 
 
 
 def _groups(log: Log, sources: list[Segment], end_offset: int) -> list[list[Segment]]:
-    """Divide segments into groups of adjacent ones whose bytes, indexes and offsets fit into one
-    segment.
+    """Divide adjacent segments into groups. The bytes, indexes and offsets of each group fit into
+    one segment.
     """
     most_bytes = log.config.segment_bytes
     entry_bytes = max(log.config.index_interval_bytes, HEADER_SIZE) * log.config.segment_index_bytes
-    # The bytes of a group have to leave at least this distance between two entries of its indexes.
+    # Two index entries are at least one interval (or one batch header) apart. A group of this size
+    # therefore has no more entries than fit into an index.
     most_bytes = min(most_bytes, entry_bytes // max(INDEX_ENTRY_SIZE, TIME_ENTRY_SIZE))
     groups: list[list[Segment]] = []
     group_bytes = 0
@@ -172,7 +173,8 @@ def _groups(log: Log, sources: list[Segment], end_offset: int) -> list[list[Segm
 
 
 def _aborted(log: Log, end_offset: int) -> list[AbortedEntry]:
-    """The aborted transactions that begin below `end_offset`, in the order of their markers."""
+    """The aborted transactions that begin below `end_offset`, in the order of their abort markers.
+    """
     return [
         entry
         for segment in log.segments

@@ -1,30 +1,30 @@
 """Compaction: writes the latest committed value of each key into new segments (KIP-98, KIP-534).
 
 `clean` is a function over files. It reads the segments of a `CleanJob`, which no longer change, and
-writes one new segment for each group of them, in files that end in `.cleaned`. It uses no log and
-no clock, so it may run in another process. `segment_swap` replaces the old segments by the result;
-`clean_plan` makes the job.
+writes one new segment for each group of segments, in files that end in `.cleaned`. It uses neither
+a log object nor a clock, so it may run in another process. `clean_plan` makes the job, and
+`segment_swap` replaces the old segments by the result.
 
 What happens to each kind of batch below the job's end:
 
     data of an aborted transaction      removed, by the entries of the aborted index
-    a record with a later one of its    removed; a later one counts if it is committed and was
-      key, or without a key             read in this round (the dirty part of the log, up to the
-                                        capacity of the map of keys)
+    a record without a key, or with a   removed; the later record counts if it is committed and
+      later record of the same key      was read in this round (the dirty part of the log, up to
+                                        the capacity of the map of keys)
     a tombstone, the latest of its key  kept; its batch gets a delete horizon (attribute bit 6,
-                                        base timestamp), after which it is removed
+                                        base timestamp), after which the tombstone is removed
     a marker of a transaction of which  kept whole
       a batch was read in this round
-    a marker of a transaction whose     gets a delete horizon, after which it is removed. Never
-      batches were removed in an        compared by key
+    a marker of a transaction whose     gets a delete horizon, after which it is removed. Its key
+      batches were removed in an        is never compared
       earlier round
     a batch without remaining records   removed, unless it is the last of a known producer, or of
                                         the cleaned part (which a reader's position has to pass):
                                         then its header is kept, without records
 
 Offsets, sequences, epochs and the batch's codec do not change. A marker is kept whole or not at
-all: an emptied one would no longer contain the epoch that it fenced. An entry of the aborted index
-is kept as long as its marker.
+all, since an emptied marker would no longer contain the epoch that it fenced. An entry of the
+aborted index is kept as long as its marker.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ from barnabas.storage.files.time_index import TimeIndex
 from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex
 
 KEY_BYTES = (
-    # what a key takes in the map in addition to its bytes or hash: its offset and its share of the
-    # table
+    # The memory that a key needs in the map in addition to its bytes or hash: its offset and its
+    # share of the hash table.
     200
 )
-# A hash is longer than any key that is stored as it is, so the two are never confused.
+# A hash is longer than any key that is stored unhashed, so the two are never confused.
 _LONGEST_KEY, _HASH_SIZE = (32, 33)
 _READ_BYTES = 1 << 20
 _WRITE_BYTES = 1 << 20
@@ -83,7 +83,7 @@ Data = bytes | bytearray | memoryview
 
 
 def clean(disk: Disk, job: CleanJob) -> CleanResult:
-    """Do the job. On return the new segments are durable, under names that no reader uses.
+    """Do the job. After: the new segments are durable, under names that no reader uses.
 
     Raises: CorruptLog if a batch is damaged, or contradicts the aborted index; OSError. In these
             cases no files are left behind.
@@ -99,18 +99,18 @@ def clean(disk: Disk, job: CleanJob) -> CleanResult:
 # --- the records of a batch ---------------------------------------------------------------------
 
 
-# start, start of the offset delta, end; offset delta; key; whether the value is null. Plain tuples
-# are used, since there are millions.
+# A record: its start, the start of its offset delta, its end, its offset delta, its key, and
+# whether its value is null. It is a plain tuple, since there are millions of records.
 _Place = tuple[int, int, int, int, bytes | None, bool]
 
 
 def _places(body: bytes, count: int) -> list[_Place]:
     """The place and key of each record. Timestamps, values and headers are not read.
 
-    Nearly all numbers have one or two bytes. These are read in place, since calls would double the
-    time of a cleaning.
+    Nearly all numbers have one or two bytes. They are read in place, since a call for each would
+    double the time of a cleaning.
 
-    Raises: IndexError if there are fewer records.
+    Raises: IndexError if there are fewer than `count` records.
     """
     places: list[_Place] = []
     position = 0
@@ -165,9 +165,7 @@ def _map_key(key: bytes) -> bytes:
 
 
 def _with_times_from(body: bytes, kept: list[_Place], shift: int) -> bytes:
-    """The records with `shift` added to their timestamp deltas, as another base timestamp
-    requires.
-    """
+    """Add `shift` to the timestamp deltas of the records, as another base timestamp requires."""
     out = bytearray()
     for place in kept:
         inner = bytearray(b"\0")  # attributes, unused
@@ -179,7 +177,7 @@ def _with_times_from(body: bytes, kept: list[_Place], shift: int) -> bytes:
 
 
 def _emptied(header: BatchHeader) -> bytes:
-    """The header of a batch without records. It keeps offsets, sequence and epoch."""
+    """The header of a batch whose records are all removed. It keeps offsets, sequence and epoch."""
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
     return _assembled(header, b"", attributes, NO_TIMESTAMP, header.max_timestamp, 0)
 
@@ -192,7 +190,7 @@ def _assembled(
     max_timestamp: int,
     count: int,
 ) -> bytes:
-    """The batch with other records. Its offsets and its producer stay."""
+    """Assemble the batch with other records. Its offsets and its producer do not change."""
     return bytes(
         assemble_batch(
             body,
@@ -244,7 +242,7 @@ class _Transactions:
         return aborted
 
     def end(self, producer_id: int, commit: bool) -> bool:
-        """Process a marker. Gives: whether a batch of its transaction was read.
+        """Process a marker. Gives: whether a batch of the marker's transaction was read.
 
         Raises: ValueError if the aborted index contradicts the marker.
         """
@@ -263,15 +261,15 @@ class _Transactions:
 
 
 class _Output:
-    """The files of one new segment while they are written.
+    """The files of one new segment while they are written: `.log.cleaned` and its indexes.
 
-    They are `.log.cleaned` and its indexes, each of which exists even if it is empty.
+    Each file exists even if it is empty.
     """
 
     def __init__(
         self, disk: Disk, directory: str, base_offset: int, index_interval_bytes: int
     ) -> None:
-        """Create the file of a new segment, after the removal of an earlier attempt."""
+        """Remove the files of an earlier attempt, and create the log file of the new segment."""
         self._disk, self._directory, self._base_offset = disk, directory, base_offset
         self._interval = index_interval_bytes
         discard(disk, directory, base_offset)
@@ -284,7 +282,9 @@ class _Output:
         self.max_timestamp, self.max_timestamp_offset = -1, base_offset
 
     def add(self, data: Data, last_offset: int, max_timestamp: int) -> None:
-        """Add one batch. max_timestamp: -1 if the batch has no records."""
+        """Add one batch. Takes: max_timestamp, its highest timestamp, -1 if the batch has no
+        records.
+        """
         if max_timestamp > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = max_timestamp, last_offset
         if self._bytes_since_entry > self._interval:
@@ -311,7 +311,7 @@ class _Output:
         self._write(TXN_SUFFIX, TxnIndex(self.aborted).encode())
 
     def _write(self, suffix: str, data: bytes) -> None:
-        """Write a file of the segment, durably."""
+        """Write a file of the segment, and make it durable."""
         file = self._disk.open(
             cleaned_path(self._directory, self._base_offset, suffix), create=True
         )
@@ -360,12 +360,14 @@ class _Cleaner:
         )
 
     def give_up(self) -> None:
-        """Remove the files that were begun."""
+        """Remove the files that were created."""
         for base_offset in self.begun:
             try:
                 discard(self.disk, self.job.directory, base_offset)
             except OSError:
-                pass  # the first error is reported; the next start removes the files as well
+                # only the first error is reported; the next start of the broker removes the files
+                # as well
+                pass
 
     # --- keys ------------------------------------------------------------------------------------
 
@@ -390,16 +392,16 @@ class _Cleaner:
             self.map_end = end_offset
 
     def _note_keys(self, header: BatchHeader, batch: memoryview) -> None:
-        """Note the offset of each key's last record so far."""
+        """Store in the map, for each key, the offset of its last record so far."""
         latest, base_offset = self.latest, header.base_offset
         for _, _, _, delta, key, _ in self._places(header, batch)[1]:
             if key is not None:
                 latest[key if len(key) <= _LONGEST_KEY else _map_key(key)] = base_offset + delta
 
     def _places(self, header: BatchHeader, batch: memoryview) -> tuple[bytes, list[_Place]]:
-        """The decompressed records, and the place of each.
+        """The decompressed records of a batch, and the place of each.
 
-        The places are empty if the records cannot be read, or have offsets outside the batch.
+        There are no places if the records cannot be read, or have offsets outside the batch.
         """
         try:
             body = decompress(header.codec, batch[HEADER_SIZE:], self.job.max_decompressed_bytes)
@@ -414,8 +416,8 @@ class _Cleaner:
     # --- segments --------------------------------------------------------------------------------
 
     def _clean_group(self, group: tuple[tuple[int, int], ...]) -> CleanedSegment | None:
-        """Write the group's new segment. Gives: None if the group is a single segment that does not
-        change.
+        """Write the group's new segment. Gives: the segment, or None if the group is a single
+        segment that does not change.
         """
         job = self.job
         base_offset = group[0][0]
@@ -460,8 +462,8 @@ class _Cleaner:
     def _keep(
         self, source: _Source, position: int, header: BatchHeader, batch: memoryview
     ) -> Data | None:
-        """The part of a batch that is kept: the same object if it is kept whole, None if it is
-        removed.
+        """The part of a batch that is kept: the same object if the whole batch is kept, None if it
+        is removed.
         """
         if header.is_control:
             return self._keep_marker(source, position, header, batch)
@@ -474,8 +476,10 @@ class _Cleaner:
         return None
 
     def _keep_records(self, header: BatchHeader, batch: memoryview) -> Data | None:
-        """The batch without superseded records and expired tombstones; itself if all are kept, None
-        if none is. A first tombstone gives the batch its delete horizon (KIP-534).
+        """Remove superseded records and expired tombstones from the batch. If it then has its first
+        tombstone, it gets a delete horizon (KIP-534).
+
+        Gives: the new batch, the same object if all records are kept, None if none is kept.
         """
         body, places = self._places(header, batch)
         if not places:
@@ -522,8 +526,8 @@ class _Cleaner:
         """The batch with a delete horizon: the time from which its tombstones, or its marker, may
         be removed.
         """
-        # KIP-534: the base timestamp of a batch with this attribute is the time from which its
-        # tombstones may be removed. The deltas of the records are shifted for that.
+        # With this attribute, the base timestamp of the batch is the time from which its tombstones
+        # may be removed (KIP-534). The timestamp deltas of the records are shifted accordingly.
         horizon = self.job.wall_ms + self.job.delete_retention_ms
         rest = _with_times_from(body, kept, header.base_timestamp - horizon)
         attributes = header.attributes | DELETE_HORIZON
@@ -533,8 +537,9 @@ class _Cleaner:
     def _keep_marker(
         self, source: _Source, position: int, header: BatchHeader, batch: memoryview
     ) -> Data | None:
-        """The marker; None if it may go: its transaction has no more data, and the delete horizon
-        has passed, so that every reader has had time to see it.
+        """The marker if it is kept, or None if it may be removed. It may be removed when its
+        transaction has no more data and the delete horizon has passed, since every reader has then
+        had time to see it.
         """
         if not header.record_count:  # another cleaner has emptied it
             return batch if header.next_offset == self.job.end_offset else None
@@ -557,9 +562,10 @@ class _Cleaner:
         return batch if horizon > self.job.wall_ms or is_needed else None
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Whether a known producer is restored from this batch.
+        """Whether the state of a known producer is restored from this batch.
 
-        That is the last batch of the producer's data or, if it has no data, a marker of its epoch.
+        The state is restored from the last batch of the producer's data or, if it has no data, from
+        a marker of its epoch.
         """
         last = self.job.last_batches.get(header.producer_id)
         if last is None:
@@ -571,7 +577,7 @@ class _Cleaner:
 
 
 def _time_of(header: BatchHeader) -> int:
-    """The timestamp of the batch for the time index."""
+    """The timestamp of the batch for the time index, -1 if the batch has no records."""
     return header.max_timestamp if header.record_count else -1
 
 
@@ -579,7 +585,8 @@ def _time_of(header: BatchHeader) -> int:
 
 
 class _Source:
-    """One old segment, read in order. Every batch is checked before it is used."""
+    """One old segment, whose batches are read in order. Every batch is checked before it is used.
+    """
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, size: int) -> None:
         self._path = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"

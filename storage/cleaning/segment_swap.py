@@ -11,14 +11,15 @@ The steps are in this order (a file system keeps the order of renames in a direc
        are read under that name until `try_rename_rest` or a start renames them
 
 A start removes `.cleaned` files and completes each `<base>.log.swap`: the segments that it replaces
-are removed, and it gets its final name. After step 3 the manifest lists these segments, which is
-necessary since an emptied segment has no offsets. Before step 3 they are the segments that begin
-within its offsets, as in Apache Kafka, whose names these are. Groups are therefore replaced from
-the oldest on, and never a later one first: an older value of a key is always removed before the
-tombstone that deleted it. The cleaner's checkpoint is written only after step 4.
+are removed, and the file gets its final name. After step 3 the manifest lists the replaced
+segments, which is necessary since an emptied segment has no offsets. Before step 3 the replaced
+segments are those that begin within the offsets of the `.swap`, as in Apache Kafka, from which the
+suffixes are taken. Groups are therefore replaced from the oldest on, and never a later group first:
+an older value of a key is always removed before the tombstone that deleted it. The cleaner's
+checkpoint is written only after step 4.
 
-A `.swap` that is empty or cut off, which a kill does not leave, replaces no segment. It and all
-later ones are discarded if the old segments exist; otherwise the log is taken offline.
+A kill never leaves a `.swap` that is empty or cut off. If there is one, it replaces no segment. It
+and all later ones are discarded if the old segments exist; otherwise the log is taken offline.
 """
 
 from __future__ import annotations
@@ -63,11 +64,12 @@ logger = logging.getLogger(__name__)
 def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
     """Replace the old segments by the new ones.
 
-    Takes:  segments, all segments of a job of this log, or the next few. Segments may have been
-            rolled or deleted since the job was made.
-    Gives:  whether all were used; otherwise the rest of the job has to be discarded. A group that
-            has lost some of its segments meanwhile is discarded, and so are all later groups; a
-            group that was deleted as a whole is skipped.
+    Takes:  segments, all segments of a job of this log, or the next few. Segments of the log may
+    have
+            been rolled or deleted since the job was made.
+    Gives:  whether all new segments were used. Otherwise the rest of the job has to be discarded. A
+            group that has lost some of its segments meanwhile is discarded, and so are all later
+            groups. A group that was deleted as a whole is skipped.
     Raises: NotWrittenError if there is no disk space for steps 1 to 3, in which case no segment is
             used, and the files are removed. OSError, which is fatal.
     """
@@ -111,7 +113,7 @@ def discard_result(log: Log, segments: Sequence[CleanedSegment]) -> None:
 
 
 def _end_of(log: Log, cleaned: CleanedSegment) -> int:
-    """The offset at which the segments that are replaced end."""
+    """The offset at which the replaced segments end."""
     return next(
         segment.base_offset
         for segment in log.segments
@@ -134,7 +136,7 @@ def _rename_all(log: Log, taken: Sequence[CleanedSegment]) -> None:
 
 
 def _undo(log: Log, taken: Sequence[CleanedSegment]) -> None:
-    """Undo step 1, after which a kill may leave any state that step 1 may leave.
+    """Undo step 1. A kill during this may only leave a state that step 1 itself may leave.
 
     For that, the last group is removed first, and each `.log.swap` before its indexes.
     """
@@ -145,7 +147,7 @@ def _undo(log: Log, taken: Sequence[CleanedSegment]) -> None:
 
 
 def _manifest_after(log: Log, taken: Sequence[CleanedSegment]) -> Manifest:
-    """Step 3: write the manifest as it is after the replacement."""
+    """Step 3: write the manifest that describes the log after the replacement."""
     path = f"{log.directory}/{MANIFEST_NAME}"
     manifest = Manifest.decode(log.disk.read(path))
     for cleaned in taken:
@@ -192,18 +194,20 @@ def _replace(
         cleaned.max_timestamp_offset,
     )
     indexes.has_times = indexes.txn_trusted = indexes.index_trusted = indexes.rebuilt = (
-        True  # trusted, since this process wrote the index files
+        True  # trusted, since this process has written the index files
     )
     log.turnover.replace(old, new)
 
 
 def has_swap_names(log: Log) -> bool:
-    """Whether files of the log cannot be renamed before there is space."""
+    """Whether some files of the log still have their swap names, for lack of disk space."""
     return any(segment.batches.with_swap_name for segment in log.segments)
 
 
 def try_rename_rest(log: Log) -> bool:
-    """Rename files for whose final names there was no space. Gives: whether all have them now."""
+    """Rename the files that kept their swap names for lack of space. Gives: whether all files have
+    their final names now.
+    """
     for segment in log.segments:
         batches = segment.batches
         while batches.with_swap_name:
@@ -231,7 +235,9 @@ def _rename_to_final(disk: Disk, directory: str, base_offset: int) -> None:
 
 
 def _remove_if_empty(disk: Disk, aborted: str) -> None:
-    """Remove an empty aborted index: the file exists only if a transaction was aborted."""
+    """Remove an aborted index that is empty, since the file exists only if a transaction was
+    aborted.
+    """
     if disk.exists(aborted) and not disk.size(aborted):
         disk.unlink(aborted)
 
@@ -239,8 +245,8 @@ def _remove_if_empty(disk: Disk, aborted: str) -> None:
 def _note(
     disk: Disk, directory: str, manifest: Manifest, base_offset: int, end_offset: int
 ) -> None:
-    """Describe in the manifest the state after a swap file has replaced all segments up to
-    `end_offset`.
+    """Change the manifest so that it describes the log after a swap file has replaced all segments
+    up to `end_offset`.
     """
     for replaced in [base for base in manifest.segments if base_offset <= base < end_offset]:
         del manifest.segments[replaced]
@@ -269,7 +275,8 @@ def _note(
 def complete_swaps(disk: Disk, directory: str) -> list[str]:
     """Finish step 4 if step 1 was complete, and remove the files of a partial step 1.
 
-    Called at a start, before anything else is read. Gives: the names in the directory afterwards.
+    This is called at a start, before any other file is read. Gives: the names in the directory
+    afterwards.
     """
     names = disk.list(directory)
     bases = [
@@ -297,7 +304,8 @@ def complete_swaps(disk: Disk, directory: str) -> list[str]:
 def _is_cut_off(disk: Disk, directory: str, base_offset: int) -> bool:
     """Whether a `.log.swap` is shorter than the cleaning wrote it.
 
-    If it is intentionally empty, the manifest lists it before the old segments are removed.
+    If the cleaning has written an empty file, the manifest lists it before the old segments are
+    removed.
     """
     swap = _swap_path(directory, base_offset, LOG_SUFFIX)
     manifest = _read_manifest(disk, directory)
@@ -316,8 +324,9 @@ def _is_cut_off(disk: Disk, directory: str, base_offset: int) -> bool:
 
 
 def _check_old_is_there(disk: Disk, directory: str, base_offset: int) -> None:
-    """Check that the first old segment exists, which is the first to be removed. Raises:
-    CorruptLog.
+    """Check that the first old segment exists. Since it is removed first, the others then exist
+    too.
+    Raises: CorruptLog.
     """
     swap = _swap_path(directory, base_offset, LOG_SUFFIX)
     old = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"
@@ -337,7 +346,7 @@ def _check_old_is_there(disk: Disk, directory: str, base_offset: int) -> None:
 
 
 def _read_manifest(disk: Disk, directory: str) -> Manifest | None:
-    """The manifest; None if it cannot be read, in which case only the log is trusted."""
+    """The manifest, or None if it cannot be read. In that case only the log is trusted."""
     try:
         return Manifest.decode(disk.read(f"{directory}/{MANIFEST_NAME}"))
     except (FileNotFoundError, CorruptCheckpoint):

@@ -1,6 +1,6 @@
-"""Whether a `bootstrap.checkpoint` is the one with which the directory was handed over to Apache
-Kafka. If so, it has topics; Kafka's own has only features and users. This is only checked for
-directories with a mark or with Kafka's metadata (graduated.py).
+"""Finds out whether a `bootstrap.checkpoint` was written when the directory was handed over to
+Apache Kafka. That file contains topics; Kafka's own has only features and users. The check is only
+made for directories with a mark or with Kafka's metadata (graduated.py).
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from barnabas.protocol.records import batches_in, has_right_crc, records_of
 if TYPE_CHECKING:
     from barnabas.storage.disk import Disk
 
-# the first bytes of the value of a topic record: frame version, API key
+# The first bytes of the value of a topic record: frame version and API key.
 _TOPIC_RECORD = b"\x01\x02"
 
 
 def mark_of(bootstrap: bytes) -> bytes:
-    """The content of the mark for a `bootstrap.checkpoint` with this content."""
+    """The content of the mark file for a `bootstrap.checkpoint` with this content."""
     return b"%08x\n" % crc32c(bootstrap)
 
 
 def is_what_kafka_was_given(disk: Disk, mark: str, bootstrap: bytes) -> bool:
     """Whether this content of `bootstrap.checkpoint` was written by the hand-over to Apache Kafka.
 
-    It was if it matches the mark, whose path is given. If the mark was lost, it was if it has
-    topics.
+    It was if its checksum is in the mark file. If the mark file was lost, the content was written
+    by the hand-over if it has topics.
+
+    Takes:  mark, the path of the mark file.
     """
     try:
         return disk.read(mark) == mark_of(bootstrap)
@@ -36,7 +38,7 @@ def is_what_kafka_was_given(disk: Disk, mark: str, bootstrap: bytes) -> bool:
 
 
 def _holds_topics(bootstrap: bytes) -> bool:
-    """Whether the checkpoint has a record of a topic; False if it cannot be read."""
+    """Whether the checkpoint has a topic record; False if the checkpoint cannot be read."""
     try:
         for position, header in batches_in(bootstrap):
             batch = memoryview(bootstrap)[position : position + header.size_bytes]

@@ -2,10 +2,10 @@
 one fsync.
 
 A transaction over a thousand partitions writes a few hundred bytes to each of a thousand files, and
-a commit has to wait until all are on the disk. Instead of flushing each file, the ends that are not
-durable are written once more, one after the other, to a flush journal, and that file is flushed.
-The logs' own files are flushed later, many commits at a time, in the background; then the journal
-is deleted.
+a commit has to wait until all these bytes are on the disk. Instead of flushing each file, the
+broker writes the bytes that are not durable a second time, one log after the other, to a flush
+journal, and flushes that file. The logs' own files are flushed later, many commits at a time, in
+the background. Then the journal is deleted.
 
     barnabas-flush-<10 digits>.journal    in the data directory, numbered upwards; appended to
                                           only, in frames:
@@ -29,21 +29,21 @@ be read; their length is less than F5000000.
                     which all its data are: a list of [topic, partition, topic id (16 bytes),
                     offset]; 2^63 - 1 if the partition was offline
 
-Entries are used after a power loss. They are also used if a log lacks their bytes although the
-broker seems to have been only killed, which keeps the page cache: the directory is then a copy of
-the disk that was made during a run (`Redo.lacking`). If a log is torn or short at or above its
-recovery point, the journal's bytes from that position on are written again. A partial frame at the
-end of a journal was never acknowledged as durable.
+Entries are used after a power loss. If a log is torn or short at or above its recovery point, the
+journal's bytes from that position on are written again. A kill keeps the page cache, so no log
+should lack bytes of the journals after it. If one does, the directory is a copy of the disk that
+was made during a run, and the entries are also used (`Redo.lacking`). A partial frame at the end of
+a journal was never acknowledged as durable.
 
-A decision is written before it is in its log, together with the last data of its transaction, or
-after them: a frame is valid as a whole or not at all, so one fsync is enough for both. It is
-appended to its log when the frame is durable. A start appends the decisions that the log lacks;
-after a power loss it also writes the markers that partitions lack. An older journal is therefore
-kept until the log of each decision and the partitions with its markers were flushed in their own
-files.
+A decision is written to the journal before it is in its log, together with the last data of its
+transaction, or after them. A frame is valid as a whole or not at all, so one fsync is enough for
+both. The decision is appended to its log when the frame is durable. A start appends the decisions
+that the log lacks; after a power loss it also writes the markers that partitions lack. An older
+journal is therefore kept until the log of each decision and the partitions with its markers were
+flushed in their own files.
 
-Why it is safe: the journal has only ends of active segments, and the first flush of a log after its
-segment was closed flushes the files themselves. All durable bytes above a recovery point are
+Why this is safe: the journal has only ends of active segments, and the first flush of a log after
+its segment was closed flushes the files themselves. All durable bytes above a recovery point are
 therefore in one segment, and in the journals. A position in a file means the same bytes as long as
 the segment is not cleaned, and a segment is cleaned only below a stored recovery point.
 """
@@ -98,9 +98,8 @@ OFFLINE_END = (1 << 63) - 1
 class PartitionEnd(NamedTuple):
     """The end of a partition when a decision was made.
 
-    All records of the transaction are below it, and all later records at or above it.
-
-    offset: OFFLINE_END if the partition was offline, and its end therefore unknown.
+    All records of the transaction are below the end, and all later records at or above it. offset:
+    OFFLINE_END if the partition was offline, since its end is then unknown.
     """
 
     topic: str
@@ -110,8 +109,8 @@ class PartitionEnd(NamedTuple):
 
 
 class JournalDecision(NamedTuple):
-    """A record of __transaction_state that had not been appended when it was written to the
-    journal.
+    """A record of __transaction_state that was written to the journal before it was appended to its
+    log.
 
     ends: the ends of the transaction's partitions.
     """
@@ -126,7 +125,7 @@ JournalRecord = tuple[object, ...]
 
 
 class _Run(NamedTuple):
-    """A contiguous run of bytes in a file, in pieces."""
+    """Contiguous bytes of a file. `pieces` are the bytes in the order of their positions."""
 
     position: int
     pieces: list[bytes]
@@ -137,7 +136,9 @@ class _Run(NamedTuple):
 
 
 class Redo:
-    """The journals' bytes for each segment and their decisions, in the order of writing."""
+    """The content of the journals that a start writes again: the bytes for each segment, and the
+    decisions, in the order of writing.
+    """
 
     def __init__(self) -> None:
         self.decisions: list[JournalDecision] = []
@@ -145,9 +146,10 @@ class Redo:
         self._ends: dict[tuple[str, int, uuid.UUID, int], int] = {}
 
     def add(self, entry: JournalEntry) -> None:
-        """Add an entry. If it overlaps an earlier one, its bytes replace those of that entry.
+        """Add an entry. If it overlaps an earlier entry, its bytes replace those of the earlier
+        one.
 
-        Entries are added in the order of writing.
+        Entries must be added in the order of writing.
         """
         key = entry.topic, entry.partition, entry.topic_id, entry.base_offset
         runs = self._runs.setdefault(key, [])
@@ -158,11 +160,12 @@ class Redo:
         self._ends[key] = entry.position + len(entry.data)
 
     def lacking(self, disk: Disk, data_dir: str, points: Mapping[tuple[str, int], int]) -> str:
-        """The path of a log file that lacks bytes that the journals have; empty if there is none.
+        """The path of a log file that lacks bytes that the journals have; empty if there is no such
+        file.
 
-        A kill loses no data, so such a file belongs to a copy of the disk, or to another directory.
-        Topics that were deleted or created again, segments that retention deleted, and bytes below
-        the recovery points, which may have been cleaned, are not compared.
+        A kill loses no data, so the directory of such a file is a copy of the disk, or another
+        directory. Some data are not compared: topics that were deleted or created again, segments
+        that retention deleted, and bytes below the recovery points, which may have been cleaned.
         """
         for (topic, partition, topic_id, base_offset), runs in self._runs.items():
             directory = f"{data_dir}/{topic}-{partition}"
@@ -176,7 +179,7 @@ class Redo:
                 position = run.position
                 for piece in run.pieces:
                     expected = piece[: max(overwritten_from - position, 0)]
-                    # The run begins with a batch, whose first field is its offset.
+                    # The bytes begin with a batch, whose first field is its base offset.
                     is_above = base_offset_of(piece) >= point
                     if is_above and (
                         file is None or file.pread(len(expected), position) != expected
@@ -191,7 +194,7 @@ class Redo:
     ) -> bytes:
         """The bytes of a segment's file from `position` on; empty if no journal has them.
 
-        They end where the latest run of entries that contains the position ends.
+        The bytes end where the latest contiguous entries that contain the position end.
         """
         for run in reversed(self._runs.get((topic, partition, topic_id, base_offset), ())):
             if run.position <= position < run.end:
@@ -202,7 +205,8 @@ class Redo:
 class _Frame(NamedTuple):
     """A complete frame of a journal.
 
-    end: the position after the frame. durable_bytes: the size of the durable part before it.
+    end: the position after the frame. durable_bytes: the size of the journal's durable part when
+    the frame was written.
     """
 
     end: int
@@ -211,12 +215,12 @@ class _Frame(NamedTuple):
 
 
 class FlushJournal:
-    """The journals of one data directory: the current one, and older ones for logs that are not
-    flushed.
+    """The flush journals of one data directory: the current journal, and older ones for logs whose
+    own files are not flushed yet.
 
     Order of effects: an entry is written -> the journal is flushed -> its content is durable ->
-    `begin_next` -> the logs' own files are flushed -> `forget_older`. At a start the journals of
-    the last run are older ones: they are deleted when all logs were flushed.
+    `begin_next` -> the logs' own files are flushed -> `forget_older`. At a start, the journals of
+    the last run count as older ones. They are deleted when all logs were flushed.
 
     size_bytes: the size of the current journal. has_older: whether there are older journals.
     """
@@ -237,10 +241,10 @@ class FlushJournal:
     def append(
         self, entries: Iterable[JournalEntry], records: Iterable[JournalRecord] = ()
     ) -> list[Syncable]:
-        """Write one frame. Gives: the file to fsync, after which the frame is durable.
+        """Write one frame. Gives: the file to fsync. The frame is durable after the fsync.
 
-        Takes:  records, which are stored in the frame; `read` returns them as decisions.
-        Raises: NotWrittenError without space, if nothing of the frame was written; OSError.
+        Takes:  records, the records to store in the frame; `read` returns them as decisions.
+        Raises: NotWrittenError without disk space, if nothing of the frame was written; OSError.
         """
         rows: list[object] = []
         for entry in entries:
@@ -276,10 +280,11 @@ class FlushJournal:
     def begin_next(self) -> None:
         """Make the next append begin a new journal.
 
-        The current journal has to be durable as a whole before any part of the next one is.
+        The whole current journal has to be durable before any part of the next journal is.
         """
         if self._file is not None:
-            self._file = None  # the last reference closes the file; a flush may have one
+            # the file is closed with its last reference, which a running flush may have
+            self._file = None
             self._older.append(self._number)
             self.size_bytes = 0
             self.has_older = True
@@ -289,8 +294,9 @@ class FlushJournal:
 
         Takes:  keep_earlier, whether to keep the journals of the last run, for logs that are
                 offline.
-        Gives:  whether a journal was deleted. The deletion becomes durable with the next frame. A
-                journal that a power loss restores is read like an undeleted one.
+        Gives:  whether a journal was deleted. The deletion becomes durable with the next frame. If
+        a
+                power loss restores a deleted journal, it is read as if it had not been deleted.
         """
         removed = [
             number for number in self._older if not (keep_earlier and number in self._earlier)
@@ -305,8 +311,8 @@ class FlushJournal:
     def read(self) -> Redo:
         """Read the older journals. Raises: CorruptLog if one is damaged; OSError.
 
-        Their content is made durable first: after a kill a frame may be only in the page cache, and
-        a power loss must not remove data that were used.
+        The journals are made durable first. After a kill, a frame may be only in the page cache,
+        and a later power loss must not remove data that were used.
         """
         redo = Redo()
         unfinished: tuple[str, int] | None = None
@@ -363,7 +369,7 @@ class JournalFrame(NamedTuple):
 
 
 def frames_in(data: bytes) -> Iterator[JournalFrame]:
-    """The complete frames at the start of a journal, for tools. The file is not changed."""
+    """The complete frames at the beginning of a journal, for tools. The file is not changed."""
     position = 0
     while (frame := _frame_at(data, position)) is not None:
         opened = JournalFrame(position, frame.end, frame.durable_bytes, [], [])
@@ -377,7 +383,7 @@ def frames_in(data: bytes) -> Iterator[JournalFrame]:
 
 
 def _is_of(disk: Disk, directory: str, topic_id: uuid.UUID) -> bool:
-    """Whether the directory belongs to the topic with that id."""
+    """Whether the directory belongs to the topic with this id."""
     try:
         return (
             decode_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA_NAME}"))
@@ -388,7 +394,7 @@ def _is_of(disk: Disk, directory: str, topic_id: uuid.UUID) -> bool:
 
 
 def _is_kept(disk: Disk, directory: str, base_offset: int) -> bool:
-    """Whether the log still has the segment, which it has unless it begins with a later one."""
+    """Whether the log still has the segment. It has unless its first segment is a later one."""
     bases = [
         int(name[:20])
         for name in disk.list(directory)
@@ -398,7 +404,7 @@ def _is_kept(disk: Disk, directory: str, base_offset: int) -> bool:
 
 
 def _take(payload: bytes, redo: Redo) -> None:
-    """Add the content of a frame to what is redone."""
+    """Add the content of a frame to `redo`."""
     for item in _items_of(payload):
         if isinstance(item, JournalDecision):
             redo.decisions.append(item)
@@ -420,8 +426,8 @@ def _items_of(payload: bytes) -> Iterator[JournalEntry | JournalDecision]:
 
 
 def _damaged(path: str, position: int, evidence: str) -> CorruptLog:
-    """The error for a damaged frame whose content was once durable. Takes: evidence, which shows
-    that.
+    """The error for a damaged frame whose content was once durable. Takes: evidence, the
+    observation that shows this.
     """
     return CorruptLog(
         path,
@@ -433,7 +439,7 @@ def _damaged(path: str, position: int, evidence: str) -> CorruptLog:
 
 
 def _frame_at(data: bytes, position: int) -> _Frame | None:
-    """The complete frame at that position, or None."""
+    """The complete frame at this position, or None."""
     if not data.startswith(_MAGIC, position):
         return _old_frame_at(data, position)
     start = position + _FRAME.size
@@ -451,8 +457,8 @@ def _frame_at(data: bytes, position: int) -> _Frame | None:
 
 
 def _old_frame_at(data: bytes, position: int) -> _Frame | None:
-    """The complete frame of an earlier release at that position, or None. Its header has no magic
-    and no position.
+    """The complete frame of an earlier release at this position, or None. The header of such a
+    frame has no magic and no position.
     """
     start = position + _OLD_FRAME.size
     if start > len(data):
@@ -467,9 +473,10 @@ def _old_frame_at(data: bytes, position: int) -> _Frame | None:
 
 
 def later_frame(data: bytes, position: int) -> int:
-    """The position of a later frame that was written when the frame at `position` was durable.
+    """The position of a later frame that was written when the frame at `position` was already
+    durable.
 
-    Gives:  -1 if there is no such frame.
+    Gives:  the position, or -1 if there is no such frame.
     """
     at = data.find(_MAGIC, position + 1)
     while at >= 0:
@@ -478,7 +485,8 @@ def later_frame(data: bytes, position: int) -> int:
             return at
         at = data.find(_MAGIC, at + 1)
     start = position + _OLD_FRAME.size
-    # The frame may be one of an earlier version, with a valid length field.
+    # The damaged frame may be one of an earlier version. If its length field is valid, the next
+    # frame follows it.
     if start <= len(data) and not data.startswith(_MAGIC):
         length: int = _OLD_FRAME.unpack_from(data, position)[0]
         following = start + length

@@ -1,4 +1,4 @@
-"""Whether a data directory was handed over to Apache Kafka, which three names in it show.
+"""Decides whether a data directory was handed over to Apache Kafka. Three files show this:
 
 barnabas-graduated      the mark: the CRC-32C of the bootstrap.checkpoint that belongs to it
 bootstrap.checkpoint    the records with which Kafka begins its metadata, at its first start
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 MARK_NAME = "barnabas-graduated"
 BOOTSTRAP_NAME = "bootstrap.checkpoint"
-# the bootstrap.checkpoint while the directory is brought back
+# The name of bootstrap.checkpoint while the directory is brought back.
 GIVEN_NAME = "barnabas-graduated.bootstrap"
 KAFKA_METADATA_NAME = "__cluster_metadata-0"
 
 
 def is_graduated(disk: Disk, data_dir: str) -> bool:
-    """Whether the directory is Kafka's, by the table above. Raises: OSError."""
+    """Whether the directory is Kafka's, according to the module's table. Raises: OSError."""
     is_marked = disk.exists(f"{data_dir}/{MARK_NAME}")
     has_metadata = disk.is_dir(f"{data_dir}/{KAFKA_METADATA_NAME}")
     if is_marked == has_metadata:

@@ -1,13 +1,14 @@
 """How the last run of a broker in a data directory ended, and what a start has to do about it.
 
-The first row that applies:
+The first of these that applies:
 
     CLEAN        `.kafka_cleanshutdown` exists, ours or Apache Kafka's
     KILLED       `barnabas-boot-id` has this run of the machine and this mount, and no log lacks
                  data that it is known to have had; or no broker has run here yet
     POWER_LOST   `barnabas-boot-id` has another run or mount: the machine was down, the disk
                  failed, or this is a copy of the disk that was made during a run
-    FOREIGN      there is no such file: Apache Kafka was killed here, or the note was lost
+    FOREIGN      `barnabas-boot-id` does not exist: Apache Kafka was killed here, or the file was
+                 lost
 
 What follows, as in `TRUST` below; `recovery` and its parts use that table:
 
@@ -54,12 +55,12 @@ class LastRun(Enum):
 class Trust(NamedTuple):
     """How far a start trusts the files after the last run.
 
-    all_written: whether all written data exist, in which case a manifest or snapshot is trusted
-    with any end offset; otherwise only up to the recovery point. all_flushed: whether all data are
-    durable, in which case the log's end is its recovery point, and names and epochs need no check.
-    redoes: whether a log may lack data of the flush journals, which are then written again.
-    gaps_are_lost: whether missing offsets above the recovery point were lost in a power loss;
-    otherwise they may have been compacted.
+    all_written: whether all written data exist. A manifest or snapshot is then trusted with any end
+    offset, otherwise only up to the recovery point. all_flushed: whether all data are durable. The
+    log's end is then its recovery point, and names and epochs need no check. redoes: whether a log
+    may lack data of the flush journals, which are then written again. gaps_are_lost: whether
+    missing offsets above the recovery point were lost in a power loss; otherwise they may have been
+    compacted.
     """
 
     all_written: bool
@@ -79,11 +80,12 @@ TRUST = {
 
 
 class RunNote:
-    """The file `barnabas-boot-id`: the machine's run and the mount of the last broker.
+    """The file `barnabas-boot-id`, with the boot id of the machine and the mount id that the last
+    broker found.
 
-    It is written when everything that follows from a power loss is durable, and invalidated when
-    the disk fails. is_due: whether it lacked the space. Until it is written, a kill counts as a
-    power loss.
+    The file is written when the work after a power loss is done and durable, and invalidated when
+    the disk fails. is_due: whether it could not be written for lack of space. Until it is written,
+    a kill counts as a power loss.
     """
 
     def __init__(self, disk: Disk, data_dir: str) -> None:
@@ -93,7 +95,7 @@ class RunNote:
         self.is_due = False
 
     def last_run(self) -> LastRun:
-        """How the last run ended, according to the names in the directory and the note."""
+        """How the last run ended, according to the files in the directory."""
         disk, data_dir = self._disk, self._data_dir
         if disk.exists(f"{data_dir}/{CLEAN_SHUTDOWN_NAME}"):
             return LastRun.CLEAN
@@ -103,8 +105,8 @@ class RunNote:
         return LastRun.POWER_LOST if disk.exists(self._path) else LastRun.FOREIGN
 
     def is_same_run(self) -> bool:
-        """Whether, since the note, the machine was not restarted and the file system stayed
-        mounted.
+        """Whether the machine was not restarted, and the file system was not mounted again, since
+        the file was written.
         """
         try:
             note = self._disk.read(self._path).decode().split()
@@ -113,8 +115,8 @@ class RunNote:
         return note == [self._disk.boot_id(), self._disk.mount_id(self._data_dir)]
 
     def write(self) -> None:
-        """Write the note for this run. After a kill, the next start finds unflushed data in the
-        page cache.
+        """Write the file for this run. After a kill, the next start then knows that unflushed data
+        are in the page cache.
         """
         self.is_due = False
         boot_id = self._disk.boot_id()
@@ -127,9 +129,9 @@ class RunNote:
                 self.is_due = True
 
     def write_failure(self) -> None:
-        """Note that the disk failed, which the next start treats as a power loss.
+        """Record that the disk failed, so that the next start treats it as a power loss.
 
-        If the disk has no space for a new file, the existing note is emptied, which needs no space.
+        If the disk has no space for a new file, the existing file is emptied, which needs no space.
         """
         try:
             self._disk.write_atomic(

@@ -1,4 +1,4 @@
-"""What the logs of one data directory share with each other and with their manager.
+"""The state that the logs of one data directory share with each other and with their manager.
 
 attribute        used by      meaning
 disk, data_dir   all          the location of all files
@@ -35,15 +35,19 @@ if TYPE_CHECKING:
 
 
 class LogDirectoryError(Exception):
-    """The data directory cannot be used; the message says why, and what to do."""
+    """The data directory cannot be used. The message says why, and what to do."""
 
 
 class DamagedFlushJournalError(LogDirectoryError):
-    """A durable part of a flush journal is damaged, which may have the only copy of commits."""
+    """A part of a flush journal that was durable is damaged. It may have been the only copy of
+    commits.
+    """
 
 
 class ChangedLog(Protocol):
-    """A log that differs from its last checkpoint, as the periodic work sees it."""
+    """The part of a log's interface that the periodic work uses for logs that differ from their
+    last checkpoint.
+    """
 
     unread_bytes: int
     producer_state: ProducerStateManager
@@ -54,7 +58,7 @@ class ChangedLog(Protocol):
 
 @dataclass(slots=True, eq=False)
 class LogDirectory:
-    """The data directory of a broker, for its logs; see the table above."""
+    """The data directory of a broker, as its logs use it; see the module's table."""
 
     disk: Disk
     data_dir: str
@@ -71,13 +75,16 @@ class LogDirectory:
         failed.
         """
         if self.builds is None:
-            from barnabas.storage.index_builds import IndexBuilds  # most directories do not need it
+            # imported here, since most directories do not need it
+            from barnabas.storage.index_builds import IndexBuilds
 
             self.builds = IndexBuilds()
         self.builds.add(put_off, then)
 
     def store_epoch(self) -> None:
-        """Store the highest leader epoch durably, before a log gets its first batch of it."""
+        """Store the highest leader epoch durably. This is done before a log gets its first batch of
+        that epoch.
+        """
         if self.unstored_epoch is not None:
             highest = HighestEpoch(self.disk, self.data_dir)
             try:
@@ -106,8 +113,8 @@ class LogDirectory:
                 self.discard(segment.batches.path(suffix), due_ms)
 
     def discard(self, path: str, due_ms: int) -> None:
-        """Rename an unused file, which is deleted at `due_ms`, or now if there is no space for the
-        longer name.
+        """Rename an unused file, which is deleted at `due_ms`. If there is no space for the longer
+        name, delete it now.
         """
         try:
             self.disk.rename(path, path + DELETED_SUFFIX)

@@ -56,7 +56,8 @@ class LogStarts(ABC):
             log.delete_records_before(start)
         try:
             self.write_starts()
-        # the manifests get the starts later, and a start reads the greater value
+        # The manifests get the starts later. Until then, a start of the broker uses the greater of
+        # the two values.
         except OSError as error:
             if not is_out_of_resources(error):
                 raise
@@ -64,8 +65,8 @@ class LogStarts(ABC):
     def _write_changed_starts(self) -> None:
         """Store the log starts. If the disk is full, files are deleted nevertheless.
 
-        The space of the deleted segments will be available for the next attempt. A start within a
-        segment is already stored (`raise_starts`).
+        The deletion of segments frees space for the next attempt. A log start within a segment is
+        already stored (`raise_starts`).
         """
         changed = [self.logs[key] for key in sorted(self.log_dir.changed_starts)]
         try:

@@ -1,4 +1,5 @@
-"""The periodic work on logs, a little in each call, since requests have to be served in between.
+"""The periodic work on logs. Each call does only a part of it, since requests have to be served in
+between.
 
     task         interval                                      at most in one call
     retention    retention_check_interval_ms, all logs         1,000 logs; a deleted segment counts
@@ -13,7 +14,7 @@
     deletion     renamed files, when they are due              64 files, 8 directories
 
 If the disk has less than LITTLE_SPACE_BYTES free, a start removes all directories of deleted
-partitions before it writes. Otherwise they are due immediately.
+partitions before it writes. Otherwise these directories are due immediately after the start.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from barnabas.storage.log.log import Log
     from barnabas.storage.log_config import LogManagerConfig
 
-# reading this many bytes of a log takes longer than writing its checkpoint
+# To read this many bytes of a log takes longer than to write its checkpoint.
 MUCH_READ_BYTES = 1 << 20
 LITTLE_SPACE_BYTES = 64 << 20
 
@@ -50,8 +51,9 @@ logger = logging.getLogger(__name__)
 
 
 class LogUpkeep:
-    """The periodic tasks for the logs of one directory. deleted_directories: those to delete, with
-    the times at which they are due.
+    """The periodic tasks for the logs of one directory.
+
+    deleted_directories: the directories to delete, with the times at which they are due.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class LogUpkeep:
         self._to_expire: deque[Log] = deque()
 
     def next_deadline_ms(self) -> int:
-        """When a task has work next; 0 if it has work now."""
+        """When a task next has work to do; 0 if one has work now."""
         if self._to_retain or self._to_expire:
             return 0
         due = min(self._next_retention_ms, self._next_expiration_ms)
@@ -103,8 +105,8 @@ class LogUpkeep:
                     self._to_retain.appendleft(log)
 
     def _delete_old_segments(self, log: Log, now_ms: int) -> int:
-        """Delete old segments of a log. Gives: the number of them; 0 if its indexes have to be
-        built first.
+        """Delete old segments of a log. Gives: the number of deleted segments; 0 if the log's
+        indexes have to be built first.
         """
         try:
             with self._log_dir.cache.putting_off():
@@ -140,7 +142,7 @@ class LogUpkeep:
     # --- checkpoints -----------------------------------------------------------------------------
 
     def hasten_checkpoints(self, now_ms: int) -> None:
-        """Make the checkpoint due now for logs of which the start had to read much.
+        """Make the checkpoint due now for logs of which the start had to read many bytes.
 
         Otherwise a broker that is killed repeatedly would read more at each start, since no run
         lasts for a whole interval.
@@ -177,7 +179,7 @@ class LogUpkeep:
     def _checkpoint_due_logs(self, now_ms: int) -> int:
         """Checkpoint the logs that are due, then the largest ones.
 
-        Gives:  by how many bytes the part without a checkpoint exceeds the limit.
+        Gives:  the number of bytes by which the data without a checkpoint still exceed the limit.
         """
         changed = self._log_dir.changed_logs
         budget = _CHECKPOINTS_AT_ONCE
@@ -220,14 +222,14 @@ class LogUpkeep:
             self._remove_directories(now_ms, count)
 
     def _remove_directories(self, now_ms: int, most: int) -> None:
-        """Remove the directories of deleted partitions that are due, at most `most`."""
+        """Remove at most `most` directories of deleted partitions that are due."""
         for path in self.deleted_directories.take_due(now_ms, most):
             try:
                 self._disk.rmtree(path)
             except OSError as error:
                 if not is_out_of_resources(error):
                     raise
-                # a removal needs descriptors
+                # The removal needs file descriptors, so it is tried again later.
                 self.deleted_directories.add(now_ms + _CHECK_INTERVAL_MS, path)
 
 

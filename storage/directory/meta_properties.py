@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MetaProperties(NamedTuple):
-    """The ids of a data directory; None if an id is not assigned."""
+    """The ids of a data directory. An id that is not assigned is None."""
 
     node_id: int
     cluster_id: str | None
@@ -31,7 +31,7 @@ class MetaProperties(NamedTuple):
 
 
 def take_directory(disk: Disk, data_dir: str, ids: MetaProperties) -> MetaProperties:
-    """Read the ids of the directory, and store those of `ids` that it lacks.
+    """Read the ids of the directory. Of the ids that it lacks, store those in `ids`.
 
     Raises: LogDirectoryError for another node's directory or an unreadable file; OSError.
     """

@@ -1,10 +1,10 @@
 """The files of a new log, which another thread makes under a temporary name.
 
-Making a directory and five files takes a quarter of a millisecond, and ten times that during a
-commit of the file system. They are therefore made in a directory with the name
-`<topic>-<partition>.<32 hex digits>-delete`, which a start (also one of Apache Kafka) removes like
-any directory that is being deleted. The log takes the files with one rename, between two of its
-other steps. The 13th digit is 8 (a UUID of version 8; names of deletions have 4 or 5).
+To make a directory and five files takes a quarter of a millisecond, and ten times that during a
+commit of the file system. The files are therefore made in a directory with the name
+`<topic>-<partition>.<32 hex digits>-delete`. A start (also one of Apache Kafka) removes it like any
+directory that is being deleted. The log takes the files with one rename, between two of its other
+steps. The 13th digit is 8 (a UUID of version 8; names of deletions have 4 or 5).
 
     thread      make        mkdir, partition.metadata, leader-epoch-checkpoint, .log, two indexes
     the loop    take        rename to <topic>-<partition>     nothing is durable yet: see
@@ -53,8 +53,8 @@ def is_of_new_files(path: str) -> bool:
 class NewFiles:
     """The files of one new log, from the request until the log has them.
 
-    epochs: the leader epochs for their file. is_made: whether all files exist. error: why they do
-    not exist. is_taken: whether the log uses them.
+    epochs: the leader epochs to write to their file. is_made: whether all files exist. error: the
+    reason why the files could not be made. is_taken: whether the log uses the files.
     """
 
     __slots__ = ("_disk", "_topic_id", "directory", "epochs", "error", "is_made", "is_taken")
@@ -69,10 +69,10 @@ class NewFiles:
         self.error: Exception | None = None
 
     def make(self) -> None:
-        """Make the files, once. The thread calls this, and makes one call at a time.
+        """Make the files, once. Only the thread calls this, one call at a time.
 
-        It never raises an error: a failure is stored in `error`, since the end of a transaction may
-        wait for the call.
+        It never raises an error, since the end of a transaction may wait for the call. A failure is
+        stored in `error`.
         """
         if self.is_made or self.error is not None:
             return

@@ -9,7 +9,7 @@ directories.
 
 A directory with a log's name that cannot be a log, usually a manual copy, is renamed to `-stray`.
 If the journal is missing or torn at its end, a directory with a high partition number and a topic's
-id may be a copy or a partition: that is an error. Strays are directories
+id may be a copy or a partition. That is reported as an error. These directories are strays:
 
     with an invalid topic name, or a number with leading zeros
     of an unknown topic, if most directories with its name have the id of another topic
