@@ -1,8 +1,8 @@
 """The interface between the storage engine and the machine.
 
-All access to a file system uses `Disk` and `File`. `OsDisk` is the real one. A simulated one
-implements the same two protocols, and with it the whole engine runs in a seeded simulation. Paths
-are plain strings with `/`. A file is written only at its end, read anywhere, and cut; nothing is
+All access to a file system uses `Disk` and `File`. `OsDisk` is the real one. A simulated disk
+implements the same two protocols, so that the whole engine runs in a seeded simulation. Paths are
+plain strings with `/`. A file is written only at its end, read anywhere, and cut; nothing is
 overwritten in place.
 """
 
@@ -27,9 +27,9 @@ Data = bytes | bytearray | memoryview
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 _AT_FDCWD, _STATX_MNT_ID_UNIQUE, _STATX_BYTES, _MOUNT_AT = -100, 0x4000, 256, 144  # linux/stat.h
 _READ_BYTES = 64 << 10
-# The mode of all files, since records are confidential as well. A less strict mode for other files
-# would not help another user: a copy is useless without the metadata journal, which has the salted
-# passwords.
+# The mode of all files, since records are confidential as well. A less strict mode for the other
+# files would not help another user to make a copy: it would be useless without the metadata
+# journal, which has the salted passwords and must stay secret.
 OWNERS_ALONE, OTHERS = 0o600, 0o077
 _OUT_OF_RESOURCES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE})
 
@@ -37,14 +37,15 @@ _OUT_OF_RESOURCES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EM
 def is_out_of_resources(error: OSError) -> bool:
     """Whether a retry may succeed later.
 
-    It may if space, inodes, a quota, a file's maximum size or the descriptors are exhausted. Other
-    errors mean a failing disk.
+    It may if space, inodes, a quota, a file's maximum size or the file descriptors are exhausted.
+    Other errors mean that the disk fails.
     """
     return error.errno in _OUT_OF_RESOURCES
 
 
 def is_out_of_descriptors(error: OSError) -> bool:
-    """Whether the process or the system has no descriptor left; the disk is fine."""
+    """Whether the process or the system has no file descriptor left. The disk does not fail then.
+    """
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
@@ -58,20 +59,21 @@ def is_out_of_space(error: OSError) -> bool:
 
 
 class FailedFsync(OSError):
-    """An fsync failed with any error; the kernel may have dropped the pages."""
+    """An fsync failed, for whatever reason. The kernel may have dropped the written pages."""
 
 
 class NotWrittenError(OSError):
-    """There was no disk space for a write, none of which is in the file: a partial write was cut
-    off.
+    """There was no disk space for a write. No part of it is in the file, since a partial write was
+    cut off.
 
-    The code that raises it has changed no state that depends on the write. The caller rejects the
-    request that needs the write, or repeats the write later (`broker/logs/unwritten_work.py`).
+    The code that raises this error has changed no state that depends on the write. The caller
+    rejects the request that needs the write, or repeats the write later
+    (`broker/logs/unwritten_work.py`).
     """
 
 
 def not_written(error: OSError) -> OSError:
-    """The error to raise for a write that left no bytes. NotWrittenError if a retry may succeed,
+    """The error to raise for a write that left no bytes: NotWrittenError if a retry may succeed,
     otherwise `error` itself.
     """
     if not is_out_of_resources(error) or isinstance(error, FailedFsync | NotWrittenError):
@@ -80,7 +82,8 @@ def not_written(error: OSError) -> OSError:
 
 
 def log_lack_of_space(what: str, error: OSError) -> None:
-    """Log that a write is postponed. Raises: the error, if lack of space is not its cause."""
+    """Log that a write is postponed for lack of space. Raises: the error, if it has another cause.
+    """
     if not isinstance(not_written(error), NotWrittenError):
         raise error
     logger.warning("%s waits for space: %s", what, error)
@@ -89,8 +92,8 @@ def log_lack_of_space(what: str, error: OSError) -> None:
 def cut_back(truncate: Callable[[int], None], size: int) -> None:
     """Cut off the bytes that a failed append may have written. Raises: OSError.
 
-    If no descriptor is free even for that, the next append overwrites the bytes, since it begins at
-    the same position.
+    If even the cut fails for lack of a file descriptor, the next append overwrites the bytes, since
+    it begins at the same position.
     """
     try:
         truncate(size)
@@ -111,8 +114,8 @@ def may_have_lost_pages(error: OSError) -> bool:
 
 @contextmanager
 def _telling_fsync(path: str) -> Iterator[None]:
-    """Turn the error of an fsync into FailedFsync, after which the file must not be used: another
-    fsync would succeed without the lost data.
+    """Turn the error of an fsync into FailedFsync. The file must not be used after that, since
+    another fsync would succeed without the lost data.
     """
     try:
         yield
@@ -152,7 +155,7 @@ class File(Protocol):
         """Write all of `data` at the end. Gives: the position of its first byte.
 
         After an error that `is_out_of_resources`, a caller may reject the request; any other
-        OSError is fatal. After an error a part of the data may be in the file: see `cut_back`.
+        OSError is fatal. In both cases, a part of the data may be in the file: see `cut_back`.
         """
 
     def pread(self, size: int, position: int) -> bytes:
@@ -166,7 +169,9 @@ class File(Protocol):
     def close(self) -> None: ...
 
     def readinto(self, buffer: memoryview, position: int) -> int:
-        """Read from `position` into memory. Gives: the number of bytes, smaller only at the end."""
+        """Read from `position` into the buffer. Gives: the number of bytes, which is smaller than
+        the buffer only at the end of the file.
+        """
 
     def sendfile(self, socket: int, position: int, size: int) -> int:
         """Send up to `size` bytes from `position` to a socket's descriptor.
@@ -189,7 +194,7 @@ def append_whole(file: File, data: Data) -> int:
 
 
 class Slice(NamedTuple):
-    """A part of one segment's file, which is sent unchanged."""
+    """A part of one segment's file, which is sent to a client unchanged."""
 
     file: File
     position: int
@@ -219,40 +224,40 @@ class Disk(Protocol):
     def modified_ms(self, path: str) -> int: ...
 
     def mkdir(self, path: str) -> None:
-        """Make a directory with its parents. It may exist already."""
+        """Make a directory and its parents, unless they exist."""
 
     def rename(self, old: str, new: str) -> None: ...
 
     def unlink(self, path: str) -> None:
-        """Remove a file. It may be missing."""
+        """Remove a file, if it exists."""
 
     def rmtree(self, path: str) -> None:
-        """Remove a directory with its content. It may be missing."""
+        """Remove a directory with its content, if it exists."""
 
     def read(self, path: str) -> bytes: ...
 
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
         """Replace the whole file, or leave it unchanged.
 
-        Without `sync`, a power loss may damage the new file, which then needs a checksum.
+        Without `sync`, a power loss may damage the new file. It then needs a checksum.
         """
 
     def fsync_dir(self, path: str) -> None: ...
 
     def fsync_file(self, path: str) -> None:
-        """Make a file durable that is not open. Another thread may call this method."""
+        """Make durable a file that is not open. Another thread may call this method."""
 
     def free_bytes(self, path: str) -> int: ...
 
     def total_bytes(self, path: str) -> int: ...
 
     def most_open_files(self) -> int:
-        """The number of descriptors that the process may have."""
+        """The maximum number of file descriptors of the process."""
         ...
 
     def reserve_descriptors(self, count: int) -> None:
-        """Set the number of descriptors for connections. Only a disk that can close files uses
-        it.
+        """Set the number of descriptors that connections need. Only a disk that can close files
+        uses this.
         """
 
     def lock(self, path: str) -> Lock:
@@ -264,14 +269,14 @@ class Disk(Protocol):
         """An id that changes with each start of the machine; None if the system has no such id."""
 
     def mount_id(self, path: str) -> str:
-        """A text that identifies the directory among its copies, as far as the system can.
+        """A text that distinguishes the directory from its copies, as far as the system can do so.
 
-        It changes when its file system is mounted again.
+        The text changes when the directory's file system is mounted again.
         """
 
 
 class DirectorySync:
-    """A directory as a part of a flush: new files are durable only when their names are.
+    """A directory as a part of a flush. New files are durable only when their names in it are.
 
     Instances for the same directory are equal.
     """
@@ -294,7 +299,7 @@ class DirectorySync:
 
 
 class FileSync:
-    """One file as a part of a flush, given by its path, and opened when it is fsynced.
+    """One file as a part of a flush. It is given by its path, and opened when it is fsynced.
 
     Instances for the same file are equal.
     """
@@ -317,7 +322,7 @@ class FileSync:
 
 
 class OsFile:
-    """A file with a descriptor, which is closed with the last reference.
+    """A file with a descriptor, which is closed with the last reference to the object.
 
     A deleted file can therefore be read while a slice of it is sent.
     """
@@ -335,8 +340,8 @@ class OsFile:
             self._take_from_others()
 
     def _take_from_others(self) -> None:
-        """Restrict the mode of an existing file, which may contain secrets, possibly from an
-        earlier version.
+        """Restrict the mode of an existing file. It may contain secrets, and an earlier version may
+        have created it with another mode.
         """
         with suppress(PermissionError):  # another user owns it
             os.fchmod(self._fd, OWNERS_ALONE)
@@ -386,15 +391,14 @@ class OsFile:
 class OsLock:
     """A lock on one file, held until it is released or the process ends.
 
-    It consists of two locks: flock, which also excludes this process, and fcntl's, which Java uses,
-    so Apache Kafka and this broker exclude each other.
+    It consists of two locks. flock also excludes other locks of this process. fcntl's lock is the
+    one that Java uses, so Apache Kafka and this broker exclude each other.
     """
 
     __slots__ = ("_fd",)
 
     def __init__(self, path: str) -> None:
-        """Lock the file, by both kinds of locks, so that Kafka sees it as well. Raises:
-        BlockingIOError if another process has the lock.
+        """Take both locks on the file. Raises: BlockingIOError if another process has one of them.
         """
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNERS_ALONE)
         try:
@@ -452,7 +456,7 @@ class OsDisk:
             pass
 
     def read(self, path: str) -> bytes:
-        # A file object would make three more system calls for each file that a start reads.
+        # A Python file object would make three more system calls for each file that a start reads.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             parts = []
@@ -463,8 +467,8 @@ class OsDisk:
         return b"".join(parts)
 
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
-        """Replace the file: after a kill it has the old or the new content. Takes: sync, whether
-        the new content is durable afterwards.
+        """Replace the file. After a kill it has either the old or the new content. Takes: sync,
+        whether to make the new content durable.
         """
         temporary = path + ".tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
@@ -478,7 +482,7 @@ class OsDisk:
                     os.fdatasync(fd)
         except OSError:
             with suppress(OSError):
-                os.unlink(temporary)  # otherwise the partial file would take space that is needed
+                os.unlink(temporary)  # otherwise the partial file would use up space that is needed
             raise
         finally:
             os.close(fd)
@@ -527,8 +531,8 @@ class OsDisk:
             return None
 
     def mount_id(self, path: str) -> str:
-        """The mount's number in the kernel, and the directory's device and inode. The mount's
-        number is never used again (since Linux 6.8; otherwise it is 0).
+        """The kernel's number of the mount, and the directory's device and inode. The number is
+        never used again by another mount (since Linux 6.8; before, it is 0).
         """
         status = os.stat(path)
         return f"{_unique_mount(path)}-{status.st_dev}-{status.st_ino}"

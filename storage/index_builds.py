@@ -1,11 +1,11 @@
 """Indexes of closed segments that are built again from the log, in slices between requests.
 
-A directory that Apache Kafka wrote has no manifests, so its index files are not trusted, and each
-is rebuilt when it is first needed. That takes seconds for a GiB of small batches. A reader that can
-wait reads with `IndexCache.puts_off` set. If a segment of more than BUILT_AT_ONCE_BYTES needs a
-build, `BuildPutOff` is raised (`log/segment_indexes.py`); the reader passes it to
-`LogDirectory.build_later`, and reads again when the index is built. For readers that cannot wait,
-the index is built immediately.
+A directory that Apache Kafka wrote has no manifests. Its index files are therefore not trusted, and
+each is rebuilt when it is first needed. That takes seconds for a GiB of small batches. A reader
+that can wait reads with `IndexCache.puts_off` set. If a segment of more than BUILT_AT_ONCE_BYTES
+then needs a build, `BuildPutOff` is raised (`log/segment_indexes.py`). The reader passes the error
+to `LogDirectory.build_later`, and reads again when the index is built. For readers that cannot
+wait, the index is built immediately.
 
 A slice is a step of a generator. Its size is SLICE_COST: a batch counts as one, plus one for each
 READ_COST_BYTES that are read.
@@ -24,7 +24,7 @@ Then = Callable[[int], None]
 
 
 class IndexBuilds:
-    """A queue of builds, of which the first runs in slices, with the callbacks for each."""
+    """A queue of index builds, with the callbacks of each. The first build runs in slices."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[SegmentIndexes, bool], list[Then]] = {}
@@ -36,7 +36,7 @@ class IndexBuilds:
     def add(self, put_off: BuildPutOff, then: Then) -> None:
         """Build the index. `then(now_ms)` is called when the build has succeeded or failed.
 
-        If it failed, a reader that tries again gets the error.
+        After a failure, a reader that tries again gets the error.
         """
         key = put_off.indexes, put_off.is_for_aborted
         if key not in self._steps:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class BuildPutOff(Exception):
-    """A large index has to be built, which would block other clients.
+    """A large index has to be built. To build it now would block other clients.
 
-    build: builds it in slices. is_for_aborted: whether it is the aborted index.
+    build: a function that builds it in slices. is_for_aborted: whether it is the aborted index.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class IndexCache:
             self.puts_off = False
 
     def touch(self, indexes: SegmentIndexes) -> None:
-        key = id(indexes)  # the entry has a reference, so the id is not used again
+        key = id(indexes)  # the id is not used again as long as the entry has a reference
         if key in self._entries:
             self._entries.move_to_end(key)
 
     def hold(self, indexes: SegmentIndexes, size: int) -> None:
-        """Note that these indexes use so much memory. Beyond the limit, those that were used
-        longest ago are dropped.
+        """Record how much memory these indexes use. Beyond the limit, the least recently used
+        indexes are dropped.
         """
         old = self._entries.pop(id(indexes), None)
         self.bytes += size - (old[1] if old else 0)
@@ -71,7 +71,7 @@ class IndexCache:
             victim.drop()
 
     def forget(self, indexes: SegmentIndexes) -> None:
-        """Remove a segment that is no longer used. No index of it is built after that."""
+        """Remove a segment that is no longer used. Its indexes are not built any more."""
         indexes.is_forgotten = True
         entry = self._entries.pop(id(indexes), None)
         if entry:

@@ -102,7 +102,8 @@ class OffsetCheckpoints:
             RECOVERY_POINT_NAME: encode_rows(rows),
             REPLICATION_NAME: encode_rows(high_watermark_rows),
         }
-        # Checked and renamed in one step, since `write` may have stored another content in between.
+        # The starts are read in the step in which `replace` begins, since `write` may have stored
+        # other starts during the earlier steps.
         if starts is not None:
             contents[LOG_START_NAME] = encode_offsets(starts())
         yield from self.replace(contents)

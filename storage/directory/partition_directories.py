@@ -46,7 +46,7 @@ _NOT_OURS = "__cluster_metadata"
 STRAY_SUFFIX = "-stray"
 _LONGEST_NAME = 255
 _LONGEST_TOPIC = 249
-# The largest gap in a topic's partition numbers. Another broker may have the others.
+# The largest gap in a topic's partition numbers. Another broker may have the partitions in between.
 _WIDEST_GAP = 10_000
 
 logger = logging.getLogger(__name__)
@@ -71,10 +71,10 @@ class Topics(Protocol):
         """Whether the journal ends in a partial change."""
 
     def topic(self, name: str) -> Topic | None:
-        """The topic with that name; None if there is none."""
+        """The topic with this name, or None."""
 
     def topic_by_id(self, topic_id: uuid.UUID) -> Topic | None:
-        """The topic with that id; None if there is none."""
+        """The topic with this id, or None."""
 
 
 def deleted_name(topic: str, suffix: str) -> str:
@@ -96,8 +96,8 @@ def free_stray_path(disk: Disk, data_dir: str, name: str) -> str:
 
 
 def most_frequent(ids: Iterable[uuid.UUID]) -> uuid.UUID:
-    """The most frequent id in a topic's directories; the first of them if several are equally
-    frequent.
+    """The most frequent id in a topic's directories. If several are equally frequent, it is the
+    first of them.
     """
     ((topic_id, _),) = Counter(ids).most_common(1)
     return topic_id
@@ -113,7 +113,7 @@ def _may_be_either(path: str, of_journal: str, why: str) -> str:
 
 
 def _may_lack_topics(topics: Topics | None) -> str:
-    """Why the journal may lack topics that exist; empty if it cannot."""
+    """The reason why the journal may lack topics that exist; empty if it lacks none."""
     if topics is None:
         return ""
     if topics.is_torn:
@@ -122,7 +122,8 @@ def _may_lack_topics(topics: Topics | None) -> str:
 
 
 class PartitionDirectories:
-    """The names in a data directory. `find` sets directories aside that cannot be logs.
+    """The partition directories in a data directory. `find` sets aside directories that cannot be
+    logs.
 
     deleted: the paths of directories that are being deleted.
     """
@@ -135,7 +136,8 @@ class PartitionDirectories:
     def find(self, topics: Topics | None) -> list[TopicPartition]:
         """The partitions that have a log, sorted.
 
-        Takes:  topics, by which strays are recognised; None if no topics are known.
+        Takes:  topics, the known topics, by which strays are recognised; None if no topics are
+        known.
         Raises: LogDirectoryError if the journal is lost or torn, and a directory may be either a
                 copy or a partition.
         """
@@ -144,7 +146,7 @@ class PartitionDirectories:
             indexes.setdefault(topic, []).append(partition)
         topics_by_id: dict[uuid.UUID, str] = {}
         partitions: list[TopicPartition] = []
-        # Of two unknown names, the shorter one is that of the original.
+        # If two unknown topics have the same id, the one with the shorter name is the original.
         for topic in sorted(indexes, key=len):
             last = -1
             its = topics.topic(topic) if topics is not None else None
@@ -172,8 +174,8 @@ class PartitionDirectories:
         return sorted(partitions)
 
     def _named_as_partitions(self) -> list[TopicPartition]:
-        """The directories whose names are those of partitions. Deleted ones are noted; invalid
-        names are set aside.
+        """The partitions whose names directories have. Directories that are being deleted are added
+        to `deleted`; those with invalid names are set aside.
         """
         partitions = []
         for name in self._disk.list(self._log_dir.data_dir):
@@ -194,7 +196,7 @@ class PartitionDirectories:
     def _ids_of_unknown(
         self, topic: str, partitions: Iterable[int], topics: Topics | None
     ) -> dict[int, uuid.UUID]:
-        """The topic id in each directory that has one, for unknown topics."""
+        """For an unknown topic, the topic id in each of its directories that has one."""
         if topics is None or topics.topic(topic) is not None:
             return {}
         ids = {
@@ -210,7 +212,8 @@ class PartitionDirectories:
         topics: Topics | None,
         topics_by_id: dict[uuid.UUID, str],
     ) -> str:
-        """Why the id in a directory shows that it belongs to another topic; empty if it does not.
+        """The reason why the id in a directory shows that it belongs to another topic; empty if it
+        does not.
 
         A directory whose id differs from that of most of its topic's directories still belongs to
         that topic: it is taken offline when its log is opened.
@@ -246,7 +249,7 @@ class PartitionDirectories:
             return None
 
     def set_aside(self, name: str, why: str) -> None:
-        """Rename a directory, after which it is neither used nor deleted."""
+        """Rename a directory, so that it is neither used nor deleted."""
         path = free_stray_path(self._disk, self._log_dir.data_dir, name)
         self._disk.rename(self._log_dir.path(name), path)
         self._disk.fsync_dir(self._log_dir.data_dir)

@@ -1,4 +1,4 @@
-"""Unused paths, which are deleted only later, since readers have to finish first."""
+"""Unused paths, which are deleted later, since readers have to finish first."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Trash:
         return due
 
     def remove_in(self, directories: Container[str]) -> None:
-        """Remove all paths in these directories, which are deleted as a whole."""
+        """Remove all paths in these directories, since the directories are deleted as a whole."""
         self._heap = [
             (due_ms, path)
             for due_ms, path in self._heap

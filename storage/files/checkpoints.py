@@ -1,4 +1,4 @@
-"""The small text files of a data directory, as Apache Kafka 3.9 writes them; and our manifest.
+"""The small text files of a data directory, as Apache Kafka 3.9 writes them, and our own manifest.
 
 Offset checkpoints (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
 `replication-offset-checkpoint`, `cleaner-offset-checkpoint`) and a partition's
@@ -12,9 +12,9 @@ Offset checkpoints (`recovery-point-offset-checkpoint`, `log-start-offset-checkp
 `meta.properties`: Java properties with version=1, cluster.id, node.id, directory.id.
 `.kafka_cleanshutdown`: {"version":0,"brokerEpoch":n}, only after a clean stop.
 
-`segments.manifest`, our own, is in each partition's directory (Apache Kafka's tools ignore it). It
-has the state of the files when they were last known to be correct, by which a changed or missing
-file is detected without reading the log. Lines:
+`segments.manifest`, our own file, is in each partition's directory (Apache Kafka's tools ignore
+it). It describes the files when they were last known to be correct. By comparison with it, a
+changed or missing file is detected without reading the log. Lines:
 
     segments.manifest 1 <CRC-32C of all that follows, 8 hex digits>
     partition <topic_id> <log_start_offset> <log_end_offset>
@@ -62,12 +62,12 @@ def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
 
 
 def offset_row(key: tuple[str, int], offset: int) -> str:
-    """The row of one partition."""
+    """The line of a checkpoint for one partition."""
     return f"{key[0]} {key[1]} {offset}\n"
 
 
 def encode_rows(rows: Sequence[str]) -> bytes:
-    """The content of a checkpoint with these rows."""
+    """The content of a checkpoint with these lines."""
     return f"0\n{len(rows)}\n{''.join(rows)}".encode()
 
 
@@ -88,7 +88,8 @@ def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
 
 
 def decode_epochs(data: bytes) -> list[tuple[int, int]]:
-    """Decode (epoch, start offset) pairs, both of which rise. Raises: CorruptCheckpoint."""
+    """Decode (epoch, start offset) pairs. Epochs and offsets must rise. Raises: CorruptCheckpoint.
+    """
     try:
         epochs = [(_number(row[0]), _number(row[1])) for row in _rows(data, 2)]
     except ValueError as error:
@@ -100,11 +101,14 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]]:
 
 
 def _rows(data: bytes, columns: int) -> list[list[str]]:
-    """The rows of a checkpoint in Kafka's format: the version 0, the number of rows, the rows.
+    """The rows of a checkpoint in Kafka's format, which is the version 0, the number of rows, the
+    rows.
+
     Raises: ValueError.
     """
     lines = data.decode("utf-8").split("\n")
-    # The last line must also end with a line feed: else a number that is cut off would be read.
+    # The last line must also end with a line feed. Otherwise a number that was cut off could be
+    # read.
     if lines[-1] or lines[0] != "0":
         raise ValueError("it does not begin with the version 0, or its last line is cut off")
     rows = [line.split(" ") for line in lines[2:-1]]
@@ -193,7 +197,7 @@ class Manifest:
         self._lines: bytes | None = None
 
     def part(self, base_offset: int, names: Iterable[str]) -> Manifest:
-        """An immutable manifest that has only one segment and its files."""
+        """A manifest of only one segment and its files, which does not change any more."""
         part = Manifest(self.topic_id, self.log_start_offset, self.log_end_offset)
         part.segments[base_offset] = self.segments[base_offset]
         part.files = {name: self.files[name] for name in names}
@@ -206,13 +210,15 @@ class Manifest:
         return self._lines is not None
 
     def knows(self, name: str, data: bytes | None) -> bool:
-        """Whether the file has its content in the manifest; `data` is None for a missing file."""
+        """Whether the file still has the content that the manifest describes. Takes: data, the
+        content, None for a missing file.
+        """
         return self.files.get(name) == ((-1, 0) if data is None else (len(data), crc32c(data)))
 
     def prefix(self, name: str, data: bytes | None) -> bytes | None:
-        """The first bytes of a file that has grown since the manifest.
+        """The part of a file that the manifest describes, if the file has only grown since.
 
-        Gives:  None if the file does not begin with these bytes.
+        Gives:  the first bytes, or None if the file does not begin with the described content.
         """
         noted = self.files.get(name)
         if noted is None:

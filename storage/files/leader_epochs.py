@@ -1,21 +1,21 @@
 """The start offset of each leader epoch of a log (KIP-101), stored in `leader-epoch-checkpoint`.
 
-An epoch begins with each start of the broker, at the end of the log. Clients ask with
-OffsetForLeaderEpoch (KIP-320) for the end of the epoch in which they read, and so detect records
-that a power loss removed.
+An epoch begins with each start of the broker, at the end of the log. Clients request the end of
+the epoch in which they read with OffsetForLeaderEpoch (KIP-320), and so detect records that a power
+loss removed.
 
 `barnabas-leader-epoch` has the highest epoch that clients may have seen in any partition:
 
     <number> <CRC-32C of the number, 8 hex digits>
     1000 dots, of which the last one is cut off for each epoch above the number
 
-The file is shortened if the disk has no space to write another one: otherwise an epoch that clients
+The file is shortened if the disk has no space to write another one. Otherwise an epoch that clients
 have seen would be used again after a restart.
 
 `begin` writes nothing, since at a start an epoch begins in each of ten thousand partitions. The
 epoch is written to the file before the log gets a batch of that epoch. An epoch without a batch is
-removed, since no client has offsets of it. Apache Kafka also removes it when the next one begins at
-the same offset.
+removed, since no client has offsets of it. Apache Kafka also removes it when the next epoch begins
+at the same offset.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LeaderEpochs:
         return self.entries[-1][0] if self.entries else -1
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """Begin an epoch above all others. `write` has to store it."""
+        """Begin an epoch above all others. The caller has to store it with `write`."""
         assert epoch > self.latest, f"{self.directory}: the epoch {epoch} comes after {self.latest}"
         while self.entries and self.entries[-1][1] >= start_offset:
             self.entries.pop()  # no batch has this epoch
@@ -82,7 +82,7 @@ class LeaderEpochs:
         return self.entries[at - 1][0] if at else -1
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch`, and its end offset; UNDEFINED if unknown.
+        """The largest epoch not above `epoch`, and its end offset; UNDEFINED if no epoch is known.
 
         An epoch before all known ones ends where the first known epoch begins. Source: KIP-320.
         """
@@ -97,7 +97,8 @@ class LeaderEpochs:
         return floor, end
 
     def truncate_from_start(self, log_start_offset: int) -> None:
-        """Remove epochs that ended below the log's start; the one at the start begins there."""
+        """Remove epochs that ended below the log's start. The epoch of the start then begins there.
+        """
         kept = [entry for entry in self.entries if entry[1] > log_start_offset]
         below = [entry for entry in self.entries if entry[1] <= log_start_offset]
         if below and (len(below) > 1 or below[-1][1] != log_start_offset):

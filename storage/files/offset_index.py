@@ -1,4 +1,5 @@
-"""The offset index of one segment: sparse (offset, position) pairs by which a batch is found.
+"""The offset index of one segment: (offset, position) pairs of some batches, by which the other
+batches are also found.
 
 An entry of `.index`, big-endian:
 
@@ -77,7 +78,7 @@ class OffsetIndex:
     def decode(cls, data: bytes, segment_size: int) -> OffsetIndex:
         """Decode the entries of a file, up to the first invalid one.
 
-        An entry is invalid if it does not rise, or is beyond the segment's end.
+        An entry is invalid if its offset or position does not rise, or is beyond the segment's end.
         """
         flat = array("I", data[: len(data) - len(data) % ENTRY_SIZE])
         if sys.byteorder == "little":

@@ -26,9 +26,9 @@ HIGHEST_RELATIVE_OFFSET = 2**31 - 1
 
 
 class CorruptLog(Exception):
-    """A damaged file of a partition, whose remaining bytes may be removed only on request.
+    """A file of a partition is damaged. Its remaining bytes may be removed only on request.
 
-    The message has the file, the position, and what can be done.
+    The message names the file and the position, and says what can be done.
     """
 
     def __init__(self, path: str, position: int, why: str, advice: str) -> None:

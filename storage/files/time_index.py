@@ -7,9 +7,9 @@ An entry of `.timeindex`, big-endian:
      8   4    relative_offset: the last offset of the batch with that timestamp, less the
               segment's base offset
 
-An entry is written with each entry of the offset index, if the highest timestamp has risen, and
-another one when the segment is closed. No batch before the offset of an entry has a higher
-timestamp than the entry.
+When the offset index gets an entry, the time index also gets one if the highest timestamp has
+risen. It gets another one when the segment is closed. No batch before the offset of an entry has a
+higher timestamp than the entry.
 """
 
 from __future__ import annotations

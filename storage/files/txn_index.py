@@ -57,9 +57,9 @@ class TxnIndex:
         self.entries.append(entry)
 
     def collect(self, fetch_offset: int, upper_bound_offset: int, into: list[AbortedTxn]) -> bool:
-        """Add the transactions that overlap [fetch_offset, upper_bound_offset).
+        """Add the transactions that overlap [fetch_offset, upper_bound_offset) to `into`.
 
-        Gives: True once no later entry, in this segment or a later one, can overlap it.
+        Gives: True once no later entry, in this segment or a later one, can overlap this range.
         """
         for entry in self.entries:
             if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound_offset:

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 
 class AppendInfo(NamedTuple):
-    """The result of an append. For a duplicate it is the result of the earlier batch.
+    """The result of an append. For a duplicate it is the result of the earlier append.
 
-    last_offset is inclusive; log_append_time_ms is -1 if the records keep the producer's time.
+    last_offset: inclusive. log_append_time_ms: -1 if the records keep the producer's time.
     """
 
     first_offset: int
@@ -20,8 +20,8 @@ class AppendInfo(NamedTuple):
 class NewMarker(NamedTuple):
     """A marker to be appended.
 
-    is_decided: whether it can be restored after a power loss from a coordinator's decision. If it
-    cannot, and with flush.messages=1, its transaction is stable only when the marker is on the
+    is_decided: whether the marker can be restored after a power loss from a coordinator's decision.
+    If it cannot, and flush.messages=1, its transaction is stable only when the marker is on the
     disk.
     """
 

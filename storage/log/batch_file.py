@@ -1,7 +1,7 @@
 """The `.log` file of one segment: batches, one after the other.
 
-The offsets of batches must rise and be within the segment, which is checked when they are scanned,
-since the CRC does not cover the base offset.
+The offsets of batches must rise and be within the segment. Since the CRC does not cover the base
+offset, this is checked when the batches are scanned.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from barnabas.storage.files.segment_files import (
     CorruptLog,
 )
 
-# the size of a slice, and the bytes that count as one batch in it: see `index_builds`
+# The size of a slice, and the number of bytes that count as one batch (see `index_builds`).
 SLICE_COST, READ_COST_BYTES = 2000, 2048
 _CHUNK_BYTES = 64 * 1024
 _LOOKUP_BYTES = 4096
-# If a look-up exceeds both limits, there is a hole in the index.
+# If a look-up exceeds both limits, the index lacks entries.
 _SPARSE_BATCHES, _SPARSE_BYTES = (1024, 1 << 20)
 
 
@@ -44,15 +44,16 @@ class Place(NamedTuple):
 
 
 class IndexHole(Exception):
-    """A look-up had to read far beyond the position in the index entry."""
+    """A look-up had to read so far beyond the index entry's position that entries must be missing.
+    """
 
 
 class BatchFile:
     """The batches of one segment; `size` is the size of the file.
 
     open_file: None until the file is needed, and after it was closed; `file` opens it.
-    with_swap_name: the suffixes of those files of the segment that have kept the name of a swap
-    file, as there was no space to rename them.
+    with_swap_name: the suffixes of the segment's files that still have the name of a swap file,
+    since there was no space to rename them.
     """
 
     __slots__ = ("base_offset", "directory", "disk", "open_file", "size", "with_swap_name")
@@ -72,7 +73,7 @@ class BatchFile:
 
     @property
     def file(self) -> File:
-        """The open file; it is opened at its first use."""
+        """The open file. It is opened on first use."""
         file = self.open_file
         if file is None:
             file = self.open_file = self.disk.open(self.path(LOG_SUFFIX))
@@ -98,11 +99,11 @@ class BatchFile:
     def headers(
         self, position: int = 0, end: int | None = None, least_offset: int | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Iterate over the positions and headers of the batches from `position` (of a batch) to
-        `end`.
+        """Iterate over the positions and headers of the batches from `position` to `end`.
 
-        Takes:  least_offset, the lowest offset that the first batch may have; by default the
-                segment's base offset.
+        Takes:  position, the position of a batch; least_offset, the lowest offset that the first
+        batch
+                may have, by default the segment's base offset.
         Raises: CorruptLog if there is no valid batch at a position.
         """
         file = self.file
@@ -140,7 +141,7 @@ class BatchFile:
     ) -> Place | None:
         """Find the first batch from `position` on whose last offset is not below `offset`.
 
-        One long loop, since it runs for each batch that a look-up skips.
+        The function is one long loop, since it runs for each batch that a look-up skips.
 
         Takes:  entry_offset, the offset of the index entry for `position`; is_complete, whether the
                 index was built from the whole file.
@@ -185,7 +186,8 @@ class BatchFile:
                     position, f"a batch of the offsets {base_offset} to {last_offset}"
                 )
             if last_offset >= offset:
-                # The batch follows a gap of compaction, or has a wrong offset.
+                # The batch begins above the offset. Either compaction left a gap before it, or its
+                # offset is wrong.
                 if base_offset > offset and position + size < end:
                     self._check_follows(position + size, last_offset)
                 return Place(position, base_offset, last_offset, size)
@@ -208,7 +210,7 @@ class BatchFile:
             )
 
     def corrupt(self, position: int, why: str) -> CorruptLog:
-        """The error for a fault at that position."""
+        """The error for invalid bytes at this position."""
         return CorruptLog(
             self.path(LOG_SUFFIX),
             position,
@@ -223,7 +225,7 @@ def in_slices(
 ) -> Iterator[tuple[int, BatchHeader | None]]:
     """Iterate over the positions and headers of the batches from `position` on, in slices.
 
-    The header is None between two slices. The segment's file may be closed and opened again there.
+    Between two slices, the header is None. The segment's file may be closed and opened again then.
 
     Takes:  least_offset, the lowest offset that the first batch may have.
     Raises: CorruptLog if there is no valid batch at a position.

@@ -1,6 +1,6 @@
 """Appends of the broker's own batches: a coordinator's records, and the markers of transactions.
 
-Unlike a client's batches (`Log.append`) they are not checked; the same `Log.write` writes them.
+Unlike a client's batches (`Log.append`), these batches are not checked. `Log.write` writes both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def append_records(
 ) -> None:
     """Append a coordinator's keys and values as one batch, without checks.
 
-    Takes:  producer, (producer_id, producer_epoch) of the batch's transaction.
+    Takes:  producer, the (producer_id, producer_epoch) of the batch's transaction, if it has one.
     Raises: NotWrittenError if the disk has no space; OSError, which is fatal.
     After:  log_end_offset is the offset after the last of the records.
     """
@@ -50,7 +50,7 @@ def append_marker(
 ) -> int:
     """Check and write a marker, which ends the producer's transaction on this partition.
 
-    Its parameters are the fields of the marker. Gives: its offset.
+    The parameters are the fields of the marker. Gives: the marker's offset.
 
     Takes:  is_decided, see `NewMarker`; transaction_version, the marker's version (KIP-1228).
     Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; NotWrittenError if
@@ -65,17 +65,17 @@ def append_marker(
 
 
 def write_marker(log: Log, marker: NewMarker, now_ms: int, decided_ms: int | None = None) -> int:
-    """Write a marker whose epochs were checked. Gives: its offset.
+    """Write a marker whose epochs were checked. Gives: the marker's offset.
 
-    As in Apache Kafka it is written even if no transaction is open. Its timestamp is the current
-    time, since retention and look-ups by time use it.
+    As in Apache Kafka, the marker is written even if no transaction is open. Its timestamp is the
+    current time, since retention and look-ups by time use it.
 
     Takes:  decided_ms, the time by which the decisions of the transactional id are ordered. It
             becomes the base timestamp of the batch, and also the record's timestamp if it is near
             the current time (MOST_LEAD_MS).
     Raises: NotWrittenError if the disk has no space for the marker.
     After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted
-            transaction with data is in the index.
+            transaction with data is in the aborted index.
     """
     time_ms = now_ms + log.wall.ahead_ms
     if decided_ms is None or -MOST_LEAD_MS <= decided_ms - time_ms <= MOST_LEAD_MS:

@@ -43,9 +43,9 @@ class LogEnd(NamedTuple):
 class FlushToken(NamedTuple):
     """A running flush. After all its files are fsynced, everything below end_offset is durable.
 
-    base_offset, end_position: the active segment, and its size at the beginning of the flush.
-    in_place: whether the files are the log's own, not a journal. name_changes: the number of
-    changes of names that are durable afterwards.
+    base_offset, end_position: the base offset of the active segment, and the segment's size, at the
+    beginning of the flush. in_place: whether the files are the log's own, not a journal.
+    name_changes: the number of changes of names that are durable afterwards.
     """
 
     files: tuple[Syncable, ...]
@@ -116,8 +116,7 @@ class Durability:
         return self._name_changes > self._durable_names
 
     def stable_below(self, offset: int, high_watermark: int) -> int:
-        """`offset`, or if that is lower, the first offset of a transaction whose marker is not
-        flushed.
+        """The lower of `offset` and the first offset of a transaction whose marker is not flushed.
         """
         if self._pending_markers:
             self._pending_markers = [
@@ -129,7 +128,9 @@ class Durability:
     # --- change ----------------------------------------------------------------------------------
 
     def add_names(self, *paths: str) -> None:
-        """Make the next flush in place include the directory's names, and these new files."""
+        """Make the next flush of the log's own files include the directory's names, and these new
+        files.
+        """
         self._name_changes += 1
         self._new_paths += paths
 
@@ -165,12 +166,11 @@ class Durability:
     def try_begin_journal(
         self, most_bytes: int, end: LogEnd | None = None
     ) -> tuple[JournalEntry, FlushToken] | None:
-        """An entry for the flush journal with the bytes that are not durable; None to flush in
-        place.
+        """Make an entry for the flush journal with the bytes that are not durable.
 
-        It is None if these are more than `most_bytes`, or if a segment before the active one is not
-        durable in its own file. The journals therefore have only the end of one segment.
-
+        Gives:  None if the log has to be flushed in place. That is the case if the bytes are more
+                than `most_bytes`, or if a segment before the active one is not durable in its own
+                file. The journals therefore have only the end of one segment.
         Takes:  end, the log's end up to which bytes are written; None for all.
         """
         segment, position = self._segments.active, self._durable_position

@@ -1,4 +1,6 @@
-"""The index files of one segment, which are written here, and their checksums as far as known."""
+"""The index files of one segment. This module writes them, and keeps their checksums as far as
+known.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ from barnabas.storage.files.segment_files import (
 )
 from barnabas.storage.log.batch_file import BatchFile
 
-NO_FILE = -1  # the size in a note that a file is missing
+NO_FILE = -1  # the recorded size of a missing file
 
 
 class IndexFiles:
-    """The three index files beside a file of batches, which are never flushed.
+    """The three index files of a segment, which are never flushed.
 
-    sums: size and CRC-32C of each file that this process wrote or has read, by suffix. An append
-    removes the entry of the file first, so a failed append leaves no wrong entry.
+    sums: by suffix, the size and CRC-32C of each file that this process wrote or has read. An
+    append removes the file's entry first, so a failed append leaves no wrong entry.
     """
 
     __slots__ = ("_batches", "sums")
@@ -41,8 +43,8 @@ class IndexFiles:
             return None
 
     def write(self, suffix: str, data: bytes, written_bytes: int) -> None:
-        """Append to a file whose first `written_bytes` are correct. If negative, write the whole
-        file.
+        """Append to a file whose first `written_bytes` are correct. If the number is negative,
+        write the whole file.
         """
         if written_bytes < 0:
             self.replace(suffix, data)
@@ -80,8 +82,8 @@ class IndexFiles:
             file.close()
 
     def checksums(self) -> list[tuple[str, int, int]]:
-        """(name, size, CRC-32C) of each index file, as this process wrote it, or as it is on the
-        disk.
+        """The (name, size, CRC-32C) of each index file, as this process wrote it, or as it is on
+        the disk.
 
         The size of a missing file is -1.
         """
@@ -98,7 +100,7 @@ class IndexFiles:
         return rows
 
     def _append_to(self, file: File, suffix: str, data: bytes) -> None:
-        """Append to an open file, and update its checksum if that is known."""
+        """Append to an open file, and update its checksum if it is known."""
         size, crc = self.sums.pop(suffix, (NO_FILE, 0))
         is_whole = max(size, 0) == file.size
         file.append(data)

@@ -6,9 +6,8 @@
     segments.manifest               sizes, times, and the   trusts none of the others
                                     checksums of indexes
 
-All three together are a checkpoint; the manifest is written last. The files are not flushed: they
-remain after a kill, and after a power loss they are trusted only up to the recovery point, which is
-checked.
+All three together are a checkpoint; the manifest is written last. The files are not flushed. They
+remain after a kill. After a power loss they are checked, and trusted only up to the recovery point.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from barnabas.storage.producers.producer_state import ProducerStateManager
 class LogCheckpoint:
     """The checkpoint files of one log.
 
-    producers_expired: whether producers were removed since the last snapshot, which then has to be
+    producers_expired: whether producers were removed since the last snapshot. It then has to be
     written again even if the log has not grown. _as_closed: (log start, log end, number of
     segments) at the last clean stop; None if there was none, or if the log has changed since.
     """
@@ -83,7 +82,7 @@ class LogCheckpoint:
         self.producers_expired = False
 
     def _bring_snapshot_up(self) -> None:
-        """Write a snapshot of the producers unless the last one is of the log's end."""
+        """Write a snapshot of the producers, unless the last one was written at the log's end."""
         offsets = self._snapshots.offsets
         is_latest = bool(offsets) and offsets[-1] == self._segments.end_offset
         if not is_latest or self.producers_expired:
@@ -114,9 +113,9 @@ class LogCheckpoint:
     # --- manifest --------------------------------------------------------------------------------
 
     def write_manifest(self, log_start_offset: int) -> None:
-        """Write the current state of the files. The active segment may grow after that."""
+        """Write a manifest of the current files. The active segment may grow after that."""
         manifest = Manifest(self.partition.topic_id, log_start_offset, self._segments.end_offset)
-        # a checksum is needed, since the format of the file has none
+        # The manifest has the checksum of this file, since the format of the file has none.
         epochs = encode_epochs(self._epochs.written)
         manifest.files[LEADER_EPOCH_NAME] = (len(epochs), crc32c(epochs))
         parts = [
@@ -144,8 +143,8 @@ class LogCheckpoint:
             indexes.manifest = earlier.part(base_offset, names)
             return indexes.manifest
         end_offset = self._segments.end_of(segment)
-        # The manifest has no checksum of a file that this process neither wrote nor compared with a
-        # checksum.
+        # If this process has neither written a file nor compared it with a checksum, the manifest
+        # has no checksum of it.
         is_right = indexes.rebuilt and indexes.has_times and indexes.txn_trusted
         if not is_right or indexes.lacks_entries:
             manifest.segments[base_offset] = SegmentNote(

@@ -29,7 +29,7 @@ class LogFiles:
     are_made: whether the partition has its directory. A new partition gets it with its first batch,
     or earlier if another thread has made `new_files`. lacks_epoch: whether the file of leader
     epochs has to be written before the next batch. lacks_checkpoint: whether the log needs a
-    checkpoint after that.
+    checkpoint after that write.
     """
 
     __slots__ = (
@@ -71,10 +71,10 @@ class LogFiles:
         """Make the missing directory and files of an empty log, or use those that another thread
         has made.
 
-        Raises: OSError if a file cannot be made, in which case the log is unchanged.
-
         Nothing is durable before the first flush. If a start finds no directory, or an incomplete
-        one, it also begins with an empty log.
+        one, the log also begins empty.
+
+        Raises: OSError if a file cannot be made, in which case the log is unchanged.
         """
         if self.are_made:
             return
@@ -105,7 +105,7 @@ class LogFiles:
         """
         if self.are_made:
             return
-        if self._disk.is_dir(self._directory):  # an earlier attempt may have left it
+        if self._disk.is_dir(self._directory):  # an earlier attempt may have left the directory
             self._disk.rmtree(self._directory)
         self._disk.rename(files.directory, self._directory)
         files.is_taken = True
@@ -120,7 +120,7 @@ class LogFiles:
     def write_epochs(self) -> None:
         """Write the leader epochs.
 
-        After:  the log lacks a checkpoint if the file was changed other than by an append. Without
+        After:  lacks_checkpoint is set if the file was changed other than by an append. Without
                 another checkpoint, the next start would treat the file as damaged.
         """
         epochs = self._epochs

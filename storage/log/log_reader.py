@@ -1,4 +1,5 @@
-"""Reads a log: slices of its files for fetches, the aborted transactions in them, whole batches.
+"""Reads a log: slices of its files for fetches, the aborted transactions in the slices, whole
+batches.
 
 A slice is a part of one segment's file, which is sent unchanged. It begins with the batch that
 contains the offset, and may end within a batch. It ends at the first of these:
@@ -51,7 +52,7 @@ class FetchData(NamedTuple):
 
 
 class LogReader:
-    """The reading side of one log, which changes nothing except that it rebuilds indexes."""
+    """The reading side of one log. It changes nothing, except that it rebuilds indexes."""
 
     __slots__ = ("_segments", "_snapshots")
 
@@ -87,7 +88,8 @@ class LogReader:
     def aborted(self, offset: int, segment: Segment, slice: Slice) -> list[AbortedTxn]:
         """The aborted transactions between `offset` and the end of a slice of the segment.
 
-        The offset index gives an upper bound of the end, so some of them may be at later offsets.
+        The end of the slice is only known as an upper bound from the offset index. Some of the
+        transactions may therefore be at later offsets.
         """
         aborted: list[AbortedTxn] = []
         if segment is self._segments.active and not self.txn_index(segment):
@@ -137,8 +139,8 @@ class LogReader:
         """Whether the producer's last marker before an offset belongs to the given decision, or to
         a later one.
 
-        The base timestamp of a marker is the time of its decision. Cleaning replaces it by a delete
-        horizon (KIP-534), in which case the record's timestamp is used.
+        The base timestamp of a marker is the time of its decision. If cleaning has replaced it by a
+        delete horizon (KIP-534), the record's timestamp is used.
         """
         for segment in reversed(self._segments):
             if segment.base_offset >= first_offset:

@@ -1,7 +1,7 @@
 """Decides which segments a log deletes: by the log's start, by its size, by the age of its records.
 
 Ages are measured by the wall clock, as in Apache Kafka, since records have no other time. If the
-clock is a week ahead for a minute, segments are deleted that would expire within a week.
+clock is a week ahead for a minute, segments that would expire within a week are deleted.
 
     reason        cleanup.policy    a segment is deleted when
     log start     any               its whole content is below the log start offset (KIP-107)
@@ -9,8 +9,8 @@ clock is a week ahead for a minute, segments are deleted that would expire withi
     age           has delete        its youngest record is older than retention.ms or, if it has no
                                     timestamps, its file is
 
-Segments are deleted from the oldest on, without gaps, up to the high watermark. Size and age may
-also require the deletion of the active segment, unless it is empty; a new one then replaces it.
+Segments are deleted from the oldest on, without gaps, up to the high watermark. The active segment
+may also be deleted for its size or age, unless it is empty. A new one then replaces it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _below_start(segments: SegmentList, log_start_offset: int, most: int) -> int
 
 
 def _beyond_size(segments: SegmentList, retention_bytes: int, most: int) -> int:
-    """The number of the oldest segments without which the log still has retention.bytes."""
+    """The number of the oldest segments that can be deleted while the log keeps retention.bytes."""
     if retention_bytes < 0:
         return 0
     surplus = segments.size_bytes - retention_bytes
@@ -82,8 +82,8 @@ def _beyond_time(segments: SegmentList, retention_ms: int, wall_ms: int, most: i
         if count >= most:
             break
         if not segment.batches.size:
-            # The segment was emptied by compaction, and is deleted with the next one; or it is the
-            # active one.
+            # The segment is empty. If compaction emptied it, it is deleted with the next one;
+            # otherwise it is the active segment.
             continue
         if wall_ms - _youngest_ms(segment) <= retention_ms:
             break

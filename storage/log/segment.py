@@ -1,7 +1,7 @@
 """One segment of a log: a file of batches (`batch_file`) and three indexes (`segment_indexes`).
 
-This module has what needs both: appends, look-ups, the decision to roll, and the creation of the
-files.
+This module contains the operations that need both: appends, look-ups, the decision to roll, and the
+creation of the files.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class RollLimits(NamedTuple):
 class Segment:
     """One segment of a log.
 
-    _recent, _older: positions of the latest batches by base offset, with which readers at the end
-    of the log need no index. When one of the two is full, the other is discarded.
+    _recent, _older: the positions of the latest batches by base offset. With them, readers at the
+    end of the log need no index. When `_recent` is full, it becomes `_older`, whose entries are
+    discarded.
     """
 
     __slots__ = ("_older", "_recent", "base_offset", "batches", "created_ms", "indexes")
@@ -106,7 +107,7 @@ class Segment:
         cache: IndexCache,
         index_interval_bytes: int,
     ) -> Segment:
-        """A new, empty segment, to which batches can be appended once its files were made."""
+        """A new, empty segment. Batches can be appended once its files are made."""
         segment = cls(
             disk,
             directory,
@@ -121,7 +122,7 @@ class Segment:
         return segment
 
     def make_files(self) -> None:
-        """Make the files of a new segment, one of which stays open.
+        """Make the files of a new segment. The log file stays open.
 
         Raises: OSError if a file cannot be made, in which case none of them exists.
         """
@@ -135,9 +136,9 @@ class Segment:
             raise
 
     def remove_files(self) -> None:
-        """Remove the files of a segment that is not used after all.
+        """Remove the files of a new segment that is not used after all.
 
-        Otherwise, when the previous segment grows, its offsets would reach those of the files.
+        If they stayed, the previous segment could grow beyond their base offset.
         """
         batches = self.batches
         batches.open_file = None
@@ -159,7 +160,7 @@ class Segment:
     ) -> None:
         """Write one batch at the end.
 
-        After an OSError a partial write is cut off, since it would precede the next batch.
+        After an OSError, a partial write is cut off, since the next batch would follow it.
 
         Raises: NotWrittenError if there is no space; OSError.
         """
@@ -170,8 +171,8 @@ class Segment:
             cut_back(batches.truncate, batches.size)
             raise not_written(error) from error
         indexes = self.indexes
-        # The code of `index_batch` is repeated here, since it runs for every batch, and few need an
-        # entry.
+        # The code of `index_batch` is repeated here to save a call, since it runs for every batch.
+        # Few batches need an entry.
         if max_timestamp > indexes.max_timestamp:
             indexes.max_timestamp, indexes.max_timestamp_offset = max_timestamp, last_offset
         if not position:
@@ -196,8 +197,8 @@ class Segment:
         """Whether a batch belongs to a new segment, because this one is full or old.
 
         The age is the difference between the timestamps of the segment's first batch and of this
-        batch; if there are no timestamps, it is measured by the broker's clock. One entry of the
-        time index is reserved for when the segment is closed.
+        batch. If there are no timestamps, the age is measured by the broker's clock. One entry of
+        the time index is reserved for the time when the segment is closed.
         """
         segment_bytes = self.batches.size
         if not segment_bytes:
@@ -216,8 +217,8 @@ class Segment:
         )
 
     def reopen(self, note: SegmentNote) -> bool:
-        """Open the segment for appends, with the indexes of its first `note.size` bytes from the
-        manifest.
+        """Open the segment for appends. The indexes of its first `note.size` bytes are loaded and
+        checked against the manifest.
 
         Gives:  False if the files do not match the manifest.
         After:  the size is `note.size`; bytes beyond it have to be checked and passed to

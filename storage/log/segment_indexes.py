@@ -9,7 +9,7 @@ Guarantees to readers, which hold for any content of the files:
   headers, when they are needed.
 
 Indexes of closed segments are loaded on demand. If their total size exceeds a limit, the least
-recently used ones are removed from memory.
+recently used indexes are removed from memory.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class SegmentIndexes:
     """The indexes of one segment, and the timestamps of its batches.
 
     loaded_offsets, loaded_times, loaded_aborted: the indexes in memory; None if not loaded.
-    written_entries, written_times: how many entries of the first two are in their files; -1 if the
-    file has to be rewritten. lacks_aborted: whether the file of the third lacks entries, for which
-    there was no disk space; `write` then writes the whole file. max_timestamp and
-    max_timestamp_offset: those of all batches (-1 while unknown, in a segment that was closed
-    before this process began: see `load_times`). first_timestamp: the timestamp of the first batch,
-    for rolling by time (None if it was not read yet). is_closed: whether appends have ended.
-    is_forgotten: whether the segment is no longer used. build_error: why a postponed build failed,
-    for the reader that waited for it.
+    written_entries, written_times: the number of entries of the offset and time index that are in
+    their files; -1 if the file has to be rewritten. lacks_aborted: whether the file of the aborted
+    index lacks entries, for which there was no disk space; `write` then writes the whole file.
+    max_timestamp, max_timestamp_offset: the highest timestamp of all batches, and its offset (-1
+    while unknown, in a segment that was closed before this process began: see `load_times`).
+    first_timestamp: the timestamp of the first batch, for rolling by time (None if it was not read
+    yet). is_closed: whether appends have ended. is_forgotten: whether the segment is no longer
+    used. build_error: the error of a postponed build, for the reader that waited for it.
     """
 
     __slots__ = (
@@ -140,7 +140,7 @@ class SegmentIndexes:
     def index_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
         """Add the next batch to the offset and time indexes.
 
-        Takes: max_timestamp, -1 for a batch without records.
+        Takes: max_timestamp, its highest timestamp, -1 for a batch without records.
         """
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
@@ -161,10 +161,10 @@ class SegmentIndexes:
         self.bytes_since_entry = 0
 
     def append_aborted(self, entry: AbortedEntry) -> None:
-        """Add an aborted transaction whose marker is in this segment, to the file as well.
+        """Add an aborted transaction whose marker is in this segment to the index and its file.
 
-        The marker is already in the log. If there is no disk space, the entry is therefore written
-        to the file by the next `write`.
+        The marker is already in the log, so this cannot fail for lack of disk space. In that case,
+        the next `write` writes the entry to the file.
         """
         self.txn_index().append(entry)
         if self.lacks_aborted:
@@ -178,8 +178,8 @@ class SegmentIndexes:
     # --- reopening the files of another process --------------------------------------------------
 
     def reopen(self, note: SegmentNote) -> bool:
-        """Open for appends, with the indexes of the segment's first `note.size` bytes from the
-        manifest.
+        """Open for appends. The indexes of the segment's first `note.size` bytes are loaded and
+        checked against the manifest.
 
         Gives:  False if the files do not match the manifest.
         After:  the size is `note.size`; bytes beyond it have to be checked and passed to
@@ -243,7 +243,7 @@ class SegmentIndexes:
         logger.warning("an index of %s waits for space: %s", self.batches.path(LOG_SUFFIX), error)
 
     def write(self) -> None:
-        """Write what the index files lack of the indexes in memory."""
+        """Write the entries that are in memory but not in the index files."""
         if self.lacks_aborted and self.loaded_aborted is not None:
             data = self.loaded_aborted.encode()
             self.files.replace(TXN_SUFFIX, data)
@@ -279,10 +279,10 @@ class SegmentIndexes:
         self.cache.hold(self, 8 * len(self.loaded_offsets) + 1024)
 
     def drop(self) -> None:
-        """Remove the indexes from memory; the next look-up reads them from the files.
+        """Remove the indexes from memory. The next look-up reads them from the files.
 
-        If there is no disk space for the indexes, the files are not trusted, and the indexes are
-        built again.
+        If there is no disk space to write them first, the files are not trusted, and the indexes
+        are built again.
         """
         if self.is_closed:
             try:
@@ -316,7 +316,7 @@ class SegmentIndexes:
     def trusted_offset_index(self) -> OffsetIndex:
         """The offset index, which is rebuilt if the file is not trusted.
 
-        It is for uses that cannot check an entry against its batch.
+        This is for uses that cannot check an entry against its batch.
         """
         index = self.offset_index()
         if not self.index_trusted:
@@ -393,7 +393,7 @@ class SegmentIndexes:
     def try_load_txn_index(self) -> bool:
         """Load the aborted index if its file is trusted.
 
-        Gives:  False if it has to be rebuilt.
+        Gives:  False if the index has to be rebuilt.
         """
         data = self.files.read(TXN_SUFFIX)
         if not self.txn_trusted and not self._is_vouched_for(TXN_SUFFIX, data):
@@ -419,7 +419,7 @@ class SegmentIndexes:
                 self.batches.path(TXN_SUFFIX),
                 len(index),
             )
-            # The cause of the damage may also have damaged the other two files.
+            # The damage may also have affected the other two files.
             self.manifest = None
             self.has_times = self.rebuilt or self.loaded_times is not None
             self.files.sums.pop(TXN_SUFFIX, None)
@@ -436,8 +436,8 @@ class SegmentIndexes:
         self.txn_trusted = True
 
     def _is_vouched_for(self, suffix: str, data: bytes | None) -> bool:
-        """Whether the manifest confirms this content of a file; None means that there is no
-        file.
+        """Whether the file has the content that the manifest describes. Takes: data, the content,
+        None for a missing file.
         """
         return self.manifest is not None and self.manifest.knows(
             offset_name(self.base_offset) + suffix, data
@@ -459,7 +459,9 @@ class SegmentIndexes:
     ) -> None:
         """Raise BuildPutOff if an index has to be built later, by `build`.
 
-        Raises: CorruptLog, or OSError for lack of descriptors, once after such a build has failed.
+        Raises: CorruptLog, or OSError for lack of descriptors, if such a build has failed. The
+        error is
+                raised once.
         """
         if self.cache.puts_off and self.is_closed and self.batches.size > BUILT_AT_ONCE_BYTES:
             error, self.build_error = self.build_error, None
@@ -475,7 +477,7 @@ class SegmentIndexes:
     def _noting_error(self, build: Iterator[None], *, is_for_aborted: bool) -> Iterator[None]:
         """Store the error of a build for its reader, which will request the index again.
 
-        A lack of descriptors only concerns this reader.
+        An OSError is only stored if it is a lack of descriptors.
         """
         try:
             yield from build
@@ -489,7 +491,7 @@ class SegmentIndexes:
     def _rebuilding(self, why: str | None) -> Iterator[None]:
         """Build the indexes again, one slice in each step, and use them when they are complete.
 
-        If there is damage, the build ends, and the indexes cover the batches before it.
+        If a batch is damaged, the build ends, and the indexes cover the batches before it.
         """
         if why:
             logger.warning(

@@ -1,13 +1,13 @@
-"""The segments of one log, and the search for a batch among them.
+"""The segments of one log, and the search for a batch in them.
 
-Offsets of the segments, with L the log's end (the offset after its last batch):
+Offsets of the segments, where L is the log's end (the offset after its last batch):
 
     segment      0              1              2            the last one, active
     offsets      [base_0,       [base_1,       [base_2,     [base_n,
                   base_1)        base_2)        base_3)      L)
 
-Only the active segment grows. A segment may begin below the log start offset, and its batches may
-not fill its range, since compaction leaves gaps.
+Only the active segment grows. A segment may begin below the log start offset. Its batches may not
+fill its range of offsets, since compaction leaves gaps.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ class SegmentList(Sequence[Segment]):
         return None
 
     def end_position(self, segment: Segment, limit: int) -> int:
-        """Where in a segment a read ends, for readers that may read up to `limit`."""
+        """The position in a segment at which a read ends, for readers that may read up to `limit`.
+        """
         if limit == self.end_offset:
             return segment.batches.size
         end = self._end
@@ -154,13 +155,13 @@ class SegmentList(Sequence[Segment]):
         return end[2] if end[1] is segment else segment.batches.size
 
     def headers_before(self, offset: int) -> Iterator[BatchHeader]:
-        """Iterate over the headers of the batches below `offset`, the latest first; at most
-        262,144.
+        """Iterate over the headers of at most 262,144 batches below `offset`, the latest batch
+        first.
         """
         left = _MOST_HEADERS_BEFORE
         for segment in reversed(self._segments[: bisect_right(self._bases, offset)]):
             index = segment.indexes.trusted_offset_index()
-            # The batch of this entry, and all later ones, are above the offset.
+            # The batch of this entry and all later batches are above the offset.
             below = bisect_left(index.offsets, offset - segment.base_offset)
             end = index.positions[below] if below < len(index) else segment.batches.size
             stops = [0, *index.positions[:below], end]

@@ -18,7 +18,7 @@ from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
 
-# messages about one log have this logger, in all modules
+# All modules log messages about one log with this logger.
 logger = logging.getLogger("barnabas.storage.log.log")
 
 
@@ -82,11 +82,11 @@ class SegmentTurnover:
     def roll(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> bool:
         """Close the active segment and begin another at the end of the log, with a checkpoint.
 
-        Files whose creation can fail are made first, then the state is changed. The manifest may be
-        written later, when there is disk space, since the previous one is still correct.
+        Files whose creation can fail are made first, then the state is changed. If there is no disk
+        space for the manifest, it may be written later, since the previous one is still correct.
 
         Gives:  whether the checkpoint is complete; otherwise its manifest has to be written later.
-        Raises: OSError, after which the log is unchanged and may be rolled later.
+        Raises: OSError. The log is then unchanged and may be rolled later.
         """
         closed = self._segments.active
         self._checkpoint.write_snapshot()
@@ -114,12 +114,12 @@ class SegmentTurnover:
         return True
 
     def snapshot_producers_of_oldest(self, count: int) -> bool:
-        """Write a snapshot of the producers before the oldest segments are removed, unless a sound
-        one exists.
+        """Write a snapshot of the producers before the oldest segments are removed, unless there is
+        one that cannot be damaged.
 
-        A power loss may have damaged the one that the roll wrote.
+        A power loss may have damaged the snapshot that the roll wrote.
 
-        Gives:  False if the disk has no space for it.
+        Gives:  False if the disk has no space for the snapshot.
         """
         if self._snapshots.sound_offset >= self._segments[count].base_offset:
             return True
@@ -139,7 +139,9 @@ class SegmentTurnover:
         return deleted
 
     def discard(self, deleted: list[Segment], now_ms: int) -> None:
-        """Have the files of deleted segments removed later. The log's start was raised before."""
+        """Rename the files of deleted segments, to be removed later. The caller has raised the
+        log's start.
+        """
         due_ms = now_ms + self._config.file_delete_delay_ms
         self._log_dir.discard_segments(deleted, due_ms)
         for segment in deleted:
@@ -151,8 +153,8 @@ class SegmentTurnover:
             self._log_dir.discard(path, due_ms)
 
     def replace(self, old: list[Segment], new: Segment) -> None:
-        """Replace adjacent segments, whose files are removed, by a cleaned segment, whose files are
-        in place.
+        """Replace adjacent segments by a cleaned segment. The caller has removed the old files and
+        renamed the new ones.
         """
         self._segments.replace(old, new)
         self._durability.remove_segments(old)

@@ -4,12 +4,12 @@ timestamp.
 The steps of a look-up, each of which uses the previous result:
 
     segment     the first whose highest timestamp is not before the time
-    position    that of the batch that the time index gives, or of the segment's first one
+    position    of the batch that the time index gives, or of the segment's first batch
     batch       the first one from there on whose max_timestamp is not before the time
     record      within the batch: `time_search`, which may be postponed if it takes long
 
-If the records of the first candidate are below the log start offset, or cannot be read, the search
-continues with the next; Apache Kafka ends the search there.
+If the records of the first batch found are below the log start offset, or cannot be read, the
+search continues with the next batch. Apache Kafka ends the search there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TimestampOffset(NamedTuple):
 class TimeLookup:
     """One look-up by time in the current state of a log.
 
-    searched: the results of long searches. If it is given, long searches are postponed, and each
+    searched: the results of long searches. If this is given, long searches are postponed, and each
     look-up may raise SearchTakesLong.
     """
 
@@ -118,7 +118,7 @@ class TimeLookup:
 
     def _highest_from_start(self, segment: Segment) -> tuple[int, int]:
         """The highest timestamp of the records that are not below the log start, and the offset of
-        its record.
+        the record that has it.
         """
         place = segment.find(self._log_start_offset)
         highest, at = -1, segment.base_offset
@@ -134,7 +134,7 @@ class TimeLookup:
     def _highest_in_rest(self, segment: Segment, position: int, header: BatchHeader) -> int:
         """The highest timestamp in the part of a batch that is not below the log start.
 
-        It is -1 if there are no records. It is the batch's timestamp, or is found by bisection.
+        It is the batch's timestamp, or is found by bisection; -1 if that part has no records.
         """
         least, beyond = -1, header.max_timestamp + 1
         timestamp = header.max_timestamp
@@ -151,7 +151,7 @@ class TimeLookup:
         """The first record of the segment whose timestamp is not before `timestamp`; None if there
         is none.
         """
-        # No batch up to that of an entry has a higher timestamp than the entry.
+        # No batch up to and including the batch of an entry has a higher timestamp than the entry.
         entry = segment.indexes.time_index().lookup(timestamp - 1)
         indexed = segment.base_offset + entry.relative_offset if entry else segment.base_offset
         place = segment.find(max(indexed, self._log_start_offset))
@@ -169,8 +169,9 @@ class TimeLookup:
     ) -> TimestampOffset | None:
         """The first record of a batch whose timestamp is not before `timestamp`.
 
-        It is None if the records are unreadable. If the batch exceeds the maximum decompressed
-        size, its first offset is returned: a reader that begins there misses no record.
+        The result is None if the records are unreadable. If the batch exceeds the maximum
+        decompressed size, its first offset is returned. A reader that begins there misses no
+        record.
         """
         least_time = -(1 << 63) if header.is_log_append_time else timestamp - header.base_timestamp
         least_delta = max(self._log_start_offset - header.base_offset, 0)
@@ -248,7 +249,7 @@ def offset_of_max_timestamp(
 
 
 def _lookup_in(log: Log, searched: Searched | None) -> TimeLookup:
-    """A look-up in the present state of the log."""
+    """A look-up in the current state of the log."""
     return TimeLookup(
         log.topic_id_partition,
         log.segments,
