@@ -1,4 +1,4 @@
-"""The settings of one log: Apache Kafka's topic settings, with types, and with the unit in the
+"""The settings of one log: Apache Kafka's topic settings, with types, and with the unit in each
 name.
 """
 
@@ -14,9 +14,9 @@ DAY_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """The settings of one log. When a setting changes, a new LogConfig is made.
+    """The settings of one log.
 
-    It applies from the next operation on the log on.
+    When a setting changes, a new LogConfig is made. It applies to all later operations on the log.
     """
 
     segment_bytes: int = 1 << 30
@@ -68,14 +68,14 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True)
 class LogManagerConfig:
-    """Intervals, by the names of Apache Kafka's broker settings; ids for a new directory.
+    """Intervals, by the names of Apache Kafka's broker settings, and ids for a new directory.
 
     producer_snapshot_interval_ms: how long a log may differ from its last checkpoint (producers,
     indexes, manifest). most_unread_bytes: the limit of the sum of `Log.unread_bytes` of all logs,
     which is about the amount that a start after a kill reads. lowest_leader_epoch: if two nodes
-    share a lease, the epoch of this node's claim, otherwise 0. It is above all earlier claims, and
-    a start begins no lower epoch. may_lack_acknowledged: whether the directory is a copy that may
-    lack acknowledged writes.
+    share a lease, the epoch that this node claimed, otherwise 0. It is above all earlier claims,
+    and a start begins no lower epoch. may_lack_acknowledged: whether the directory is a copy that
+    may lack acknowledged writes.
     """
 
     node_id: int = 1

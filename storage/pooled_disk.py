@@ -1,11 +1,11 @@
 """A disk whose open files share a limited number of descriptors.
 
-A log has a `File` for each used segment, and there may be more of these than the process may have
-descriptors. A `PooledFile` is therefore open only while it is among the most recently used ones:
-the least recently used is closed when another one is opened, and it is opened again, by its path,
-on its next use.
+A log has a `File` for each used segment, and there may be more segments than the process may have
+descriptors. A `PooledFile` is therefore open only while it is among the most recently used ones.
+When another file is opened, the least recently used one is closed. On its next use, it is opened
+again by its path.
 
-    notion              rule
+    subject             rule
     share of files      `files_share` of the process's limit, minus the descriptors that are
                         reserved for connections
     no descriptor left  after EMFILE or ENFILE of any operation, a part of the files is closed, and
@@ -17,8 +17,8 @@ on its next use.
                         quarter of the share are) and stays open, as a reader's slice has to be
                         sent to its end; otherwise reading it raises FileNotFoundError
 
-Threads: a flush calls `fsync` in a thread of its own, and another thread makes files in directories
-that are not in use yet; the loop does everything else. A file in use keeps its descriptor, since
+Threads: a flush calls `fsync` in a separate thread, and another thread makes files in directories
+that are not in use yet. The loop does everything else. A file in use keeps its descriptor, since
 the caller has a reference to the open file; closing it drops only the pool's reference. The number
 of a descriptor is used only within a call of the open file.
 """
@@ -35,7 +35,7 @@ from weakref import ReferenceType, ref
 
 from barnabas.storage.disk import Data, Disk, File, is_out_of_descriptors
 
-# an eighth of the descriptors is kept from connections, and at least 64
+# One eighth of the descriptors, and at least 64, are kept from connections.
 _KEPT_SHARE, _FEWEST_KEPT = 8, 64
 _CLIENTS_SHARE = 4
 _FEWEST_BESIDE = 4
@@ -46,14 +46,16 @@ T = TypeVar("T")
 
 
 def kept_from_connections(limit: int) -> int:
-    """The number of descriptors that connections may not take: for files and everything else."""
+    """The number of descriptors that connections may not take. They are for files and other uses.
+    """
     return min(max(limit // _KEPT_SHARE, _FEWEST_KEPT), limit // 2)
 
 
 def most_beside_clients(limit: int, part: int, most: int) -> int:
     """The maximum number of connections of a port that is not for clients, at most `most`.
 
-    It is a part of the descriptors that clients cannot take, small enough for their other uses.
+    These connections use a part of the descriptors that clients cannot take. The part is small
+    enough to leave descriptors for the other uses.
     """
     return min(most, max(kept_from_connections(limit) // part, _FEWEST_BESIDE))
 
@@ -61,8 +63,8 @@ def most_beside_clients(limit: int, part: int, most: int) -> int:
 def files_share(limit: int, reserved: int) -> int:
     """The number of descriptors that files may keep while `reserved` are for connections.
 
-    A quarter is left for further connections. When these arrive, files are closed, until they have
-    half of the number that connections may not take; the other half is for everything else.
+    A quarter is left for further connections. When these arrive, files are closed, until files have
+    half of the number that connections may not take. The other half is for everything else.
     """
     kept = kept_from_connections(limit)
     most = min(limit - limit // _CLIENTS_SHARE, limit - kept - reserved)
@@ -70,9 +72,9 @@ def files_share(limit: int, reserved: int) -> int:
 
 
 class PooledFile:
-    """A file that is opened when it is used; see the table above.
+    """A file that is opened when it is used; see the table in the module's docstring.
 
-    `append` and `pread` run for each small request, so their common code is not a function.
+    `append` and `pread` run for each small request. To save a call, their common code is repeated.
 
     size: the size after the last change by this object, also while the file is closed.
     """
@@ -105,7 +107,9 @@ class PooledFile:
         return position
 
     def _used(self) -> File:
-        """The open file, which becomes the last used one; it is opened again if it was closed."""
+        """The open file, which becomes the most recently used one. If it was closed, it is opened
+        again.
+        """
         file = self._file
         if file is None:
             return self._disk.open_again(self)
@@ -167,8 +171,8 @@ class PooledFile:
         return self._key
 
     def set_open(self, file: File) -> None:
-        """Use an open file, whose size is set to that of this object."""
-        # a failed append has left more bytes, which could not be cut off
+        """Use an open file, and set its size to the size of this object."""
+        # A failed append may have left further bytes that could not be cut off.
         if file.size != self.size:
             file.size = self.size
         self._file = file
@@ -231,7 +235,8 @@ class PooledDisk:
     def _with_room(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Call a function that takes a descriptor. If none is left, close files and call it again.
 
-        At the minimum number of files, one is closed, and the call gets its descriptor.
+        If the number of open files is at its minimum, one file is closed so that the call gets its
+        descriptor.
         """
         has_replaced = False
         while True:
@@ -314,7 +319,7 @@ class PooledDisk:
             del self._moving[old]
 
     def _note_moved(self, old: str, new: str) -> None:
-        """Change the paths of open files below a renamed directory, or of a renamed file."""
+        """Change the paths of open files in a renamed directory, or of a renamed file."""
         inside = self._files.pop(old, None)
         if inside is not None:
             self._files[new] = {
@@ -328,17 +333,15 @@ class PooledDisk:
             _set_path(references, new)
 
     def _detach(self, path: str) -> None:
-        """Prevent a pooled file from being opened by a path that is removed or gets another
-        file.
-        """
+        """Prevent a pooled file from being opened again by a path that is removed or replaced."""
         for reference in self._files.get(path.rpartition("/")[0], {}).pop(path, ()):
             file = reference()
             if file is not None:
                 self._keep_open(file)
 
     def _keep_open(self, file: PooledFile) -> None:
-        """Keep a file with a removed name open, since it cannot be opened again; beyond a limit, it
-        is given up.
+        """Keep a file with a removed name open, since it cannot be opened again. If too many such
+        files are open, close it.
         """
         self._removed = [*_alive(self._removed), ref(file)]
         if len(self._removed) > self._share() // _REMOVED_SHARE:

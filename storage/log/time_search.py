@@ -1,10 +1,10 @@
 """The search for a timestamp within one batch, which runs in a thread if it takes long.
 
-A look-up by time opens one batch, rarely several. If that takes long, it raises `SearchTakesLong`.
-The caller runs the search in a thread, stores its result in a `Searched`, and repeats the look-up
-with it. The response therefore describes the log at the time of the repeated look-up, even if
-records were appended or deleted meanwhile: a result is identified by the batch's offset and
-checksum and by the searched values.
+A look-up by time opens one batch, rarely several. If that takes long, the look-up raises
+`SearchTakesLong`. The caller runs the search in a thread, stores its result in a `Searched`, and
+repeats the look-up with it. The response therefore describes the log at the time of the repeated
+look-up, even if records were appended or deleted meanwhile. This is safe because a result is
+identified by the batch's offset and checksum and by the searched values.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from barnabas.storage.batch.record_walk import first_at_time
 MOST_RECORDS_AT_ONCE = 10_000  # searching this many records takes 3 ms
 MOST_BYTES_AT_ONCE = 1 << 20  # decompressed bytes
 
-# base offset, checksum, least timestamp delta, least offset delta
+# The base offset and checksum of the batch, the least timestamp delta and the least offset delta.
 SearchName = tuple[int, int, int, int]
-# timestamp delta and offset delta; or why the batch could not be read; or None if there is no such
-# record
+# The timestamp delta and offset delta of the record; the error if the batch could not be read; None
+# if there is no such record.
 SearchResult = tuple[int, int] | Exception | None
 Searched = dict[SearchName, SearchResult]
 
@@ -35,7 +35,7 @@ Searched = dict[SearchName, SearchResult]
 class BatchSearch(NamedTuple):
     """A search in one batch, for the first record whose deltas are not below the given ones.
 
-    read: returns the stored bytes of the records.
+    read: a function that returns the stored bytes of the records.
     """
 
     base_offset: int
@@ -52,7 +52,7 @@ class BatchSearch(NamedTuple):
         return self.base_offset, self.crc, self.least_time, self.least_delta
 
     def result(self, searched: Searched | None) -> SearchResult:
-        """The result of the search, which may be in `searched`.
+        """The result of the search, which may already be in `searched`.
 
         Raises: SearchTakesLong if `searched` is given and does not have the result yet, and the
                 search takes long.
@@ -88,7 +88,7 @@ class BatchSearch(NamedTuple):
 class SearchTakesLong(Exception):
     """A look-up needs a search that would block other clients.
 
-    `run` does the search in any thread, since it uses only the values of this object.
+    `run` may be called in any thread, since it uses only the values of this object.
     """
 
     def __init__(self, search: BatchSearch, data: bytes) -> None:

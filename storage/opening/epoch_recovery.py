@@ -6,8 +6,8 @@
     the epoch of the log's last batch                         the file is not flushed, so a power
                                                               loss may restore an older one
 
-A rebuild reads only a few batches: epochs rise with the offsets, so the first batch of each is
-found by binary search.
+A rebuild reads only a few batches. Since epochs rise with the offsets, the first batch of each
+epoch is found by binary search.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def load_epochs(files: PartitionFiles, end_offset: int, *, all_flushed: bool) ->
         if epoch > epochs.latest:
             epochs.begin(epoch, start_offset)
     try:
-        epochs.write()  # written even without epochs, as otherwise a damaged file would remain
+        # written even if there are no epochs, since otherwise a damaged file would remain
+        epochs.write()
     except OSError as error:
         log_lack_of_space(f"the leader epochs of {files.directory}", error)
     return epochs
@@ -88,8 +89,8 @@ class _BatchPlace(NamedTuple):
 
 
 def _noted_count(epochs: LeaderEpochs, manifest: Manifest | None) -> int:
-    """The number of rows of the file that match the manifest; all if the manifest does not list the
-    file.
+    """The number of rows of the file that match the manifest. If the manifest does not list the
+    file, all rows count.
 
     Raises: CorruptCheckpoint if not even the first rows match.
     """
@@ -103,7 +104,7 @@ def _noted_count(epochs: LeaderEpochs, manifest: Manifest | None) -> int:
 
 
 def _epochs_of_batches(segments: list[Segment], end_offset: int) -> Iterator[tuple[int, int]]:
-    """Yield (epoch, offset of its first batch) for each epoch that has a batch in the log."""
+    """Yield each epoch that has a batch in the log, with the offset of its first batch."""
     batch = _batch_at(segments, segments[0].base_offset)
     while batch is not None:
         epoch, start_offset = batch.leader_epoch(), batch.base_offset()

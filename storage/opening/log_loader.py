@@ -10,9 +10,9 @@ The pass begins
                                  rebuilt, and the producers come from an older snapshot and replay
 
 From there each batch is checked, including its checksum, and added to the indexes and the
-producers' state. A torn end (`torn_tail`) is written again as far as the flush journals have it,
-and cut beyond that. Valid batches behind a hole are set aside in files with the segment's name and
-`.log.set-aside` instead of `.log`.
+producers' state. The bytes of a torn end (`torn_tail`) that the flush journals have are written
+again; the rest is cut off. Valid batches behind a hole are set aside in files with the segment's
+name and `.log.set-aside` instead of `.log`.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ logger = logging.getLogger(__name__)
 
 
 class Opening(NamedTuple):
-    """The parameters that all logs have in common that one start opens.
+    """The parameters that are common to all logs that one start opens.
 
-    redo: the content of the flush journals; None if there are none. on_read: called repeatedly with
-    the number of bytes that were read from a log.
+    redo: the content of the flush journals; None if there are none. on_read: a function that is
+    called repeatedly with the number of bytes that were read from a log.
     """
 
     last_run: LastRun
@@ -116,7 +116,8 @@ class LogLoader:
                     0, f"the segment before it reaches to offset {state.end_offset}"
                 )
             if position == 0 and segment.base_offset > state.end_offset:
-                # The offsets that are missing before this segment may be in these snapshots.
+                # The producers' state at the missing offsets before this segment may be in these
+                # snapshots.
                 self.files.snapshots.drop_above(state.end_offset)
                 if self._is_torn_before(number - 1, state.end_offset):
                     self._end_with(self.segments[number - 2], state.end_offset)
@@ -134,8 +135,8 @@ class LogLoader:
     # --- the beginning ---------------------------------------------------------------------------
 
     def _begin_at_manifest(self) -> tuple[int, int, ProducerStateManager] | None:
-        """The segment number, position and state at the manifest's end; None if the files do not
-        match it.
+        """The number of the segment, the position, and the producers' state at the manifest's end;
+        None if the files do not match the manifest.
         """
         manifest = self.manifest
         if manifest is None or self.trusted_point < manifest.log_end_offset:
@@ -174,7 +175,7 @@ class LogLoader:
     def _forget_grown(self) -> None:
         """Mark the indexes of segments that have grown since the manifest as untrusted.
 
-        They may lack the last entries.
+        Such an index may lack its last entries.
         """
         for segment in self.segments:
             if self._note_size(segment) not in (-1, segment.batches.size):
@@ -194,7 +195,7 @@ class LogLoader:
     # --- the batches of a segment ----------------------------------------------------------------
 
     def _check(self, segment: Segment, position: int, state: ProducerStateManager) -> None:
-        """Check each batch of a segment from `position` on; restore or cut a torn end."""
+        """Check each batch of a segment from `position` on. Restore a torn end, or cut it off."""
         if position == 0:
             segment.start_empty()
             segment.indexes.manifest = None
@@ -214,11 +215,11 @@ class LogLoader:
             segment.close_for_appends()
         elif self.was_closed:
             self._write_indexes(segment)
-        # Otherwise the next checkpoint writes the index files, which are not trusted now.
+        # If this is not done, the next checkpoint writes the index files, which are not trusted
+        # until then.
 
     def _write_indexes(self, segment: Segment) -> None:
-        """Write the index files, after which the log can be closed without a write if it does not
-        change.
+        """Write the index files. If the log does not change, it can then be closed without a write.
         """
         try:
             segment.indexes.write()
@@ -231,8 +232,8 @@ class LogLoader:
     ) -> tuple[int, str]:
         """Add the valid batches from `position` on.
 
-        Gives:  the position of their end, and the reason if that is not the end of the file.
-        Raises: CorruptLog if an offset is wrong, which no CRC covers.
+        Gives:  the position at which they end. If that is not the end of the file, also the reason.
+        Raises: CorruptLog if an offset is wrong, since no CRC covers it.
         """
         end = segment.batches.size
         chunk, chunk_at = b"", position
@@ -282,7 +283,7 @@ class LogLoader:
     def _may_have_gaps(self, segment: Segment) -> bool:
         """Whether compaction may have left gaps in the segment's offsets.
 
-        It never leaves gaps in the last segment, where a gap therefore means a wrong offset.
+        It never leaves gaps in the last segment. A gap there means that an offset is wrong.
         """
         return self.is_compacted or segment is not self.segments[-1]
 
@@ -312,8 +313,8 @@ class LogLoader:
     def _write_again(self, segment: Segment, position: int, end_offset: int) -> bool:
         """Write the missing bytes from `position` on, if a flush journal has them.
 
-        Bytes of the file beyond these are kept, since they may be valid: they were written later,
-        and not flushed.
+        Bytes of the file beyond these are kept. They were written later and not flushed, but may be
+        valid.
         """
         if self.redo is None or end_offset < self.recovery_point:
             return False
@@ -341,7 +342,7 @@ class LogLoader:
     # --- cut data --------------------------------------------------------------------------------
 
     def _cut(self, segment: Segment, position: int, why: str, end_offset: int) -> None:
-        """Cut a torn end. Raises: CorruptLog if the fault is not just a torn end."""
+        """Cut off a torn end. Raises: CorruptLog if the fault is not just a torn end."""
         if end_offset < self.recovery_point:
             raise segment.batches.corrupt(
                 position, f"{why}, although all below offset {self.recovery_point} was durable"
@@ -385,7 +386,9 @@ class LogLoader:
         )
 
     def _end_with(self, segment: Segment, end_offset: int) -> None:
-        """End the log after a complete segment, since the next one does not begin at its end."""
+        """End the log after a complete segment, since the next segment does not begin where it
+        ends.
+        """
         following = self.segments[self.segments.index(segment) + 1]
         why = f"the segment after it begins at offset {following.base_offset}"
         self._set_later_aside(segment, segment.batches.size, why)
@@ -411,8 +414,8 @@ class LogLoader:
             state.end_offset = end_offset
 
     def _remove_left_over(self, segment: Segment, end_offset: int) -> None:
-        """Remove empty files within this segment's offsets, which a roll on a full disk has
-        left.
+        """Remove empty files within this segment's offsets. A roll on a full disk may have left
+        them.
         """
         later = self.segments[self.segments.index(segment) + 1 :]
         if any(following.batches.size for following in later):
@@ -427,7 +430,7 @@ class LogLoader:
                 self.segments.remove(following)
 
     def _set_later_aside(self, segment: Segment, position: int, why: str) -> None:
-        """Set aside the segments that follow the one with which the log ends."""
+        """Set aside the segments after the one with which the log ends."""
         for following in self.segments[self.segments.index(segment) + 1 :]:
             if following.batches.size:
                 _report_set_aside(following.batches.path(SET_ASIDE_SUFFIX), why, segment, position)
@@ -439,7 +442,8 @@ class LogLoader:
             self.segments.remove(following)
 
     def _set_tail_aside(self, segment: Segment, position: int) -> str:
-        """Copy the end that will be cut, if it has valid batches. Gives: the path of the copy."""
+        """Copy the end that will be cut off, if it has valid batches. Gives: the path of the copy.
+        """
         path = f"{segment.batches.path(SET_ASIDE_SUFFIX)}-{position}"
         self.disk.unlink(path)
         copy = self.disk.open(path, create=True)

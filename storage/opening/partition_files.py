@@ -2,7 +2,7 @@
 
 <20 digits>.log, .index, .timeindex, .txnindex    a segment, see `segment`
 <20 digits>.snapshot                              the producers, see `producer_snapshots`
-segments.manifest                                 the noted state of the files, see `checkpoints`
+segments.manifest                                 the recorded state of the files, see `checkpoints`
 leader-epoch-checkpoint, partition.metadata       see `checkpoints`
 <20 digits>.log.set-aside[-<position>]            batches behind a hole after a power loss; kept
 *.swap                                            a swap of cleaned segments, completed here
@@ -68,9 +68,7 @@ class PartitionFiles:
         self.partition = TopicIdPartition(topic, partition, self._read_topic_id())
 
     def _whole_names(self) -> list[str]:
-        """The names in the directory. A compaction that was interrupted by a stop is completed
-        first.
-        """
+        """Complete a compaction that a stop interrupted. Gives: the names in the directory."""
         names = self.disk.list(self.directory)
         if not any(name.endswith(SWAP_SUFFIX) for name in names):
             return names
@@ -98,8 +96,7 @@ class PartitionFiles:
         self.disk.unlink(self.manifest_path)
 
     def _sort_names(self, names: set[str]) -> None:
-        """Sort the names. Files of an interrupted change, and indexes without a log, are
-        removed.
+        """Sort the names by kind. Remove files of an interrupted change, and indexes without a log.
         """
         for name in sorted(names):
             stem, suffix = name[:20], name[20:]
@@ -115,7 +112,7 @@ class PartitionFiles:
                 self.disk.unlink(f"{self.directory}/{name}")
 
     def _read_manifest(self) -> Manifest | None:
-        """The manifest; None if it is damaged."""
+        """The manifest, or None if it is damaged."""
         try:
             return Manifest.decode(self.disk.read(self.manifest_path))
         except CorruptCheckpoint as error:
@@ -125,7 +122,9 @@ class PartitionFiles:
             return None
 
     def _read_topic_id(self) -> uuid.UUID:
-        """The topic id, from its file or else from the manifest; NO_TOPIC_ID if neither has it."""
+        """The topic id from its file. If the file cannot be read, the id from the manifest;
+        NO_TOPIC_ID if neither has one.
+        """
         path, manifest = self.topic_id_path, self.manifest
         try:
             return decode_partition_metadata(self.disk.read(path))
@@ -144,8 +143,7 @@ class PartitionFiles:
             return manifest.topic_id
 
     def drop_manifest_of_lost_segments(self, recovery_point: int) -> None:
-        """Remove the manifest if it remained after a power loss, but segments that it lists did
-        not.
+        """Remove the manifest if a power loss has removed segments that it lists.
 
         These segments were not durable, so they must not be considered missing, neither now nor at
         the next start, which may follow a kill.
@@ -196,13 +194,13 @@ class PartitionFiles:
     def _is_dispensable(self) -> bool:
         """Whether nothing in the directory is needed.
 
-        If so, the log makes all of it again with its first batch, as a new log does.
+        If so, the log makes all its files again with its first batch, as a new log does.
         """
         return self.manifest is None and not any(SET_ASIDE_SUFFIX in name for name in self._names)
 
     def _check_none_missing(self) -> None:
-        """Raise CorruptLog if a segment with records is missing; the oldest ones may have been
-        deleted by retention.
+        """Raise CorruptLog if a segment with records is missing. The oldest segments may be
+        missing, since retention may have deleted them.
         """
         if self.manifest is None:
             return
@@ -218,7 +216,7 @@ class PartitionFiles:
                 )
 
     def _segment(self, base_offset: int, config: LogConfig, now_ms: int) -> Segment:
-        """Open a segment, with what the manifest says about its indexes."""
+        """Open a segment, with the manifest's description of its indexes."""
         segment = Segment(
             self.disk,
             self.directory,
@@ -243,8 +241,8 @@ class PartitionFiles:
         return {segment.base_offset: segment.batches.size for segment in self.segments}
 
     def is_as_noted(self) -> bool:
-        """Whether the segments have the sizes in the manifest, which means that nothing was written
-        since.
+        """Whether the segments have the sizes in the manifest. Nothing was written since in that
+        case.
         """
         return self.manifest is not None and self.sizes() == {
             note.base_offset: note.size for note in self.manifest.segments.values()
@@ -253,8 +251,8 @@ class PartitionFiles:
     def report_shrunk(self, sizes: dict[int, int]) -> None:
         """Log which segments have lost bytes since a clean stop, by their sizes before any cut.
 
-        Only segments before the last one are reported. Without this, a segment that was shortened
-        and ends with a complete batch would not be noticed.
+        Only segments before the last one are reported. Without this check, a segment that was
+        shortened but ends with a complete batch would not be noticed.
         """
         if self.manifest is None:
             return

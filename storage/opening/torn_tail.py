@@ -1,9 +1,10 @@
-"""Decides whether a bad place in a log file is a torn end, a hole left by a power loss, or damage.
+"""Decides whether invalid bytes in a log file are a torn end, a hole left by a power loss, or
+damage.
 
 A file system writes unflushed data in any order, one sector (512 bytes) at a time. After a power
 loss, the first bad batch of a file therefore means:
 
-    at the bad place                                     after it        conclusion
+    at the bad batch                                     after it        conclusion
     no whole batch, or a wrong CRC                       no good batch   a torn end: cut
     zeros for a sector, or for the start of the batch    good batches    a hole: cut, the rest kept
     anything else                                        good batches    damage: CorruptLog
@@ -25,15 +26,16 @@ from barnabas.protocol.records import (
 from barnabas.storage.files.segment_files import HIGHEST_RELATIVE_OFFSET
 from barnabas.storage.log.segment import Segment
 
-_SEARCH_BYTES = 64 << 20  # how far after a bad batch a valid one is searched for
+_SEARCH_BYTES = 64 << 20  # the distance after a bad batch within which a valid one is searched for
 _SECTOR_BYTES = 512
 
 
 def fault_of(header: BatchHeader, next_offset: int, base_offset: int, left: int) -> str:
-    """Why 61 bytes cannot be the header of the next batch; empty if they can.
+    """The reason why 61 bytes cannot be the header of the next batch; empty if they can be.
 
-    Takes:  next_offset, the end of the previous batches; base_offset, that of the segment; left,
-            the number of bytes from the header to the end of the file.
+    Takes:  next_offset, the end of the previous batches; base_offset, the base offset of the
+    segment;
+            left, the number of bytes from the header to the end of the file.
     """
     if header.magic != MAGIC or header.batch_length < HEADER_SIZE - LENGTH_END:
         return "no batch begins there"
@@ -47,7 +49,7 @@ def fault_of(header: BatchHeader, next_offset: int, base_offset: int, left: int)
 
 
 def is_whole(header: BatchHeader, segment: Segment, position: int) -> bool:
-    """Whether a batch with a correct checksum, and any offset, is at the position."""
+    """Whether there is a batch with a correct checksum at the position. Its offset may be wrong."""
     if (
         header.magic != MAGIC
         or not HEADER_SIZE <= header.size_bytes <= segment.batches.size - position
@@ -57,8 +59,8 @@ def is_whole(header: BatchHeader, segment: Segment, position: int) -> bool:
 
 
 def is_hole(segment: Segment, position: int, next_offset: int) -> bool:
-    """Whether a sector of the bad batch consists of zeros: it was not written, but later sectors
-    were.
+    """Whether a sector of the bad batch consists of zeros. It was then not written, although later
+    sectors were.
 
     No flush was completed after such a batch was written, so nothing after it was durable.
     """
@@ -77,7 +79,8 @@ def is_hole(segment: Segment, position: int, next_offset: int) -> bool:
 def lacks_start(segment: Segment, position: int, next_offset: int) -> bool:
     """Whether the batch has only zeros up to the end of the sector in which it begins.
 
-    There may be only a few bytes of its offset in that sector, which no CRC covers.
+    The sector may contain only a few bytes of the batch's offset. These may be zeros in a valid
+    batch, and no CRC covers them.
     """
     first = segment.batches.file.pread(_SECTOR_BYTES - position % _SECTOR_BYTES, position)
     return not any(first) and (len(first) > MAGIC_AT or any(next_offset.to_bytes(8)[: len(first)]))

@@ -1,11 +1,11 @@
-"""The rows of a snapshot of many producers, which are kept packed, since snapshots have to be made
+"""The rows of a snapshot of many producers. They are kept packed, so that a snapshot is made
 quickly.
 
-Packing takes about a microsecond for each producer: a hundred thousand of them would block the
-broker's loop for a tenth of a second, at each roll of a segment. If there are many producers, their
-rows therefore remain packed from one snapshot to the next. Changed producers are recorded, and
-packed when that would take a millisecond, or with the next snapshot. The layout is the table in
-`producer_state`.
+Packing takes about a microsecond for each producer. For a hundred thousand producers it would block
+the broker's loop for a tenth of a second, at each roll of a segment. If there are many producers,
+their rows therefore remain packed from one snapshot to the next. Changed producers are recorded.
+They are packed when that would take a millisecond, or with the next snapshot. The layout is the
+table in `producer_state`.
 """
 
 from __future__ import annotations
@@ -30,17 +30,16 @@ _FIRST_ROW_AT = HEAD.size + COUNT.size
 class ProducerRows:
     """A snapshot of the producers of one log, which is updated when they change.
 
-    _data: its bytes, with the rows in any order. _changed: producers that have changed since they
-    were packed, or have no row yet. The `row` of a producer is the index of its row; -1 if it has
-    none.
+    _data: the bytes of the snapshot, with the rows in any order. _changed: producers that have
+    changed since they were packed, or have no row yet. The `row` of a producer is the index of its
+    row; -1 if it has none.
     """
 
     __slots__ = ("_changed", "_data", "_producers")
 
     def __init__(self, producers: Mapping[int, ProducerEntry], snapshot: bytes = b"") -> None:
-        """Takes:  snapshot, with the rows of exactly these producers, in order; empty if there are
-        no
-                rows.
+        """Takes: snapshot, a snapshot with the rows of exactly these producers, in order; empty if
+        there are no rows.
         """
         self._producers = producers
         self._data = bytearray(snapshot or bytes(_FIRST_ROW_AT))
@@ -54,8 +53,8 @@ class ProducerRows:
             self._changed.update(producers)
 
     def note(self, entry: ProducerEntry) -> None:
-        """Record a changed producer. Called after the change, since the producer may be packed in
-        this call.
+        """Record a changed producer. This is called after the change, since it may pack the
+        producer.
         """
         changed = self._changed
         changed[entry.producer_id] = entry

@@ -2,9 +2,9 @@
 log.
 
 A snapshot `<offset>.snapshot` is the producers' state before the batch at that offset; its layout
-is the table in `producer_state`. The snapshots at the base offsets of segments are kept, with which
-the state at a segment's start needs no replay, and so are the two latest, one of which may be
-damaged.
+is the table in `producer_state`. The snapshots at the base offsets of segments are kept, so that
+the state at a segment's start needs no replay. The two latest snapshots are kept as well, since one
+of them may be damaged.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ProducerSnapshots:
     def write(self, state: ProducerStateManager, base_offsets: Collection[int]) -> None:
         """Write the state, at its end offset, and remove snapshots that are no longer needed.
 
-        Takes:  base_offsets, those of the log's segments.
+        Takes:  base_offsets, the base offsets of the log's segments.
         """
         offset = state.end_offset
         self._disk.write_atomic(self.path(offset), state.encode_snapshot(), sync=False)
@@ -65,7 +65,7 @@ class ProducerSnapshots:
         self._remove([old for old in self.offsets if old not in needed])
 
     def read(self, offset: int, now_ms: int) -> ProducerStateManager | None:
-        """Read the state before `offset`; None if the snapshot is missing or damaged.
+        """Read the state before `offset`. Gives: None if the snapshot is missing or damaged.
 
         A damaged snapshot is removed.
         """
@@ -86,11 +86,12 @@ class ProducerSnapshots:
         return state
 
     def latest(self, offset: int, first_offset: int, now_ms: int) -> ProducerStateManager:
-        """The state in the latest valid snapshot at or below `offset`; an empty state if there is
-        none.
+        """The state in the latest valid snapshot at or below `offset`. If there is none, an empty
+        state.
 
-        Takes:  first_offset, that of the log's first segment, at which a replay without a snapshot
-                begins.
+        Takes:  first_offset, the base offset of the log's first segment, at which a replay without
+        a
+                snapshot begins.
         """
         for at in sorted(self.offsets, reverse=True):
             state = self.read(at, now_ms) if at <= offset else None
@@ -114,14 +115,14 @@ class ProducerSnapshots:
         return state
 
     def drop_below(self, offset: int) -> None:
-        """Remove the snapshots below `offset`, since compaction may remove markers of their open
-        transactions.
+        """Remove the snapshots below `offset`. Transactions that are open in them may seem open for
+        ever, since compaction may remove their markers.
         """
         self._remove([below for below in self.offsets if below < offset])
 
     def drop_above(self, offset: int) -> None:
-        """Remove the snapshots above `offset`: with them, a lost batch that is sent again would
-        seem a duplicate.
+        """Remove the snapshots above `offset`. With them, a lost batch that the client sends again
+        would seem to be a duplicate.
         """
         self._remove([above for above in self.offsets if above > offset])
 
@@ -129,7 +130,7 @@ class ProducerSnapshots:
         """Remove the snapshots below the log's first segment from `offsets`, except the latest
         ones.
 
-        Gives:  their paths.
+        Gives:  the paths of the removed snapshots.
         """
         older, latest = self.offsets[:-KEPT_SNAPSHOTS], self.offsets[-KEPT_SNAPSHOTS:]
         self.offsets = [offset for offset in older if offset >= log_start_offset] + latest
@@ -213,12 +214,13 @@ def replay_batch(
 ) -> CompletedTxn | None:
     """Replay one batch of a producer into the state.
 
-    Takes:  read_batch, which returns the bytes of the batch, and is only called for a marker.
+    Takes:  read_batch, a function that returns the bytes of the batch, and is only called for a
+    marker.
     Gives:  the transaction that the batch ended, if it is a marker and a transaction was open.
     """
     if header.attributes & CONTROL:
         if not header.record_count:
-            # Apache Kafka's cleaner has emptied the marker, after the records of the marker's
+            # Apache Kafka's cleaner has emptied the marker, after it had removed the records of its
             # transaction.
             return None
         marker = decode_marker(read_batch())

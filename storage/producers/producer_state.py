@@ -2,7 +2,7 @@
 
 This module reads no clock or file. `check_batch` decides whether a batch may be written and changes
 nothing. `on_batch` and `on_marker` update the state after the write and never raise an error, so
-live appends and replay share their code.
+that live appends and replay share their code.
 
 A snapshot, big-endian, named `<offset>.snapshot`: the state before the batch at that offset.
 
@@ -18,8 +18,8 @@ A snapshot, big-endian, named `<offset>.snapshot`: the state before the batch at
                                         34   4   coordinator_epoch (-1: no marker yet)
                                         38   8   current_txn_first_offset (-1: none open)
 
-It has only the last batch of each producer; earlier ones are read from the log when a batch is
-repeated (`producer_window`). It has no checksums of batches (`repetition`).
+A snapshot has only the last batch of each producer. Earlier ones are read from the log when a batch
+is repeated (`producer_window`). A snapshot has no checksums of batches (`repetition`).
 
 Source: KIP-98 (idempotence, transactions), KIP-360 (epochs); the layout as Apache Kafka 3.9 writes
         it.
@@ -101,12 +101,13 @@ class ActiveProducer(NamedTuple):
 class ProducerEntry:
     """One producer on one partition.
 
-    batches: the last five of the current epoch, oldest first. has_whole_window: False while earlier
-    batches may be in the log but not in `batches`. That is the case after a snapshot was loaded, or
-    if a marker made the entry: the producer may have written before, and expired since. (A snapshot
-    distinguishes this case from an epoch that began with a marker and has no batches.) seen_ms: the
-    broker's clock at the last append (or at loading), by which the entry expires, since the
-    timestamps of batches may have any value. row: the index in `ProducerRows`; -1 if there is none.
+    batches: the last five batches of the current epoch, oldest first. has_whole_window: False while
+    earlier batches may be in the log but not in `batches`. That is the case after a snapshot was
+    loaded, or if a marker created the entry, since the producer may have written before and expired
+    since. (A snapshot distinguishes this case from an epoch that began with a marker and has no
+    batches.) seen_ms: the broker's clock at the last append (or at loading). The entry expires by
+    this time, since the timestamps of batches may have any value. row: the index in `ProducerRows`;
+    -1 if there is none.
     """
 
     __slots__ = (
@@ -169,12 +170,12 @@ class ProducerEntry:
 def used_again(producer_id: int, base_sequence: int) -> KafkaError:
     """The error for a batch with sequence numbers that were used for another batch.
 
-    The client dropped the other batch. The code was chosen by how clients react.
+    The client has dropped the other batch. The code was chosen by how clients react.
     UNKNOWN_PRODUCER_ID makes librdkafka, the Java client and franz-go abort the transaction, and
-    kafka-python end it, and all of them request a new epoch, in which sequences restart. An
+    kafka-python end it. All of them then request a new epoch, in which sequences restart. An
     idempotent librdkafka or Java producer sends the batch again in its next epoch.
     OUT_OF_ORDER_SEQUENCE_NUMBER is fatal to a librdkafka producer. With DUPLICATE_SEQUENCE_NUMBER
-    all of them treat the batch as written. TRANSACTION_ABORTABLE makes them abort, but librdkafka
+    all clients treat the batch as written. TRANSACTION_ABORTABLE makes them abort, but librdkafka
     keeps its epoch, and gets the error again.
     """
     return KafkaError(
@@ -188,10 +189,10 @@ class ProducerStateManager:
     """The producers of one log.
 
     open_txns: producer id -> first offset of its open transaction, in the order of the first
-    offsets (a transaction begins at the end of the log, so the order of insertion is that of the
-    offsets). end_offset: the state includes all batches below it. refused: (producer id, epoch) ->
-    the first sequence of a rejected batch that may be sent again (`add_refused`). _rows: the packed
-    rows of a snapshot, if there are many producers.
+    offsets. (A transaction begins at the end of the log, so the order of insertion is that of the
+    offsets.) end_offset: the offset below which the state includes all batches. refused: (producer
+    id, epoch) -> the first sequence of a rejected batch that may be sent again (`add_refused`).
+    _rows: the packed rows of a snapshot, if there are many producers.
     """
 
     __slots__ = ("_rows", "end_offset", "open_txns", "producers", "refused")
