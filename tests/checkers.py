@@ -2,8 +2,8 @@
 real clients.
 
 The code that drives the clients fills in the history. Every record's value is unique. An outcome is
-what the client knows: OK if the broker acknowledged the request, FAILED if it finally refused it,
-UNKNOWN if either may be true. Times are milliseconds of one clock, the client's.
+what the client knows: OK if the broker acknowledged the request, FAILED if the broker finally
+refused it, UNKNOWN if either may be true. Times are milliseconds of one clock, the client's.
 
     history = History()
     write = history.write(b"p1-0", ("topic", 0), session="p1")      # before it is sent
@@ -13,8 +13,8 @@ UNKNOWN if either may be true. Times are milliseconds of one clock, the client's
     assert not check(history)
 
 `check` gives findings; `kind` is one of KINDS. It accounts for what a power loss may lose: see
-`History.power_losses`, `Write.durable` and `History.commits_are_durable`. A topic may be deleted
-and created again under the same name, and then has several lives: see `Life`.
+`History.power_losses`, `Write.durable` and `History.commits_are_durable`. If a topic is deleted and
+created again under the same name, each incarnation of the topic is a `Life`.
 """
 
 from __future__ import annotations
@@ -95,8 +95,10 @@ class Source(NamedTuple):
 
 @dataclass(slots=True)
 class Transaction:
-    """A transaction as its producer sees it. commit_asked_ms: when the first EndTxn(commit) was
-    sent; ended_ms: when the producer learned the outcome.
+    """A transaction as its producer sees it.
+
+    commit_asked_ms: when the first EndTxn(commit) was sent. ended_ms: when the producer learned the
+    outcome.
     """
 
     name: str
@@ -113,8 +115,11 @@ class Transaction:
 
 @dataclass(slots=True)
 class Life:
-    """One life of a topic, which may be deleted and created again. made_ms: the time since which
-    the topic is known to exist; asked_ms: when its deletion was requested.
+    """The time from a topic's creation to its deletion. The topic may be created again, and then
+    has several lives.
+
+    made_ms: the time since which the topic is known to exist. asked_ms: when its deletion was
+    requested.
     """
 
     made_ms: int = -1
@@ -123,11 +128,12 @@ class Life:
 
 @dataclass(slots=True)
 class Write:
-    """A written record. rank: its position among the records that its session sent. durable:
-    whether an OK survives a power loss.
+    """A record that a client wrote.
 
-    sent_ms: when the acknowledged attempt was sent; is_resent: whether there was an earlier
-    attempt, which may arrive at any time. made_ms: its timestamp.
+    rank: its position among the records that its session sent. durable: whether the record survives
+    a power loss once it is acknowledged. sent_ms: when the acknowledged attempt was sent.
+    is_resent: whether there was an earlier attempt, which may arrive at any time. made_ms: its
+    timestamp.
     """
 
     value: bytes
@@ -168,8 +174,9 @@ class Read(NamedTuple):
 
 
 class Watermarks(NamedTuple):
-    """The watermarks of a log in a fetch response. reader: a source whose responses are in order (a
-    connection, or the broker itself).
+    """The watermarks of a log in a fetch response.
+
+    reader: a source whose responses are in order (a connection, or the broker itself).
     """
 
     reader: str
@@ -220,8 +227,8 @@ class ReportedOffset(NamedTuple):
 class Span(NamedTuple):
     """A reader's claim that it got every record in [start_offset, end_offset).
 
-    follows_epochs: whether the reader went back after a power loss had truncated the log, so that
-    the claim includes the records that replaced the lost ones.
+    follows_epochs: whether the reader went back after a power loss had truncated the log. The claim
+    then includes the records that replaced the lost ones.
     """
 
     reader: str
@@ -234,7 +241,7 @@ class Span(NamedTuple):
 
 
 class Deletion(NamedTuple):
-    """A DeleteRecords that was answered: no record below `low_watermark` exists any more."""
+    """A DeleteRecords that got a response. No record below `low_watermark` exists any more."""
 
     partition: Partition
     low_watermark: int
@@ -242,10 +249,9 @@ class Deletion(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """An OffsetCommit that was answered: the group continues from `offset`. life: the number of the
-    topic's life.
+    """An OffsetCommit that got a response. The group continues from `offset`.
 
-    sent_ms: when the request was sent.
+    life: the number of the topic's life. sent_ms: when the request was sent.
     """
 
     group: str
@@ -256,8 +262,8 @@ class Commit(NamedTuple):
 
 
 class Access(NamedTuple):
-    """A group coordinator's acceptance of a member: it gave the member its assignment, or accepted
-    its heartbeat, its offsets, or its leaving (`is_leave`).
+    """A request of a member that the group coordinator accepted: the member got its assignment, or
+    its heartbeat, its offsets, or its leaving (`is_leave`) was accepted.
     """
 
     group: str
@@ -271,9 +277,10 @@ class Access(NamedTuple):
 
 @dataclass(slots=True)
 class Holding:
-    """A member's exclusive ownership of a partition: from its assignment until the member began to
-    give it up, or its session may have expired. after: the number of earlier power losses, real or
-    assumed.
+    """A member's exclusive ownership of a partition. It lasts from the assignment until the member
+    began to give the partition up, or until the member's session may have expired.
+
+    after: the number of earlier power losses, real or assumed.
     """
 
     group: str
@@ -299,8 +306,9 @@ class TakenCommit(NamedTuple):
 
 @dataclass(slots=True)
 class FinalLog:
-    """A log at the end of the run, as new readers of each isolation level find it. asked_ms: when
-    these readers began, if other readers may read the log after them.
+    """A log at the end of the run, as new readers of each isolation level find it.
+
+    asked_ms: when these readers began, if other readers may read the log after them.
     """
 
     log_start_offset: int
@@ -313,26 +321,26 @@ class FinalLog:
 
 @dataclass(slots=True)
 class History:
-    """Everything that happened in a run. A power loss is recorded by its time; kills are not
+    """Everything that happened in a run. A power loss is recorded by its time. Kills are not
     recorded, since they must have no effect.
 
-    compacted: topics of which only each key's last record must remain; `key_of` gives a value's
-    key. commits_are_durable: whether committed transactions survive a power loss (otherwise those
-    that began before it may be lost in whole or part). lives: the lives of each deleted topic; the
+    compacted: topics of which only each key's last record must remain. `key_of` gives a value's
+    key. commits_are_durable: whether committed transactions survive a power loss. Otherwise those
+    that began before it may be lost in whole or part. lives: the lives of each deleted topic. The
     driver records reads and watermarks of such a topic only if the whole request fell into one
     life: see `life_at`. consumed: records delivered to groups that use OffsetCommit, as (group,
-    partition, life, value); commits_asked: the partitions for which these groups sent any commit;
-    final_positions: the groups' positions at the end; unsure_groups: groups of which a commit may
+    partition, life, value). commits_asked: the partitions for which these groups sent any commit.
+    final_positions: the groups' positions at the end. unsure_groups: groups of which a commit may
     have reached a later life than the intended one, since OffsetCommit identifies topics by name.
     reported_*: other responses, see `check_reports`. flushed: topics with flush.messages=1 since
-    their creation; kept_topics: topics in which retention deletes nothing, as far as the clients
-    know; deletions_asked: the highest offset of any DeleteRecords request, with or without a
-    response. retention_ms: the retention time of topics in which retention deletes only records
-    that are older than that at `end_ms`, the end of the run. offsets_retention_ms: how long the
-    offsets of a group without members are kept, None for ever; producer_expiration_ms: how long a
-    log remembers an idle producer. answers_cross_losses: whether a response from before a power
-    loss may arrive after it, from an old leader that still runs although another has taken over
-    without all its data.
+    their creation. kept_topics: topics in which retention deletes nothing, as far as the clients
+    know. deletions_asked: the highest offset of any DeleteRecords request, with or without a
+    response. retention_ms: for topics with retention, the age that a record must have at the end of
+    the run (`end_ms`) if it was deleted. offsets_retention_ms: how long the offsets of a group
+    without members are kept, None for ever. producer_expiration_ms: how long a log remembers an
+    idle producer. answers_cross_losses: whether a response from before a power loss may arrive
+    after it. An old leader may send such a response if it still runs although another node has
+    taken over without all its data.
     """
 
     writes: list[Write] = field(default_factory=list)
@@ -416,12 +424,14 @@ class History:
     # --- asking ----------------------------------------------------------------------------------
 
     def power_epoch(self, at_ms: int) -> int:
-        """The number of power losses before a time; a loss at exactly that time counts as later."""
+        """The number of power losses before a time. A loss at exactly that time is not counted."""
         return sum(1 for loss_ms in self.power_losses if loss_ms < at_ms)
 
     def answer_epoch(self, write: Write) -> int | None:
-        """The number of power losses before a write was acknowledged; None if one occurred between
-        the request and the response, which the old leader may have sent.
+        """The number of power losses before a write was acknowledged.
+
+        It is None if a power loss occurred between the request and the response, since the old
+        leader may have sent the response.
         """
         epoch = self.power_epoch(write.answered_ms or 0)
         if self.answers_cross_losses and self.power_epoch(write.sent_ms) != epoch:
@@ -429,7 +439,7 @@ class History:
         return epoch
 
     def seen_epoch(self, seen: Read | Watermarks) -> int | None:
-        """The number of power losses before a reader's answer; None in the same case as
+        """The number of power losses before a reader's response. It is None in the same case as in
         `answer_epoch`.
         """
         epoch = self.power_epoch(seen.read_ms)
@@ -439,7 +449,7 @@ class History:
 
     def life_at(self, topic: str, from_ms: int, to_ms: int) -> int | None:
         """The number of the topic's life that contains the whole time from `from_ms` to `to_ms`,
-        between request and response; None if that is not certain.
+        that is from a request to its response. It is None if no life certainly does.
         """
         lives = self.lives.get(topic)
         if lives is None:
@@ -454,7 +464,7 @@ class History:
 
 
 def check(history: History) -> list[Finding]:
-    """All findings of a history, worst first."""
+    """All findings in a history, in the order of CHECKERS, which begins with the worst kinds."""
     index = _Index(history)
     findings = list(history.incidents)
     for checker in CHECKERS:
@@ -498,7 +508,7 @@ class _Index:
 
 
 def check_lost(history: History, index: _Index) -> Iterator[Finding]:
-    """No promised record is missing: a transaction's records are promised by its commit, other
+    """No promised record is missing. The records of a transaction are promised by its commit, other
     records by their acknowledgement.
 
     A power loss may lose acknowledged records that are not durable, but only from the end: see
@@ -540,8 +550,8 @@ def check_lost(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_tail(history: History, index: _Index) -> Iterator[Finding]:
-    """A power loss removes records only from the end of a log: if a record is missing, all later
-    records that were acknowledged before the loss are missing as well.
+    """A power loss removes records only from the end of a log. If a record is missing, all later
+    records that were acknowledged before the loss must be missing as well.
     """
     for number in range(len(history.power_losses)):
         rows: dict[Partition, list[Write]] = {}
@@ -593,7 +603,7 @@ def check_duplicates(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_unwritten(history: History, index: _Index) -> Iterator[Finding]:
-    """Every record that is read was written to that partition, and was not refused."""
+    """Every record that is read was written to the same partition, and was not refused."""
     for where, partition, offset, value in _all_seen(history):
         write = index.by_value.get(value)
         if write is None or write.partition != partition:
@@ -623,8 +633,10 @@ def check_aborted_reads(history: History, index: _Index) -> Iterator[Finding]:
 def _check_committed(
     index: _Index, value: bytes, reader: str, read_ms: int | None
 ) -> Iterator[Finding]:
-    """A finding if the record belongs to an aborted transaction, or was read before its commit was
-    requested. read_ms: None for the reader at the end of the run.
+    """Yield a finding if the record belongs to an aborted transaction, or was read before its
+    commit was requested.
+
+    Takes: read_ms, the time of the read, None for the reader at the end of the run.
     """
     write = index.by_value.get(value)
     if write is None or write.transaction is None:
@@ -696,8 +708,8 @@ def check_order(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_moved(history: History, index: _Index) -> Iterator[Finding]:
-    """A record that was promised or read at an offset stays at that offset, until a power loss
-    (committed records even after it).
+    """A record that was acknowledged or read at an offset stays at that offset until a power loss,
+    and committed records stay even after one.
     """
     held: dict[tuple[Partition, int, int, int | None], bytes] = {}
     lives = history.lives
@@ -739,8 +751,8 @@ def check_moved(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_seen_is_kept(history: History, index: _Index) -> Iterator[Finding]:
-    """A record that a read_committed reader got is still in the log at the end: always if it
-    belongs to a transaction, otherwise unless there was a power loss later.
+    """A record that a read_committed reader got is still in the log at the end. If it does not
+    belong to a transaction, it may be lost in a later power loss.
     """
     for read in history.reads:
         final = history.final.get(read.partition)
@@ -769,7 +781,7 @@ def check_seen_is_kept(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_skipped(history: History, index: _Index) -> Iterator[Finding]:
-    """A reader has got every record in the range that it claims to have passed."""
+    """A reader has received every record in the range that it claims to have passed."""
     seen: dict[tuple[str, Partition], set[tuple[int, bytes]]] = {}
     for read in history.reads:
         seen.setdefault((read.reader, read.partition), set()).add((read.offset, read.value))
@@ -783,8 +795,8 @@ def check_skipped(history: History, index: _Index) -> Iterator[Finding]:
         ):
             continue
         if history.life_at(
-            # A reader may begin in the millisecond in which the topic was created; `life_at` counts
-            # that millisecond to no life.
+            # A reader may begin in the millisecond in which the topic was created. `life_at` does
+            # not count that millisecond as part of a life.
             span.partition[0],
             span.began_ms + 1,
             span.began_ms + 1,
@@ -801,7 +813,7 @@ def check_skipped(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_watermarks(history: History, index: _Index) -> Iterator[Finding]:
-    """log_start <= last_stable <= high_watermark in every answer; none of them decreases between
+    """log_start <= last_stable <= high_watermark in every response. None of them decreases between
     power losses.
     """
     last: dict[tuple[str, Partition, int, int | None], Watermarks] = {}
@@ -828,14 +840,14 @@ def check_watermarks(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_reports(history: History, index: _Index) -> Iterator[Finding]:
-    """What a response reports to one client remains true in every later request of any client, and
-    at the end, across all restarts.
+    """A value that a response has reported to one client remains true in every later request of any
+    client, and at the end, across all restarts.
 
     These values never decrease: the three offsets of a log (a power loss may lower the high
     watermark, unless the topic is flushed with each record); a producer's epoch in a partition, and
     its last sequence in that epoch; the producer epoch of a transactional id; a group's stable
-    offset (after a power loss only offsets that transactions committed, since other offsets may be
-    lost).
+    offset. After a power loss, that is only checked for offsets that transactions committed, since
+    other offsets may be lost.
     """
     yield from _check_reported_logs(history)
     yield from _check_reported_producers(history)
@@ -843,9 +855,11 @@ def check_reports(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def _check_reported_logs(history: History) -> Iterator[Finding]:
-    """None of a log's three offsets decreases in the same life of the topic and between the same
-    power losses; a flushed topic's high watermark does not decrease at a power loss either, so its
-    epoch is always 0.
+    """None of a log's three offsets decreases within one life of the topic and between two power
+    losses.
+
+    The high watermark of a flushed topic does not decrease at a power loss either, so the number of
+    power losses in its key is always 0.
     """
     for name in ("log_start_offset", "last_stable_offset", "high_watermark"):
         rows = []
@@ -877,8 +891,8 @@ def _check_reported_logs(history: History) -> Iterator[Finding]:
             )
             rows.append(
                 _Report(
-                    # The final state is only compared with earlier reports: no request is sent
-                    # after NEVER_MS.
+                    # The final state is only compared with earlier reports, since no request is
+                    # sent after NEVER_MS.
                     (partition, epoch, history.last_life(partition[0])),
                     getattr(final, name),
                     final.asked_ms,
@@ -969,8 +983,8 @@ def _check_reported_offsets(history: History) -> Iterator[Finding]:
 
 
 class _Report(NamedTuple):
-    """A reported value that must not decrease for its key: no report requested after this one's
-    `answered_ms` may be lower.
+    """A reported value that must not decrease for its key. A report that was requested after the
+    `answered_ms` of this one must not be lower.
     """
 
     key: Any
@@ -980,8 +994,8 @@ class _Report(NamedTuple):
 
 
 def _gone_back(rows: list[_Report]) -> Iterator[tuple[_Report, _Report]]:
-    """For each key at most one pair of reports with a value that decreased: the first was answered
-    before the second was requested, and the second has a lower value.
+    """Find values that decreased: of two reports, the first was answered before the second was
+    requested, and the second has a lower value. Gives: at most one pair of reports for each key.
     """
     by_key: dict[Any, list[_Report]] = {}
     for row in rows:
@@ -1001,8 +1015,8 @@ def _gone_back(rows: list[_Report]) -> Iterator[tuple[_Report, _Report]]:
 
 
 def check_kept(history: History, index: _Index) -> Iterator[Finding]:
-    """A log without retention begins where DeleteRecords set its start; from a log with retention,
-    no record is missing that must still be kept.
+    """A log without retention begins where DeleteRecords has set its start. In a log with
+    retention, no record is missing that must still be kept.
     """
     for write in history.writes:
         partition, final = write.partition, history.final.get(write.partition)
@@ -1039,7 +1053,7 @@ def check_offsets(history: History, index: _Index) -> Iterator[Finding]:
     offset, and none for later input records.
     """
     if history.power_losses and not history.commits_are_durable:
-        return  # after a loss, offsets and outputs may be lost independently
+        return  # after a power loss, offsets and outputs may be lost independently
     made: dict[tuple[str, Partition], dict[int, list[bytes]]] = {}
     for partition in history.final:
         for value in index.committed[partition]:
@@ -1087,9 +1101,9 @@ def check_offsets(history: History, index: _Index) -> Iterator[Finding]:
 def may_have_expired(history: History, group: str, from_ms: int, to_ms: int) -> bool:
     """Whether a group may have been without members for so long that its offsets expired.
 
-    With the consumer protocol an offset's retention begins at its commit, and only the presence of
-    members prevents the expiry, as in Apache Kafka: after that time the offset may expire as soon
-    as the group has no members.
+    With the consumer protocol, an offset's retention begins at its commit, as in Apache Kafka. Only
+    the presence of members prevents the expiry. After the retention time, the offset may therefore
+    expire as soon as the group has no members.
     """
     retention_ms = history.offsets_retention_ms
     if retention_ms is None:
@@ -1159,8 +1173,7 @@ def check_consumed(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_compacted(history: History, index: _Index) -> Iterator[Finding]:
-    """In a compacted topic each key has its last value: the last one visible to read_committed
-    readers.
+    """In a compacted topic, each key has the last value that was visible to read_committed readers.
 
     A key is the value up to its last '-'. Keys that have a record with the outcome UNKNOWN are left
     out.
@@ -1241,8 +1254,8 @@ def check_deleted_topics(history: History, index: _Index) -> Iterator[Finding]:
 def check_deleted_records(history: History, index: _Index) -> Iterator[Finding]:
     """No fetch that was sent after the response to a DeleteRecords returns a deleted record.
 
-    After a power loss other records may get these offsets, since it may truncate the log below
-    them.
+    A power loss may truncate the log below the deleted offsets, and other records may then get
+    these offsets.
     """
     last_loss_ms = history.power_losses[-1] if history.power_losses else -1
     for partition, low_watermark, answered_ms in history.deletions:
@@ -1272,8 +1285,8 @@ def check_deleted_records(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def check_members(history: History, index: _Index) -> Iterator[Finding]:
-    """Members of former generations, replaced static members and members that left are not
-    accepted, except that a power loss may restore groups.
+    """The coordinator accepts no requests of members of former generations, of replaced static
+    members, and of members that left, except that a power loss may restore groups.
     """
     groups: dict[tuple[str, int], list[Access]] = {}
     for access in history.accesses:
@@ -1292,11 +1305,11 @@ def check_members(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def _check_generations(history: History, by_sent: list[Access]) -> Iterator[Finding]:
-    """Check a group's requests in the order of sending: none is accepted in an earlier generation
-    than one that was accepted before it, and none after its member has left.
+    """Check a group's requests in the order of sending.
 
-    A group without members and offsets is deleted, and starts again with its first generation. With
-    the consumer protocol each member has its own epoch.
+    None is accepted in an earlier generation than a request that was accepted before it, and none
+    after its member has left. A group without members and offsets is deleted, and starts again with
+    its first generation. With the consumer protocol each member has its own epoch.
     """
     by_answered = sorted(by_sent, key=lambda access: access.answered_ms)
     latest: Access | None = None
@@ -1323,7 +1336,9 @@ def _check_generations(history: History, by_sent: list[Access]) -> Iterator[Find
 
 
 def _check_instance(by_sent: list[Access]) -> Iterator[Finding]:
-    """Once a replacement of a static member has been accepted, its predecessor is not accepted."""
+    """Once a replacement of a static member has been accepted, no request of the former member is
+    accepted.
+    """
     since: dict[str, int] = {}
     for access in sorted(by_sent, key=lambda access: access.answered_ms):
         since.setdefault(access.member_id, access.answered_ms)
@@ -1362,8 +1377,8 @@ def key_of(value: bytes) -> bytes:
 
 
 def _all_seen(history: History) -> Iterator[tuple[str, Partition, int, bytes]]:
-    """Reader, partition, offset and value of every record that a reader got, also of those that are
-    in the logs at the end.
+    """The reader, partition, offset and value of every record that a reader got or that is in the
+    logs at the end.
     """
     for read in history.reads:
         yield read.reader, read.partition, read.offset, read.value
@@ -1421,7 +1436,7 @@ def check_taken_commits(history: History, index: _Index) -> Iterator[Finding]:
 
 
 def _by_partition(history: History) -> dict[tuple[str, Partition], list[Holding]]:
-    """The holdings of each group's partitions, in order of their start times."""
+    """The ownerships of each group's partitions, in the order of their start times."""
     rows: dict[tuple[str, Partition], list[Holding]] = {}
     for holding in sorted(history.holdings, key=lambda holding: holding.from_ms):
         rows.setdefault((holding.group, holding.partition), []).append(holding)

@@ -1,9 +1,9 @@
-"""Settings of all tests: property tests draw new examples on a developer's machine and always the
+"""Settings of all tests. Property tests draw new examples on a developer's machine and always the
 same ones on CI, and have no deadline.
 
-With `-n 2` each process takes one piece of work after the other, the long ones first: a file, files
-that share a JVM, or a single test. Every process has its own brokers and Spark, so the processes
-share only the machine.
+With `-n 2` each process takes one work unit after the other, the long ones first. A unit is a file,
+several files that share a JVM, or a single test. Every process has its own brokers and Spark, so
+the processes share only the machine.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ settings.load_profile("ci" if os.environ.get("CI") else "explore")
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", java_classes.java_options())
 
-# Pieces that take minutes come first. Spark computes while end-to-end tests mostly wait, so they
-# run well at the same time. Single tests of the simulator come last, so that all processes end at
-# about the same time.
+# Units that take minutes come first. Spark computes while end-to-end tests mostly wait, so both run
+# well at the same time. Single tests of the simulator come last, so that all processes end at about
+# the same time.
 ORDER = ("java", "e2e", "spark", "examples", "property", "unit", "sim")
 # These files run Spark in the tests' process, where the JVM starts once and is warm for all later
-# files, so they are one piece of work.
+# files. They are therefore one work unit.
 ONE_JAVA = (
     "examples/test_guarantees_spark.py",
     "examples/test_page_views.py",
@@ -53,12 +53,12 @@ ONE_JAVA = (
     "spark/test_stream_read.py",
 )
 # The tests of these files are independent and together take minutes, so each test is a separate
-# piece of work.
+# work unit.
 SINGLE_TESTS = ("sim/test_defects.py", "sim/test_sim.py")
 
 
 def piece_of(node_id: str) -> str:
-    """The piece of work to which a test belongs: its file, the files that share a JVM, or only the
+    """The work unit to which a test belongs: its file, the files that share a JVM, or only the
     test.
     """
     file = node_id.partition("::")[0].removeprefix("tests/")
@@ -69,7 +69,8 @@ def piece_of(node_id: str) -> str:
 
 @cache
 def rank_of(piece: str) -> tuple[int, int, str]:
-    """The order of pieces: by folder, and within a folder by size, the largest file first."""
+    """The sort key of a work unit: by folder, and within a folder by size, the largest file first.
+    """
     folder = piece.partition("/")[0]
     path = TESTS / piece.partition("::")[0]
     size = path.stat().st_size if path.is_file() else 0
@@ -77,7 +78,7 @@ def rank_of(piece: str) -> tuple[int, int, str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the long tests unless `-m` names them, and sort the tests by piece; within a piece
+    """Leave out the long tests unless `-m` names them. Sort the tests by work unit; within a unit
     they keep their order.
     """
     if "long" not in (config.option.markexpr or ""):
@@ -90,8 +91,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Freeze what was imported and collected: hundreds of thousands of objects that live to the end
-    and that garbage collection can skip. Otherwise each collection takes a second.
+    """Freeze what was imported and collected, so that garbage collection skips it. It is hundreds
+    of thousands of objects that live to the end. Otherwise each collection takes a second.
     """
     gc.disable()
     try:
@@ -142,11 +143,11 @@ def pytest_runtest_makereport(
 def pytest_runtest_protocol(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, object, object]:
-    """Close what a failed test left open, so that no later test fails because of its sockets.
+    """Release the objects of a failed test, so that no later test fails because of its sockets.
 
     Python keeps the last exception, and with it the frames of the test and all their objects. In
-    folders whose tests use certain clients, sockets that these leave open are no error, but in the
-    next folder they would be.
+    folders whose tests use certain clients, a socket that a client leaves open is no error, but in
+    the next folder it would be.
     """
     answer = yield
     has_failed = item.stash.get(HAS_FAILED, False)
@@ -167,7 +168,8 @@ def _folder_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A scheduler by pieces, in the order of this file, unless --dist names another scheduler."""
+    """A scheduler by work units, in the order of this file, unless --dist names another scheduler.
+    """
     if config.getoption("dist") != "load":
         return None
     from xdist.scheduler import LoadScopeScheduling

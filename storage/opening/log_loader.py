@@ -215,7 +215,7 @@ class LogLoader:
             segment.close_for_appends()
         elif self.was_closed:
             self._write_indexes(segment)
-        # If this is not done, the next checkpoint writes the index files, which are not trusted
+        # In all other cases, the next checkpoint writes the index files, which are not trusted
         # until then.
 
     def _write_indexes(self, segment: Segment) -> None:

@@ -87,8 +87,8 @@ def load_log(
         # assigned to this log by the id.
         log.durability.add_names(files.topic_id_path)
     if manifest is not None and log.log_start_offset > manifest.log_start_offset:
-        # A later manifest was lost in a power loss. The log is written again, since after a kill
-        # the next start would trust this older manifest.
+        # A later manifest was lost in a power loss. Another one is written with the log start,
+        # since after a kill the next start would trust this older manifest.
         log_dir.changed_starts.add((topic, partition))
     is_at_end = manifest is not None and manifest.log_end_offset == end_offset
     if loader.has_kept_gap:

@@ -115,8 +115,8 @@ class ProducerSnapshots:
         return state
 
     def drop_below(self, offset: int) -> None:
-        """Remove the snapshots below `offset`. Transactions that are open in them may seem open for
-        ever, since compaction may remove their markers.
+        """Remove the snapshots below `offset`. They may have open transactions whose markers
+        compaction removes.
         """
         self._remove([below for below in self.offsets if below < offset])
 

@@ -238,8 +238,8 @@ class ProducerStateManager:
         return -1 if entry is None else entry.producer_epoch
 
     def has_batch_of(self, producer_id: int) -> bool:
-        """Whether a batch of the producer's last epoch is known, and so its next sequence
-        number.
+        """Whether a batch of the producer's last epoch is known. The producer's next sequence
+        number is then known as well.
         """
         entry = self.producers.get(producer_id)
         return entry is not None and bool(entry.batches)
@@ -252,7 +252,7 @@ class ProducerStateManager:
     def epochs_of_decision(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> tuple[int, int] | None:
-        """(producer epoch, coordinator epoch) of the marker for a coordinator's decision.
+        """The (producer epoch, coordinator epoch) of the marker for a coordinator's decision.
 
         An open transaction can always be ended. There is no other coordinator, so a higher epoch in
         the partition was caused by a client (WriteTxnMarkers accepts any coordinator epoch, a batch
@@ -296,18 +296,20 @@ class ProducerStateManager:
         transactional: bool,
         restore_window: Callable[[ProducerEntry], None],
     ) -> BatchMeta | None:
-        """Check that a client's batch is the next one. One long function, since calls cost time.
+        """Check that a client's batch is the producer's next one. The function is long, since calls
+        cost time.
 
-        Takes:  restore_window, which adds the entry's earlier batches to it; called if they are
-                needed and may be only in the log.
+        Takes:  restore_window, a function that adds the entry's earlier batches to it. It is called
+        if
+                they are needed and may be only in the log.
         Gives:  None if the batch has to be appended, otherwise the earlier batch that it repeats.
         Raises: KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE;
                 UNKNOWN_PRODUCER_ID for a transactional batch with used sequence numbers, unless it
                 repeats a batch of the same transaction, see `used_again`.
         Source: KIP-98; an unknown producer may begin with any sequence, a new epoch must begin with
                 0. If a producer is known only by the marker of a transaction that has no batch in
-                this partition, it may have expired before, and may also begin with any sequence:
-                Apache Kafka rejects that, which is fatal to a librdkafka producer.
+                this partition, it may have expired before, and may also begin with any sequence.
+                Apache Kafka rejects such a batch, which is fatal to a librdkafka producer.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -407,14 +409,14 @@ class ProducerStateManager:
     # --- change ----------------------------------------------------------------------------------
 
     def add_refused(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Remember an idempotent producer's batch that was rejected.
+        """Remember a batch of an idempotent producer that was rejected because the disk was full,
+        or because the broker was not the leader.
 
-        It was rejected because the disk was full, or the broker was not the leader. Later batches
-        of the producer, which are already in flight, must not overtake the rejected one: a log
-        accepts the first batch of an unknown producer with any sequence. A later batch would leave
-        a gap in the sequences, and the rejected one, when it is sent again, would be permanently
-        out of order. A duplicate of a written batch may arrive late, over a broken connection; it
-        is not remembered, since no client sends it again.
+        Later batches of the producer, which are already in flight, must not overtake the rejected
+        one. A log accepts the first batch of an unknown producer with any sequence. A later batch
+        would therefore leave a gap in the sequences, and the rejected one, when it is sent again,
+        would be permanently out of order. A duplicate of a written batch may arrive late, over a
+        broken connection. It is not remembered, since no client sends it again.
         """
         entry = self.producers.get(producer_id)
         if entry is not None and entry.producer_epoch == producer_epoch and entry.batches:
@@ -438,11 +440,11 @@ class ProducerStateManager:
         now_ms: int,
         crc: int = NO_CRC,
     ) -> None:
-        """Update the state for a written batch. Takes: crc, that of the batch as its client sent
-        it.
+        """Update the state for a written batch. Takes: crc, the checksum of the batch as its client
+        sent it.
 
-        Its parameters are single fields, since it is called with every append, and an object would
-        cost time.
+        The parameters are single fields, since this is called with every append, and an object
+        would cost time.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -468,8 +470,8 @@ class ProducerStateManager:
             self._rows.note(entry)
 
     def _add(self, producer_id: int, producer_epoch: int, now_ms: int) -> ProducerEntry:
-        """Add a producer. If there are many, their rows are kept encoded, so that a snapshot takes
-        little time.
+        """Add a producer. If there are many producers, their rows are kept encoded, so that a
+        snapshot takes little time.
         """
         entry = self.producers[producer_id] = ProducerEntry(producer_id, producer_epoch, now_ms)
         if self._rows is None and len(self.producers) >= FEWEST_PRODUCERS:
@@ -488,7 +490,8 @@ class ProducerStateManager:
     ) -> CompletedTxn | None:
         """Update the state for a written marker.
 
-        Gives:  the transaction that the marker ended; None if that had no data in this log.
+        Gives:  the transaction that the marker ended; None if the transaction had no data in this
+        log.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -518,7 +521,7 @@ class ProducerStateManager:
         )
 
     def expire(self, now_ms: int, expiration_ms: int, most: int = sys.maxsize) -> int:
-        """Remove producers that were idle for that time and have no open transaction.
+        """Remove producers that were idle for `expiration_ms` and have no open transaction.
 
         Takes:  most, the maximum number in one call.
         Gives:  the number of removed producers.

@@ -1,6 +1,6 @@
-"""The five-batch window of a producer, which is read from the log.
+"""Reads the last five batches of a producer from the log.
 
-A snapshot has the last batch of each producer. The four previous ones, by which a duplicate is
+A snapshot has the last batch of each producer. The four previous batches, by which a duplicate is
 recognised, are read from the log when they are needed, once for each producer.
 """
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 def restore_window(entry: ProducerEntry, segments: SegmentList) -> None:
     """Add the earlier batches of the entry's epoch to the entry, if the log has them.
 
-    Raises: OSError, after which the next call tries again.
+    Raises: OSError. The next call then tries again.
     """
     oldest = entry.batches[0].first_offset if entry.batches else segments.end_offset
     missing = REMEMBERED_BATCHES - len(entry.batches)

@@ -1,7 +1,7 @@
 """Rejected batches that the producer will send again.
 
-Until then later batches of that producer are rejected, since its sequences would otherwise have a
-gap.
+Until a rejected batch is sent again, later batches of its producer are rejected. Otherwise the
+producer's sequences would have a gap.
 """
 
 from __future__ import annotations

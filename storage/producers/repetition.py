@@ -4,7 +4,7 @@ duplicate of it.
 A client that aborts after a broken connection may drop batches that were written, and use their
 sequences for other records (librdkafka does). If such a batch were treated as a duplicate, it would
 be acknowledged with the offsets of the dropped one, and a record of a committed transaction would
-be missing. A duplicate must therefore have the same records. The first row that applies:
+be missing. A duplicate must therefore have the same records. The first of these cases decides:
 
     the transaction of the written one has ended                another batch
     (`producer_state`)
@@ -14,9 +14,10 @@ be missing. A duplicate must therefore have the same records. The first row that
     the log does not have it, or opening takes long             by the checksums; if the first is
                                                                 unknown, the same
 
-The checksum of the written one is unknown after a restart. A client that encodes a batch again for
-its second attempt, in another codec, is recognised as long as the log has the batch. Not covered:
-after a restart, another batch is considered the same if the written one is no longer in the log.
+The checksum of the written batch is unknown after a restart. If a client encodes a batch again for
+its second attempt, in another codec, the duplicate is recognised as long as the log has the batch.
+Not covered: after a restart, another batch is considered the same if the written one is no longer
+in the log.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def is_repetition(
 ) -> bool:
     """Whether `batch`, with the same producer and sequences, has the records of `written`.
 
-    Takes:  crc, that of the batch as the client sent it; `batch` itself may be in the topic's
-            codec.
+    Takes:  crc, the checksum of the batch as the client sent it; `batch` itself may be in the
+            topic's codec.
     """
     if written.crc == crc:
         return True
@@ -63,7 +64,8 @@ def _stored(written: BatchMeta, segments: SegmentList) -> bytes | None:
     is_whole = (
         header.base_offset == written.first_offset
         and header.record_count == written.last_offset - written.first_offset + 1
-        # a batch with a delete horizon has lost its base timestamp, and cannot be compared
+        # A delete horizon has replaced the base timestamp of a batch, which then cannot be
+        # compared.
         and header.delete_horizon_ms is None
         and has_right_crc(batch, header)
     )

@@ -36,8 +36,8 @@ def broker() -> Iterator[LocalBroker]:
     running = LocalBroker(settings=SETTINGS)
     with running:
         yield running
-        # Collect here what failed tests left open: in this folder warnings about it are ignored, in
-        # a later one they would be errors.
+        # Collect the objects that failed tests left open. In this folder, warnings about them are
+        # ignored, but in a later folder they would be errors.
         gc.collect()
         assert running.process is not None
         assert running.process.poll() is None, "the broker died:\n" + "".join(running.output[-30:])
@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Shop]:
-    """A broker with a console, and with transactions of all kinds."""
+    """A broker with a console, and with transactions in all states."""
     shop = Shop()
     with shop.broker:
         shop.fill()
@@ -103,7 +103,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def window(browser: Any, shop: Shop) -> Iterator[Callable[..., Page]]:
-    """A function that opens pages of the shop; no page may have logged errors at the end."""
+    """A function that opens pages of the shop. At the end, no page may have logged errors."""
     pages: list[Page] = []
 
     def new(**options: Any) -> Page:

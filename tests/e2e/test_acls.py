@@ -1,5 +1,5 @@
-"""ACLs over SASL_SSL: rights that are removed while a client works, and the rights that the
-connector needs.
+"""ACLs over SASL_SSL: ACLs that are removed while a client works, and the ACLs that the connector
+needs.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def create(broker: LocalBroker, topic: str) -> None:
 def test_a_consumer_gets_an_error_when_its_right_is_removed_during_a_fetch_session(
     broker: LocalBroker,
 ) -> None:
-    """The broker checks the right in each fetch, not only when the session begins; once the right
-    is given back, the consumer continues.
+    """The broker checks the ACL in each fetch, not only when the session begins. When the ACL is
+    added again, the consumer continues.
     """
     topic = unique("session")
     create(broker, topic)
@@ -142,7 +142,7 @@ def poll_value(consumer: Consumer) -> bytes | None:
 def test_a_commit_is_refused_once_the_right_to_the_transactional_id_is_removed(
     broker: LocalBroker,
 ) -> None:
-    """The transaction remains open; the next producer with that id aborts it."""
+    """The transaction remains open. The next producer with the same id aborts it."""
     topic = unique("revoked")
     create(broker, topic)
     acls = Acls(broker, "writer")
@@ -192,7 +192,7 @@ def source_options(broker: LocalBroker, user: str, topic: str) -> SourceOptions:
 
 
 def read_values(broker: LocalBroker, user: str, topic: str) -> list[bytes]:
-    """The values that the connector's source reads as that user."""
+    """The values that the connector's source reads as the given user."""
     options = source_options(broker, user, topic)
     with Client(options.client) as client:
         return [
@@ -225,7 +225,7 @@ def publish(broker: LocalBroker, user: str, topic: str, batch_id: int) -> None:
 def test_the_documented_acls_of_spark_are_sufficient_and_each_is_necessary(
     broker: LocalBroker,
 ) -> None:
-    """These are the ACLs of docs/SECURITY.md."""
+    """The test uses the ACLs of docs/SECURITY.md."""
     topic = unique("spark")
     create(broker, topic)
     acls = Acls(broker, "spark")

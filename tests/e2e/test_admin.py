@@ -47,7 +47,7 @@ pytestmark = pytest.mark.e2e
 
 
 def result(futures: dict[Any, Any]) -> Any:
-    """The result of the only future in a dict."""
+    """The result of the only future in the dict."""
     (future,) = futures.values()
     return future.result(PATIENCE_S)
 
@@ -142,8 +142,8 @@ def test_confluent_settings_of_a_topic_and_of_the_broker(servers: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:alter_configs has been deprecated:DeprecationWarning")
 def test_confluent_can_set_broker_settings_that_have_no_effect(servers: str) -> None:
-    """The broker accepts settings that have no effect on it; librdkafka's own test of AlterConfigs
-    sets these.
+    """The broker accepts settings that have no effect on it, since librdkafka's own test of
+    AlterConfigs sets them.
     """
     client, key = admin(servers), "sasl.kerberos.min.time.before.relogin"
     broker_id = str(next(iter(client.list_topics(timeout=PATIENCE_S).brokers)))

@@ -1,5 +1,5 @@
-"""aiokafka with each mechanism, with and without TLS: it writes a transaction, and a group reads it
-and commits.
+"""aiokafka with each SASL mechanism, with and without TLS: it writes a transaction, and a group
+reads the transaction and commits.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def test_a_transaction_is_written_and_read_by_a_group(
 
 
 def test_a_token_of_another_issuer_is_refused(broker: LocalBroker) -> None:
-    """aiokafka ignores the refusal of the token; the broker closes the connection at the next
-    request.
+    """aiokafka ignores that the token was refused. The broker then closes the connection at the
+    next request.
     """
     settings = login(broker, "OAUTHBEARER", Issuer().token("mallory"))
 

@@ -58,8 +58,8 @@ def test_others_are_served_before_a_bomb_is_answered() -> None:
     """Other clients get responses while a large batch is checked, and before the next batch is
     checked.
 
-    The first batch has 400,000 records, of which no two neighbours are equal; the next is 1 GiB of
-    zeros.
+    The first batch has 400,000 records, of which no two adjacent ones are equal. The next one
+    decompresses to 1 GiB of zeros.
     """
     bomb = bytes(encode_batch([NewRecord(None, bytes(1 << 30), TIME_MS)], codec=4))
     many = bytes(
@@ -97,7 +97,7 @@ def _peak_mib(pid: int) -> int:
 
 
 def _frame(rows: bytes, count: int) -> bytes:
-    """A Produce version 9 of `count` partitions to the topic "t"."""
+    """A Produce request of version 9 with `count` partitions of the topic "t"."""
     number = bytearray()
     write_uvarint(number, count + 1)
     head = struct.pack(">hhihbbhi", 0, 9, 7, -1, 0, 0, 1, 1000)
@@ -113,9 +113,10 @@ def _row(records: bytes) -> bytes:
 
 
 def test_no_produce_of_100_mib_makes_the_daemon_large() -> None:
-    """Requests near the size limit: with so many partitions that objects for them would need
-    gigabytes, the daemon closes the connection; large batches and batches that decompress to 400
-    MiB are answered. Its peak memory remains below 350 MiB.
+    """The daemon's peak memory remains below 350 MiB for Produce requests near the size limit.
+
+    If a request has so many partitions that objects for them would need gigabytes, the daemon
+    closes the connection. Large batches, and batches that decompress to 400 MiB, get a response.
     """
     small = _row(bytes(encode_batch([NewRecord(None, b"", TIME_MS)])))
     large = _row(bytes(encode_batch([NewRecord(None, bytes(1_000_000), TIME_MS)])))

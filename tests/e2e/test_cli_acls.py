@@ -90,7 +90,7 @@ def check_audit_log(path: Path) -> None:
     assert reported.count(("User:admin", "DeleteAcls", "ALTER", "kafka-cluster")) == 3
 
 
-# no refusal is reported: the answer leaves out forbidden topics
+# No refusal is reported for these commands, since the response leaves out forbidden topics.
 FILTERED = ("topics list", "groups list", "txn list")
 OTHER_WAYS: dict[str, tuple[str, ...]] = {
     "check --read-only": ("check", "--read-only"),
@@ -119,7 +119,7 @@ def test_a_refusal_of_every_verb_names_the_command_that_allows_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A user without rights gets them one by one, with the commands that the errors name."""
+    """A user without ACLs gets them one by one, with the commands that the errors name."""
     barnabas = CommandLine(monkeypatch, capsys).use(broker.bootstrap_servers)
     admin, alice = _as_user(tmp_path, "admin"), _as_user(tmp_path, "alice")
     bundle = tmp_path / "bundle.zip"
@@ -148,8 +148,8 @@ def test_a_refused_topic_that_does_not_exist_names_the_right_to_create_it(
     capsys: pytest.CaptureFixture[str],
     more: tuple[str, ...],
 ) -> None:
-    """`produce` creates a missing topic, so after the right to write the error names the right to
-    create.
+    """`produce` creates a missing topic. Once the user has the ACL to write, the error names the
+    ACL to create topics.
     """
     barnabas = CommandLine(monkeypatch, capsys).use(broker.bootstrap_servers)
     admin, alice = _as_user(tmp_path, "admin"), _as_user(tmp_path, "alice")

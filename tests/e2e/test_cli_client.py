@@ -1,4 +1,4 @@
-"""The client of the administration commands: the modules that it imports, and its errors when the
+"""The client of the administration commands: the modules that it imports, and its errors if the
 broker is old, has stopped, or was replaced by another.
 """
 
@@ -47,7 +47,7 @@ def test_no_command_that_administrates_loads_kafka_python_or_asyncio(tmp_path: P
     assert done.stdout.count("ENDED") == len(names), done
     assert "Traceback" not in done.stderr
     heavy = {"kafka", "asyncio", "anyio", "rich", "ssl", "urllib.request", "confluent_kafka"}
-    expected = {"ssl"}  # the producer for two-phase commit imports it
+    expected = {"ssl"}  # imported by the producer for two-phase commit
     assert heavy & set(loaded.split()) <= expected
 
 

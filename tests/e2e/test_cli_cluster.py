@@ -190,7 +190,7 @@ def test_a_command_retries_while_the_coordinator_is_unavailable(
 
 
 def test_a_group_of_the_consumer_protocol(barnabas: CommandLine, servers: str) -> None:
-    """DescribeGroups does not return such a group; it needs ConsumerGroupDescribe."""
+    """DescribeGroups does not return such a group. The command has to use ConsumerGroupDescribe."""
     name, group = unique("modern"), unique("modern-group")
     barnabas.ok("topics", "create", name, "-p", "2")
     send_all(servers, name, [b"a", b"b"], partition=1)
@@ -211,8 +211,8 @@ def test_a_group_of_the_consumer_protocol(barnabas: CommandLine, servers: str) -
 
 
 def test_a_share_group(barnabas: CommandLine, servers: str) -> None:
-    """Members share a partition; the offsets shown are the start offset and the number of
-    unfinished records.
+    """Members share a partition. Of its offsets, the command shows the start offset and the number
+    of unfinished records.
     """
     name, group = unique("shared"), unique("couriers")
     barnabas.ok("topics", "create", name)
@@ -261,7 +261,7 @@ def test_a_share_group(barnabas: CommandLine, servers: str) -> None:
 
 
 def test_a_group_of_kafka_streams(barnabas: CommandLine, servers: str) -> None:
-    """A member is shown with the partitions that its tasks read."""
+    """The command shows a member with the partitions that its tasks read."""
     name, fewer, group = unique("many"), unique("fewer"), unique("streams-group")
     barnabas.ok("topics", "create", name, "-p", "2")
     barnabas.ok("topics", "create", fewer, "-p", "1")

@@ -1,5 +1,5 @@
-"""`barnabas consume` against the real daemon: --last, --grep and --format, and these combined with
-transactions, groups, ends and --follow.
+"""`barnabas consume` against the real daemon: --last, --grep and --format, and their combinations
+with transactions, groups, end offsets and --follow.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def topic(barnabas: CommandLine) -> str:
 def _fill(servers: str, topic: str) -> None:
     """Write ten records: record N has the timestamp 1000 + N and is in partition N % 2.
 
-    Each record is a transaction of its own, followed by six aborted records: together they take
-    nine offsets.
+    Each record is in a separate transaction, and is followed by six aborted records. Together with
+    the markers they take nine offsets.
     """
     writer = producer(servers, transactional_id=unique("fill"))
     writer.init_transactions(PATIENCE_S)
