@@ -76,8 +76,8 @@ def test_the_last_records_of_a_topic_and_of_each_partition(
         "consume", topic, "--last", "2", "--isolation-level", "read_uncommitted"
     )
     assert uncommitted.out == "aborted 9\naborted 9\n"
-    # With --from and --to, which are offsets: a partition has a value, a marker, six aborted
-    # records, a marker, and so on.
+    # --from and --to are offsets. A partition has a value, a marker, six aborted records, a marker,
+    # and so on.
     assert barnabas.ok("consume", f"{topic}-0", "--to", "10", "--last", "2").out == _values(0, 2)
     assert barnabas.ok("consume", f"{topic}-0", "--from", "10", "--last", "9").out == _values(
         4, 6, 8
@@ -120,7 +120,7 @@ def test_a_group_commits_records_that_were_read_also_if_grep_did_not_print_them(
     _fill(servers, topic)
     name, part = unique("group"), f"{topic}-0"
     first = barnabas.ok("consume", part, "--grep", "value [48]", "--group", name, "-n", "1")
-    # Each record takes nine offsets: the value 4 is the third of the partition, at offset 18, and
+    # Each record takes nine offsets. The value 4 is the third of the partition, at offset 18, and
     # the partition ends at 45.
     assert (first.out, committed_offset(servers, name, topic)) == (_values(4), 19)
     barnabas.ok("consume", part, "--grep", "nothing", "--group", name)

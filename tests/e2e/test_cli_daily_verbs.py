@@ -1,5 +1,5 @@
-"""Topics by pattern, deletion of records, a group's offsets from a file, and lag and age in
-lists.
+"""Topics selected by pattern, deletion of records, a group's offsets from a file, and lag and age
+in lists.
 """
 
 from __future__ import annotations
@@ -275,8 +275,8 @@ def _completed(
     words: str,
     incomplete: str,
 ) -> list[str]:
-    """What a shell would offer for the last word, after these words of a command; nothing may be
-    written to standard error.
+    """The words that a shell would offer for the incomplete last word, after these words of a
+    command. Nothing may be written to standard error.
     """
     monkeypatch.setenv("_BARNABAS_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", f"barnabas {words} {incomplete}")

@@ -25,8 +25,10 @@ def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 def test_log_verify_finds_no_fault_while_the_broker_writes_after_a_kill_or_after_a_stop(
     barnabas: CommandLine, tmp_path: Path
 ) -> None:
-    """`ok` fails if `log verify` finds a fault. Several segments and an open transaction are
-    written; at the end each kind of file is damaged, and the damage is found.
+    """`barnabas.ok` fails if `log verify` finds a fault.
+
+    Several segments and an open transaction are written. At the end one file of each kind is
+    damaged, and the damage must be found.
     """
     settings = {"log.segment.bytes": 100_000, "log.index.interval.bytes": 500}
     data_dir = tmp_path / "data"
@@ -74,8 +76,8 @@ def test_log_verify_finds_no_fault_while_the_broker_writes_after_a_kill_or_after
 
 
 def _damage_and_find(barnabas: CommandLine, data_dir: Path) -> None:
-    """Change one byte in a file of each kind, and check that the fault is reported with the file's
-    name.
+    """Change one byte in a file of each kind, and check that the command reports a fault with the
+    file's name.
     """
     kinds = [
         *("orders-0/*.log", "orders-0/*.index", "orders-0/*.timeindex", "orders-0/*.txnindex"),
@@ -102,9 +104,7 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def test_command_as_it_is_installed() -> None:
-    """The console script runs in another process, with a closed pipe, and without starting a
-    broker.
-    """
+    """The console script runs in another process, with a closed pipe, and no broker is started."""
     command = [
         sys.executable,
         "-P",

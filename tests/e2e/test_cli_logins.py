@@ -1,5 +1,5 @@
-"""Each kind of protected connection and login, with commands that use the small client for
-administration, and with commands that use kafka-python's clients.
+"""Each kind of protected connection and login. The commands use either the small client for
+administration or kafka-python's clients.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def client(
 
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[dict[str, LocalBroker]]:
-    """Brokers with users, one in plaintext and one over TLS."""
+    """Two brokers with users, one without TLS and one with TLS."""
     with LocalBroker(users=USER) as plain, LocalBroker(users=USER, tls=True) as tls:
         yield {"SASL_PLAINTEXT": plain, "SASL_SSL": tls}
 
@@ -89,8 +89,8 @@ def test_users_with_passwords(
 
 
 def test_tokens_of_a_file(client: Client, tmp_path: Path) -> None:
-    """The file is read at each login: first it is missing, then its token has expired, then its
-    token is valid.
+    """The file is read at each login. First the file is missing, then its token has expired, then
+    its token is valid.
     """
     issuer, file = Issuer(), tmp_path / "token"
     broker_settings = {
@@ -133,8 +133,8 @@ class ClosedSocket:
         self._alert = alert
 
     def recv(self, _: int) -> bytes:
-        """As of a connection that the broker has closed: the end, or the error for the TLS alert
-        that the broker sent before.
+        """The result for a connection that the broker has closed: the end of the stream, or the
+        error for the TLS alert that the broker sent before.
         """
         if not self._alert:
             return b""
@@ -144,8 +144,8 @@ class ClosedSocket:
 
 
 def test_a_write_after_the_broker_s_alert_does_not_hide_it() -> None:
-    """Whether the client notices the alert or the failed write first depends on the timing of its
-    first request.
+    """The timing of the client's first request decides whether the client notices the alert or the
+    failed write first.
     """
     eof = ssl.SSLEOFError(8, "EOF occurred in violation of protocol")
     alerted: Any = ClosedSocket("TLSV13_ALERT_CERTIFICATE_REQUIRED")
@@ -157,7 +157,7 @@ def test_a_write_after_the_broker_s_alert_does_not_hide_it() -> None:
 
 
 def test_a_certificate_of_another_host(client: Client) -> None:
-    """The broker's certificate is for another host name; the error says so, unless the client does
+    """The broker's certificate is for another host name. The error says so, unless the client does
     not check the name.
     """
     with GuardedListener(tls=server_context("elsewhere.pem")) as listener:

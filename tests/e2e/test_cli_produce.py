@@ -32,7 +32,7 @@ def topic(barnabas: CommandLine) -> str:
 
 
 def _rows(barnabas: CommandLine, topic: str) -> list[tuple[object, ...]]:
-    """Partition, key, value, headers and timestamp of the records, in order of time."""
+    """The partition, key, value, headers and timestamp of each record, in order of time."""
     found = barnabas.ok("consume", topic, "--last", "100", "--json").lines
     return [
         (row["partition"], row["key"], row["value"], row["headers"], row["timestamp_ms"])
@@ -97,9 +97,7 @@ def test_produce_reads_the_json_that_consume_printed(
 
 
 def test_a_key_that_is_a_field_chooses_the_partition(barnabas: CommandLine, topic: str) -> None:
-    """A key that is taken from a field of JSON has the same partition as the same key given as
-    text.
-    """
+    """A key from a JSON field goes to the same partition as the same key given as text."""
     lines = "".join(f'{{"customer": {{"id": {number % 3}}}}}\n' for number in range(30))
     barnabas.ok("produce", topic, "-i", "jsonl", "--key-field", "customer.id", stdin=lines)
     barnabas.ok("produce", topic, "-K", ":", stdin="0:x\n1:x\n2:x\n")

@@ -117,20 +117,20 @@ def test_an_option_overrides_the_environment_which_overrides_the_profile(
             return ended.err.splitlines()[-1]
         return ended.out.split()[4]  # the first cell below the table's head
 
-    # the profile's name: the option overrides the environment, which overrides the default
+    # For the profile's name, the option overrides the environment, which overrides the default.
     assert topic() == "free"
     monkeypatch.setenv("BARNABAS_PROFILE", "guarded")
     assert topic() == "guarded"
     assert topic("--profile", "free") == "free"
-    # the address: the option overrides the environment, which overrides the profile
+    # For the address, the option overrides the environment, which overrides the profile.
     monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVER", "127.0.0.1:1")
     assert "no broker at 127.0.0.1:1" in topic()
     assert topic("-b", guarded.bootstrap_servers) == "guarded"
     monkeypatch.delenv("BARNABAS_BOOTSTRAP_SERVER")
-    # a setting: the environment overrides the profile
+    # For a setting, the environment overrides the profile.
     monkeypatch.setenv("BARNABAS_SASL_PASSWORD", "wrong")
     assert "refuses the login" in topic()
-    # a file given as an option overrides the environment, for each setting in the file
+    # If a file is given as an option, each setting in the file overrides the environment.
     file = tmp_path / "client.properties"
     file.write_text(f"sasl.password={PASSWORD}\n")
     of_environment = {
@@ -141,12 +141,12 @@ def test_an_option_overrides_the_environment_which_overrides_the_profile(
     for name, value in of_environment.items():
         monkeypatch.setenv(name, value)
     assert topic("--client-config", str(file)) == "guarded"
-    # variables override a file named in the environment
+    # Environment variables override a file that is named in the environment.
     monkeypatch.setenv("BARNABAS_CLIENT_CONFIG", str(file))
     assert "refuses the login" in topic()
     monkeypatch.delenv("BARNABAS_SASL_PASSWORD")
     assert topic() == "guarded"
-    # with a file, the profile's settings are ignored
+    # If there is a file, the profile's settings are ignored.
     for name in of_environment:
         monkeypatch.delenv(name)
     assert "needs security.protocol=SASL_PLAINTEXT" in topic()

@@ -241,7 +241,7 @@ def _listed(barnabas: CommandLine, name: str) -> list[dict[str, object]]:
 def test_txn_abort_with_force_writes_a_marker_past_the_coordinator(
     barnabas: CommandLine, servers: str, topic: str
 ) -> None:
-    """The marker ends the transaction in the partition; the coordinator still has the transaction
+    """The marker ends the transaction in the partition. The coordinator still has the transaction
     open until it is aborted by its transactional id.
     """
     name = unique("forced")

@@ -1,7 +1,8 @@
-"""`barnabas produce` and `consume` with schemas from files and from a registry, on the real daemon.
+"""`barnabas produce` and `consume` with schemas from files and from a registry, against the real
+daemon.
 
 The environment variable BARNABAS_TEST_REGISTRY may be the URL of a running registry, such as
-Karapace, for the tests that need no special responses.
+Karapace. Tests that need no special responses then use it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def registry() -> Iterator[FakeRegistry]:
 
 @pytest.fixture
 def any_registry() -> Iterator[str]:
-    """The URL of a registry: a real one if the environment names one, otherwise a fake one."""
+    """The URL of a registry. If the environment names a real one, it is used, otherwise a fake one.
+    """
     if url := os.environ.get("BARNABAS_TEST_REGISTRY"):
         yield url
         return

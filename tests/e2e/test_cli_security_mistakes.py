@@ -1,5 +1,5 @@
-"""Mistakes in a client's security settings: the command ends at the first refusal, and its error
-names the setting.
+"""Mistakes in a client's security settings. The command ends when it is first refused, and its
+error names the setting.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def brokers() -> Iterator[dict[str, LocalBroker]]:
 
 
 def _settings(protocol: str, broker: LocalBroker, **others: str) -> dict[str, str]:
-    """A client's settings for this protocol, right in all else; `others` replaces some, with `_`
-    for `.`.
+    """A client's correct settings for this protocol. `others` replaces some of them; in its names,
+    `_` replaces `.`.
     """
     settings = {"security.protocol": protocol}
     if protocol.startswith("SASL"):

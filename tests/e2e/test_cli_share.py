@@ -55,8 +55,8 @@ def test_released_records_are_delivered_again_and_rejected_ones_are_not(
 
 
 def test_a_new_share_group_begins_after_the_last_record(barnabas: CommandLine, topic: str) -> None:
-    """share.auto.offset.reset is latest by default; the first command makes the group, and the
-    record is written after it.
+    """share.auto.offset.reset is latest by default. The first command creates the group, and the
+    record is written after that.
     """
     some = ("share", "consume", topic, "-g", unique("workers"), "--idle", "1")
     assert barnabas.ok(*some).out == ""

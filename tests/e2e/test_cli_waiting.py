@@ -26,7 +26,7 @@ from barnabas.local_broker import LocalBroker
 
 pytestmark = pytest.mark.e2e
 
-FOR_BOOTSTRAP = 2  # requests with which a client begins, before any other request
+FOR_BOOTSTRAP = 2  # the requests that a client sends before any other request
 OTHER_WAYS: dict[str, Sequence[str]] = {
     "consume --follow": ("consume", TOPIC, "--follow"),
     "consume --group": ("consume", TOPIC, "--group", "kitchen"),
@@ -41,7 +41,7 @@ COMMANDS = {name: (*name.split(), *rest) for name, rest in VERBS.items()} | OTHE
 def barnabas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> CommandLine:
-    """The command line in a temporary directory. It prints what it waits for after a short time."""
+    """The command line in a temporary directory. After a short time it prints what it waits for."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(waiting, "NOTE_AFTER_S", 0.05)
     return CommandLine(monkeypatch, capsys)
@@ -81,7 +81,7 @@ def test_a_verb_ends_by_its_timeout_where_the_broker_falls_silent(
     port.allow(port.broker_port, allowed)
     barnabas.use(port.address)
     ended = barnabas(*COMMANDS[name], "--timeout", "0.3", stdin="coffee\n")
-    # With five requests allowed, short commands succeed (0).
+    # If five requests are allowed, short commands succeed (exit code 0).
     assert ended.code in (0, 1, 3), ended
     if allowed == FOR_BOOTSTRAP:
         assert "did not answer for 0.3 s (--timeout)" in ended.err + ended.out, ended
@@ -95,7 +95,7 @@ def test_a_client_that_could_not_connect_leaves_no_socket_open(
     port.hang_up()
     port.allow(port.broker_port, FOR_BOOTSTRAP)
     barnabas.use(port.address)
-    # The first import may take longer than the call's timeout; the call's thread then continues
+    # The first import may take longer than the call's timeout. The call's thread then continues
     # after the command has ended.
     barnabas(*COMMANDS[name], "--timeout", "0.3", stdin="coffee\n")
     eventually(_no_call_waits, what="the ends of the calls' threads")
@@ -113,12 +113,12 @@ def _no_call_waits() -> bool:
 
 
 class Started:
-    """A command in its own process, with a long timeout. err: its standard error so far."""
+    """A command in a separate process, with a long timeout. err: its standard error so far."""
 
     def __init__(self, address: str, *arguments: str, timeout_s: int = 600) -> None:
         where = ("-b", address, "--timeout", str(timeout_s))
-        # If this test is a shell's background job, it ignores SIGINT, and a child would inherit
-        # that.
+        # If this test is a shell's background job, it ignores SIGINT, and a child process would
+        # inherit that.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "barnabas", *arguments, *where],
@@ -131,7 +131,7 @@ class Started:
         self.err = ""
 
     def read_until(self, text: str) -> None:
-        """Read standard error up to a line with that text."""
+        """Read standard error up to a line that contains this text."""
         assert self.process.stderr is not None
         while text not in self.err:
             line = self.process.stderr.readline()
@@ -145,12 +145,12 @@ class Started:
         self.process.stdin.flush()
 
     def interrupt(self) -> int:
-        """Send SIGINT, as Ctrl-C does; gives the exit code."""
+        """Send SIGINT, as Ctrl-C does. Gives: the exit code."""
         self.process.send_signal(signal.SIGINT)
         return self.wait()
 
     def wait(self) -> int:
-        """Wait for the end; gives the exit code, and kills the process if it lasts too long."""
+        """Wait until the process ends, and kill it if that takes too long. Gives: the exit code."""
         assert self.process.stderr is not None
         try:
             self.process.wait(PATIENCE_S)

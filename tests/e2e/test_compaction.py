@@ -37,7 +37,7 @@ COMPACTED = {
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LocalBroker]:
-    """A broker of its own, whose output may have no errors at the end."""
+    """A broker for one test, whose output may have no errors at the end."""
     with LocalBroker(tmp_path / "data", settings=SETTINGS) as broker:
         yield broker
         assert not [
@@ -60,8 +60,8 @@ def transactional(broker: LocalBroker, name: str) -> Producer:
 
 
 def write(producer: Producer, topic: str, rounds: range) -> dict[bytes, bytes]:
-    """Write one transaction per round, over five keys; every third is aborted. Gives: the last
-    committed value of each key.
+    """Write one transaction in each round, over five keys. Every third transaction is aborted.
+    Gives: the last committed value of each key.
     """
     committed: dict[bytes, bytes] = {}
     for turn in rounds:
@@ -81,7 +81,7 @@ def write(producer: Producer, topic: str, rounds: range) -> dict[bytes, bytes]:
 def read(
     broker: LocalBroker, topic: str, isolation: str = "read_committed"
 ) -> list[tuple[bytes | None, bytes | None]]:
-    """Key and value of all records of the topic's only partition, from the start to the end."""
+    """The key and value of all records of the topic's only partition, from the start to the end."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -105,13 +105,13 @@ def read(
 
 
 def cleaners(broker: LocalBroker) -> list[psutil.Process]:
-    """The running child processes of the broker, which are cleaners."""
+    """The child processes of the broker that run. All of them are cleaners."""
     return [child for child in psutil.Process(broker.pid).children() if is_running(child)]
 
 
 def is_running(process: psutil.Process) -> bool:
-    """Whether the process runs. A zombie does not run, although it may exist for a long time if no
-    process reaps orphans.
+    """Whether the process runs. A zombie does not run, but may exist for a long time if no process
+    reaps orphans.
     """
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
@@ -179,7 +179,7 @@ def test_compaction_continues_after_its_process_was_killed(own: LocalBroker) -> 
 def test_no_committed_value_is_lost_if_the_broker_is_killed_during_compaction(
     own: LocalBroker,
 ) -> None:
-    """The compaction's process ends with the broker, and the partition's directory contains only
+    """The cleaner's process ends with the broker. The partition's directory then contains only
     files with known suffixes.
     """
     create(own, "t")
@@ -187,7 +187,8 @@ def test_no_committed_value_is_lost_if_the_broker_is_killed_during_compaction(
     for turn in range(4):
         producer = transactional(own, "writes")
         committed |= write(producer, "t", range(turn * 25, turn * 25 + 25))
-        # In odd turns the kill need not wait for another compaction, so that it may come amid one.
+        # In odd turns, the broker may be killed without waiting for another compaction, so that the
+        # kill may come during one.
         wait_for_another(own, "t-0", compactions(own, "t-0") - 1 if turn % 2 else 0)
         found = cleaners(own)
         own.kill()

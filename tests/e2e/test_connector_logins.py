@@ -23,8 +23,8 @@ pytestmark = pytest.mark.e2e
 
 
 def partitions(broker: LocalBroker, **options: str) -> int:
-    """The topic's number of partitions, as the client of a source requests it. In the names of
-    options, __ replaces dots.
+    """The topic's number of partitions, as the client of a source requests it. In the parameters'
+    names, __ replaces the dots of the options.
     """
     given = {
         "kafka.bootstrap.servers": broker.bootstrap_servers,
@@ -46,7 +46,7 @@ def issuer() -> Issuer:
 
 @pytest.fixture(scope="module")
 def token_broker(issuer: Issuer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
-    """A broker with logins by OAUTHBEARER only."""
+    """A broker that only accepts logins by OAUTHBEARER."""
     settings = {
         "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms": "OAUTHBEARER",

@@ -1,7 +1,7 @@
-"""The console in a real browser: transactions as a user sees them, with mouse, keyboard and the
-rules of screen readers; and access to its endpoint.
+"""The console in a real browser: transactions as a user sees them, use by mouse and keyboard, the
+rules for screen readers; and access to the console's endpoint.
 
-helpers/console_page.py says which browser it needs.
+helpers/console_page.py says which browser the tests need.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def test_a_stuck_partition_is_explained_as_on_the_command_line(shop: Shop) -> No
 
 
 def test_a_group_waits_once_it_has_read_all_records_before_the_open_transaction(shop: Shop) -> None:
-    """A group waits if its offset is after the last committed record, and before a marker or
-    aborted records.
+    """A group is shown as waiting if its offset is after the last committed record before the open
+    transaction. Markers and aborted records may follow the offset.
     """
     consumer = Consumer({"bootstrap.servers": shop.broker.bootstrap_servers, "group.id": "bakery"})
     for offset, waits in ((1, False), (2, True), (5, True), (7, False)):

@@ -30,7 +30,7 @@ from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeat
 pytestmark = pytest.mark.e2e
 
 GROUP, IDLE, TOPIC = "couriers", "reserve", "deliveries-of-the-northern-district"
-# member ids in the form that Kafka's clients make
+# Member ids in the form that Kafka's clients use.
 ADA, BOB = "Jx2uYb0qQ9-Wm1ZkX3vTaA", "c7HnR5d_TLuK0sVgB8wEoQ"
 GROUP_RESOURCE, RECORD_LIMIT = 32, 1
 ROUTE = f"#/group/{GROUP}/in-flight"
@@ -60,8 +60,9 @@ class Depot(Shop):
         self.couriers: list[Courier] = []
 
     def fill(self) -> None:
-        """Twelve records, of which the members ADA and BOB acquire, release, reject and accept
-        some: ROWS lists what is then in flight. The group IDLE has a member and acquires nothing.
+        """Write twelve records, of which the members ADA and BOB acquire, release, reject and
+        accept some. ROWS lists the records that are then in flight. The group IDLE has a member and
+        acquires nothing.
         """
         for number in range(12):
             send_all(self.broker.bootstrap_servers, TOPIC, [b"parcel %d" % number])
@@ -94,7 +95,7 @@ class Depot(Shop):
 
 
 class Courier:
-    """A member of a share group, with its own connection."""
+    """A member of a share group, with a separate connection."""
 
     def __init__(self, depot: Depot, group: str, member_id: str) -> None:
         self.group, self.member_id, self.topic_id = group, member_id, depot.topic_id
@@ -103,7 +104,7 @@ class Courier:
         eventually(self._is_assigned, what="the partition is assigned")
 
     def _is_assigned(self) -> bool:
-        """Send a heartbeat; whether the member has the partition."""
+        """Send a heartbeat. Gives: whether the member has the partition."""
         request = ShareGroupHeartbeatRequest(
             self.group, self.member_id, self._member_epoch, None, [TOPIC]
         )
@@ -113,8 +114,8 @@ class Courier:
         return answer.assignment is not None and bool(answer.assignment.topic_partitions)
 
     def take(self, count: int) -> list[tuple[int, int, int]]:
-        """Acquire records by a fetch. Gives: (first offset, last offset, delivery count) of each
-        range.
+        """Acquire records by a fetch. Gives: the (first offset, last offset, delivery count) of
+        each range.
         """
         topic = share_fetch.FetchTopic(self.topic_id, [share_fetch.FetchPartition(0, [])])
         request = share_fetch.ShareFetchRequest(
@@ -130,7 +131,9 @@ class Courier:
         self._client.socket.close()
 
     def acknowledge(self, *batches: tuple[int, int, int]) -> None:
-        """Acknowledge ranges, each (first offset, last offset, kind), in the share session."""
+        """Acknowledge ranges in the share session. Takes: batches, a (first offset, last offset,
+        kind) for each range.
+        """
         made = share_acknowledge
         rows = [made.AcknowledgementBatch(first, last, [kind]) for first, last, kind in batches]
         topic = made.AcknowledgeTopic(self.topic_id, [made.AcknowledgePartition(0, rows)])
@@ -144,7 +147,7 @@ class Courier:
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Depot]:
-    """A broker with a share group that has records in flight; its output may have no errors at the
+    """A broker with a share group that has records in flight. Its output may have no errors at the
     end.
     """
     shop = Depot()
@@ -172,7 +175,7 @@ def shown(page: Any) -> list[tuple[str, ...]]:
 
 
 def opened(window: Callable[..., Page], route: str = ROUTE, **options: Any) -> Any:
-    """A page of the console, once its list has rows."""
+    """Open a page of the console, and wait until its list has rows."""
     page = window(**options).open(route)
     page.wait_for_selector(".virtual td.col-name")
     return page

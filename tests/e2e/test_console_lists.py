@@ -58,7 +58,7 @@ class Hall(Shop):
         client.call(wire.request(request, 3))
 
     def fill(self) -> None:
-        """GROUPS groups, one of them with PARTITIONS partitions, and TRANSACTIONS open
+        """Create GROUPS groups, one of them with PARTITIONS partitions, and TRANSACTIONS open
         transactions.
         """
         self.write("nightly", 0, *[b"v"] * 50, end="commit")
@@ -82,7 +82,7 @@ def shop() -> Iterator[Hall]:
 
 
 def cells(page: Any, column: str) -> list[str]:
-    """The texts of a column in the rows on the screen."""
+    """The texts of one column, for the rows on the screen."""
     found = page.eval_on_selector_all(
         f".virtual td.col-{column}", "all => all.map(td => td.innerText)"
     )
@@ -194,7 +194,7 @@ def test_open_transactions_are_a_list_and_each_has_a_page(window: Callable[..., 
 def test_the_overview_names_the_transaction_that_holds_readers_back_among_older_ones(
     window: Callable[..., Page], shop: Hall
 ) -> None:
-    """The older open transactions have no records, so that they hold no reader back."""
+    """The older open transactions have no records, so they hold no reader back."""
     shop.write("late", 0, b"v")
     page = window().open()
     # the page reports a transaction that has been open for ten seconds

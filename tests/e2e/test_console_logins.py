@@ -1,4 +1,4 @@
-"""The console of a broker with users: without a login it shows nothing, and after a login only what
+"""The console of a broker with users. Without a login it shows nothing, and after a login only what
 the user may see.
 """
 
@@ -40,7 +40,7 @@ READS = [
 
 
 class Guarded(Shop):
-    """A broker with users and ACLs; alice may read the topic orders and write to the topic
+    """A broker with users and ACLs. The user alice may read the topic orders and write to the topic
     copies.
     """
 
@@ -61,8 +61,8 @@ class Guarded(Shop):
         self.cookies: dict[str, str] = {}
 
     def config(self, user: tuple[str, str], **more: Any) -> dict[str, Any]:
-        """A client's settings for this user's login; in the names of further settings, _ replaces
-        dots.
+        """A client's settings for this user's login. In the parameters' names, _ replaces the dots
+        of the settings.
         """
         return {
             "bootstrap.servers": self.broker.bootstrap_servers,
@@ -74,8 +74,9 @@ class Guarded(Shop):
         }
 
     def fill(self) -> None:
-        """Alice may read "orders" and the group "kitchen" and write to "copies", and nothing else;
-        ben is a user without rights. Both groups commit offsets in "orders" and "secret".
+        """Add users, ACLs and offsets. Alice may read "orders" and the group "kitchen" and write to
+        "copies", and nothing else. The user ben has no ACLs. Both groups commit offsets in "orders"
+        and "secret".
         """
         admin = AdminClient(self.config(ADMIN))
         allow = AclPermissionType.ALLOW
@@ -111,7 +112,7 @@ class Guarded(Shop):
     def post(
         self, path: str, body: Any, *, cookie: str = "", **headers: str
     ) -> tuple[int, Any, Any]:
-        """Send a POST as a browser does. Gives: status, headers, and the decoded JSON."""
+        """Send a POST as a browser does. Gives: the status, the headers, and the decoded JSON."""
         client = http.client.HTTPConnection("127.0.0.1", self.console_port, timeout=30)
         sent = {"Content-Type": "application/json"} | {
             name.replace("_", "-"): value for name, value in headers.items()
@@ -125,7 +126,7 @@ class Guarded(Shop):
         return answer.status, answer.headers, json.loads(text)
 
     def log_in(self, user: tuple[str, str]) -> str:
-        """Log in as the user; gives the session's cookie."""
+        """Log in as the user. Gives: the session's cookie."""
         if user[0] not in self.cookies:
             body = {"user": user[0], "password": user[1]}
             status, headers, answer = self.post("/api/login", body)
@@ -238,8 +239,8 @@ def test_a_user_whose_password_was_changed_is_logged_out(shop: Guarded) -> None:
 
 
 def test_wrong_passwords_are_refused_and_five_of_them_block_further_logins() -> None:
-    """The error is the same for known and unknown users; after five failures the right password is
-    refused as well.
+    """The error is the same for known and unknown users. After five failures, the correct password
+    is refused as well.
     """
     shop = Guarded()
     with shop.broker:

@@ -1,4 +1,5 @@
-"""The records of a whole topic on the console: merged, searched, live, linked and downloaded."""
+"""The records of a whole topic on the console: merged, searched, followed, linked and downloaded.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def search_for(page: Any, **fields: str) -> None:
 
 
 def search(shop: Shop, **query: str) -> Any:
-    """The status and the response of a search in "orders"."""
+    """Search in "orders". Gives: the status and the response."""
     text = "&".join(f"{name}={quote(value)}" for name, value in query.items())
     status, _, body = shop.ask(f"/api/search?topic=orders&{text}")
     return (status, body)
@@ -212,7 +213,7 @@ def test_the_search_by_keyboard(window: Callable[..., Page]) -> None:
     page.keyboard.type("tea")
     page.keyboard.press("Enter")
     until(page, "document.querySelectorAll('.topic-records .record').length === 1")
-    for _ in range(40):  # at most, since a time field has seven tab stops
+    for _ in range(40):  # 40 times at most, since a time field alone has seven tab stops
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.matches('.record-head')"):
             break

@@ -1,5 +1,5 @@
-"""Records with schemas of a registry on the console: they are shown, searched, copied, and replayed
-as bytes.
+"""Records with schemas of a registry on the console. They are shown, searched and copied, and
+replayed as bytes.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def registry() -> Iterator[FakeRegistry]:
 
 @pytest.fixture(scope="module")
 def shop(registry: FakeRegistry) -> Iterator[Shop]:
-    """A broker whose topic "orders" has two Avro records, one Protobuf record, one with an unknown
-    schema, one without any, and an integer whose first bytes look like a schema id.
+    """A broker whose topic "orders" has two Avro records, one Protobuf record, one record with an
+    unknown schema, one without a schema, and an integer whose first bytes look like a schema id.
     """
     shop = Shop(barnabas_console_registry=registry.url, barnabas_console_writes=True)
     shop.broker.topics = {"orders": 1, "copies": 1}

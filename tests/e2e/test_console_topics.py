@@ -15,11 +15,13 @@ from helpers.console_page import WIDTHS_AND_SCHEMES, Page, Shop, until, violatio
 pytestmark = pytest.mark.e2e
 
 SAMPLE_MS = 30_000
-MANY = 150  # not more: test control decodes each response, and a Metadata response lists all topics
+# no more topics, since test control decodes each response, and a Metadata response lists all of
+# them
+MANY = 150
 
 
 class Market(Shop):
-    """A broker with many topics, whose clock the test advances."""
+    """A broker with many topics. The test advances the broker's clock."""
 
     def __init__(self) -> None:
         super().__init__(control=True)
@@ -27,7 +29,7 @@ class Market(Shop):
         self.plain: Producer | None = None
 
     def produce(self, topic: str, count: int) -> None:
-        """Write records of 100 bytes; those of "orders" go to both partitions in turn."""
+        """Write records of 100 bytes. Those of "orders" go to its two partitions in turn."""
         if self.plain is None:
             self.plain = Producer({"bootstrap.servers": self.broker.bootstrap_servers})
         for number in range(count):
@@ -55,8 +57,9 @@ class Market(Shop):
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Market]:
-    """Sixty records are written to "orders" before each of four samples; the group "slow" does not
-    follow, and "sink" looks like the Spark sink's.
+    """A broker with rates and lags. Sixty records are written to "orders" before each of four
+    samples. The group "slow" does not follow, and the group "sink" looks like one of the Spark
+    sink.
     """
     shop = Market()
     with shop.broker:
@@ -176,7 +179,7 @@ def test_the_spark_sinks_group_is_shown_with_a_batch_number_and_no_lag(
 
 
 def test_the_spark_sinks_group_waits_for_no_transaction(shop: Market) -> None:
-    # an offset beyond the end would otherwise mean that the group waits for the open transaction
+    # An offset beyond the end, since otherwise the group would wait for the open transaction.
     shop.commit("reader", 1_000_000_000)
     shop.commit("sink-of-held", 0, '{"what": "batch 0"}')
     shop.commit("held", 0)

@@ -1,5 +1,5 @@
-"""Groups of the consumer protocol (KIP-848) with librdkafka: members that join and leave, kills of
-members and of the broker, groups that change their protocol, and exactly-once processing.
+"""Groups of the consumer protocol (KIP-848) with librdkafka. Members join and leave, members and
+the broker are killed, groups change their protocol, and records are processed exactly once.
 
 The heartbeat interval is 0.1 s, so that rebalances are fast.
 """
@@ -87,7 +87,7 @@ while True:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LocalBroker]:
-    """A broker of its own, whose output may have no errors at the end."""
+    """A broker for one test, whose output may have no errors at the end."""
     with LocalBroker(tmp_path / "data", settings=SETTINGS) as broker:
         yield broker
         assert not [
@@ -100,7 +100,7 @@ Join = Callable[..., confluent_kafka.Consumer]
 
 @pytest.fixture
 def join(own: LocalBroker) -> Iterator[Join]:
-    """A function that makes consumers; it closes those that a test leaves open before the broker
+    """A function that creates consumers. Those that a test leaves open are closed before the broker
     stops.
     """
     made: list[confluent_kafka.Consumer] = []
@@ -121,10 +121,10 @@ def owned(one: confluent_kafka.Consumer) -> set[tuple[str, int]]:
 
 
 def until_shared(*members: confluent_kafka.Consumer, partitions: int) -> None:
-    """Poll until each partition has one owner, and the members' numbers of partitions differ by one
-    at most.
+    """Poll until each partition has one owner, and the members' numbers of partitions differ by at
+    most one.
 
-    The second condition matters because all partitions may have an owner while a member still has
+    The second condition is needed since all partitions may have an owner while a member still has
     to revoke one.
     """
 
@@ -245,7 +245,7 @@ def test_a_group_changes_its_protocol_and_back_while_members_are_in_it(
 
 @contextmanager
 def workers(*arguments: str) -> Iterator[Any]:
-    """A function that starts a named worker process; all of them are killed at the end."""
+    """A function that starts a worker process with a name. All workers are killed at the end."""
     running: list[subprocess.Popen[str]] = []
 
     def start(name: str) -> subprocess.Popen[str]:
@@ -267,8 +267,9 @@ def workers(*arguments: str) -> Iterator[Any]:
 
 
 def test_exactly_once_while_members_and_the_broker_are_killed(own: LocalBroker) -> None:
-    """Consume, transform, produce: a transaction commits offsets together with the member's epoch,
-    so that a removed member cannot commit offsets of a partition that another member has (KIP-447).
+    """Members consume records, and produce the results in transactions. A transaction commits the
+    offsets together with the member's epoch, so that a removed member cannot commit offsets of a
+    partition that another member has (KIP-447).
     """
     servers, group = own.bootstrap_servers, unique("group")
     source, target = create_topic(servers, "source", 4), create_topic(servers, "target", 2)

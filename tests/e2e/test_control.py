@@ -91,7 +91,9 @@ def init(name: str) -> wire.Call:
 
 
 def init_request(name: str | None, timeout_ms: int) -> wire.Call:
-    """An InitProducerId with a transaction timeout; without a name for an idempotent producer."""
+    """An InitProducerId with a transaction timeout. If `name` is None, it is for an idempotent
+    producer.
+    """
     request = InitProducerIdRequest(
         transactional_id=name, transaction_timeout_ms=timeout_ms, producer_id=-1, producer_epoch=-1
     )
@@ -139,7 +141,7 @@ def deliveries(broker: LocalBroker, name: str) -> list[int]:
 def test_a_late_request_arrives_over_the_connection_that_the_client_gave_up(
     broker: LocalBroker,
 ) -> None:
-    """A late request must not arrive over the new connection: a late EndTxn would then end the next
+    """A late request must not arrive over the new connection. A late EndTxn would then end the next
     transaction, which no broker allows.
     """
     with broker.control.fault("hold", api="EndTxn", times=1) as fault:
@@ -187,7 +189,7 @@ def test_a_late_request_keeps_the_user_of_its_connection() -> None:
 
 
 def test_a_late_large_request_is_carried_out(broker: LocalBroker) -> None:
-    """A thread decodes a large request, which takes longer than a call: the connection must stay
+    """A thread decodes a large request, which takes longer than one call. The connection must stay
     open for that time.
     """
     broker.create_topic("wide", 60)
@@ -217,7 +219,7 @@ def test_a_late_large_request_is_carried_out(broker: LocalBroker) -> None:
 def test_a_fault_of_a_topic_applies_to_fetches_of_a_session_with_that_topic(
     broker: LocalBroker, version: int
 ) -> None:
-    """A Fetch of a session names no topic: only the session has its partitions."""
+    """A Fetch of a session may name no topic. Only the session then has the topic's partitions."""
     with Wire(broker.port) as client:
         metadata = client.call(
             wire.request(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)
@@ -240,8 +242,8 @@ def test_a_fault_of_a_topic_applies_to_fetches_of_a_session_with_that_topic(
 def test_a_delayed_request_is_answered_though_the_fault_that_held_it_was_removed(
     broker: LocalBroker,
 ) -> None:
-    """The request is both delayed and held; the fault that holds it is removed during the delay, so
-    that at its end no fault is left to release the request.
+    """The request is both delayed and held. The fault that holds it is removed during the delay, so
+    that no fault is left to release the request when the delay ends.
     """
     control = broker.control
     control.add_fault("delay", api="ListTransactions", ms=300)
@@ -276,7 +278,7 @@ def end_offsets(client: Wire, topic: str, count: int) -> list[int]:
 def test_a_produce_with_acks_0_is_delivered_twice_also_if_it_is_checked_in_slices(
     broker: LocalBroker,
 ) -> None:
-    """A Produce with so many partitions is checked in slices, and ends some rounds of the loop
+    """A Produce with so many partitions is checked in slices, and ends some iterations of the loop
     later.
     """
     count = ROWS_AT_ONCE + 1
@@ -316,7 +318,7 @@ def test_a_connection_with_a_late_request_is_counted_once_as_ended() -> None:
 
 
 def test_the_journal_has_each_request_as_it_was_received(broker: LocalBroker) -> None:
-    """The broker writes the base offset into the batch of a Produce; the journal still has the 0
+    """The broker writes the base offset into the batch of a Produce. The journal still has the 0
     that the client sent.
     """
     control = broker.control
@@ -397,8 +399,8 @@ def test_a_broker_that_refuses_connections_stops_though_another_process_has_its_
 
 
 def test_removing_a_fault_after_its_broker_was_killed_is_no_error() -> None:
-    """The end of the context removes the fault from a broker that does not run; `remove` and then
-    the end of the context remove a fault twice.
+    """After a kill, the end of the context removes the fault from a broker that does not run. After
+    `remove`, it removes the fault a second time.
     """
     with LocalBroker(control=True, topics=["t"]) as broker:
         with broker.control.fault("hold", api="EndTxn"), broker.control.frozen():
@@ -455,8 +457,8 @@ def _producers_of(topic: str) -> wire.Call:
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_after_a_restart_the_age_of_loaded_state_follows_the_test_clock(end: str) -> None:
-    """After 45 minutes of the test clock and 10 more, all are there; after another 10, none is:
-    offsets, transactional ids and open transactions expire after 60.
+    """Offsets, transactional ids and open transactions expire after 60 minutes. After 45 minutes of
+    the test clock and another 10, all exist. After 10 more, none exists.
     """
     hour = {
         "offsets.retention.minutes": 60,
@@ -530,13 +532,13 @@ def test_kill_ends_the_broker_though_its_control_endpoint_fails(
         monkeypatch.setattr(Control, "ask", refuse)
         broker.kill()
         with pytest.raises(ProcessLookupError):
-            # SIGCONT does nothing to a running process; it fails if there is none.
+            # SIGCONT does nothing to a running process, and fails if the process does not exist.
             os.kill(pid, signal.SIGCONT)
 
 
 def test_nothing_is_written_after_a_power_loss() -> None:
-    """A write after the power loss would leave a hole in a segment, which no real power failure
-    does, and which the next start would set aside.
+    """A write after the power loss would leave a hole in a segment. No real power failure leaves
+    such a hole, and the next start would set the later data aside.
     """
     batch = encode_batch([NewRecord(None, b"v" * 100, 0)])
     lost = threading.Event()
@@ -567,7 +569,9 @@ def test_nothing_is_written_after_a_power_loss() -> None:
 
 
 def quota_of_all_clients(percentage: float | None) -> wire.Call:
-    """A request that sets the request quota of all clients, or removes it if None is given."""
+    """A request that sets the request quota of all clients. If `percentage` is None, it removes the
+    quota.
+    """
     entry = EntryData(
         [EntityData("client-id", None)],
         [OpData("request_percentage", percentage or 0.0, percentage is None)],
@@ -585,8 +589,8 @@ def test_a_delayed_response_precedes_the_next_one_also_above_a_quota(
         with broker.control.fault("delay_answer", api="ListTransactions", ms=1500, times=1):
             for call in calls:
                 client.send(call)
-            # `receive` expects the id of the last request that was sent; this is the response to
-            # the one before.
+            # `receive` expects the id of the last request that was sent, but this response belongs
+            # to the request before it.
             client._correlation_id -= 1
             client.receive(calls[0])
             client._correlation_id += 1

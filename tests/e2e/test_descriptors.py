@@ -1,4 +1,4 @@
-"""A daemon with more segments and partitions than file descriptors: clients do not notice the
+"""A daemon with more segments and partitions than file descriptors. Clients do not notice the
 limit.
 """
 
@@ -155,7 +155,9 @@ class CrowdedBroker(LimitedBroker):
 def test_connections_that_use_up_the_descriptors_do_not_end_an_existing_client(
     tmp_path: Path,
 ) -> None:
-    """At its first request a handler imports modules, for which the process needs descriptors."""
+    """When a handler gets its first request, it imports modules, for which the process needs
+    descriptors.
+    """
     with CrowdedBroker(tmp_path / "data", topics=["t"]) as broker, ExitStack() as clients:
         client = clients.enter_context(Wire(broker.port))
         for port in (*broker.ports_beside * 70, *[broker.port] * broker.limit):

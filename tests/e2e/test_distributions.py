@@ -1,7 +1,7 @@
-"""The published distributions: a wheel and an sdist that install into an empty environment, and run
-there.
+"""The published distributions: a wheel and an sdist, which are installed into an empty environment
+and run there.
 
-The Python that runs the tests is always tried; the versions in BARNABAS_PYTHONS, which `make dist`
+The Python that runs the tests is always tried. The versions in BARNABAS_PYTHONS, which `make dist`
 sets, are tried if the machine has them.
 """
 
@@ -27,7 +27,7 @@ VERSIONS = list(dict.fromkeys([THIS, *os.environ.get("BARNABAS_PYTHONS", "").spl
 
 
 def interpreter(version: str) -> str | None:
-    """A Python of that version on the PATH or from pyenv; None if there is none."""
+    """A Python of the given version on the PATH or from pyenv, or None."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates = [
         shutil.which(f"python{version}"),
@@ -40,7 +40,7 @@ def interpreter(version: str) -> str | None:
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
-    """Run a command to its end, without this environment's PYTHONPATH; gives its output."""
+    """Run a command to its end, without this environment's PYTHONPATH. Gives: its output."""
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [str(part) for part in command],

@@ -1,6 +1,4 @@
-"""The site of docs/: it builds without warnings, is complete, and loads nothing from other
-hosts.
-"""
+"""The site of docs/ builds without warnings, is complete, and loads nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -58,7 +56,7 @@ def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:
 
 
 def test_links_between_the_repository_and_the_site(site: Path) -> None:
-    """The site shows the names of files that are not among its pages, without a link."""
+    """If a file is not among the site's pages, the site shows its name without a link."""
     assert 'href="spark/index.html"' in (site / "index.html").read_text("utf-8")
     tests = (site / "inside" / "tests.html").read_text("utf-8")
     assert "targets.py" in tests and 'targets.py"' not in tests

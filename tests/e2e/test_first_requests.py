@@ -1,8 +1,8 @@
-"""The first request of an API to a daemon imports no module on the event loop: the worker imports
-it. The watchdog in each daemon of the tests reports an import on the loop as a fault.
+"""The first request of an API to a daemon imports no module on the event loop, since the worker
+imports it. The watchdog in each daemon of the tests reports an import on the loop as a fault.
 
-If a request of one API comes first, it may import modules that another API needs, so the APIs are
-tried in several orders.
+The first request of one API may import modules that another API needs as well. The APIs are
+therefore tried in several orders.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from barnabas.protocol.api_table import APIS, BY_KEY, Api
 pytestmark = pytest.mark.e2e
 
 REQUESTS_A_VERSION = 2
-# seconds; some requests wait for other requests, and the test does not need their responses
+# In seconds. Some requests wait for other requests, and the test does not need their responses.
 ANSWERED_WITHIN_S = 0.3
 NOW_MS = 1_700_000_000_000
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
@@ -40,16 +40,16 @@ def in_order(order: str) -> list[Api]:
 
 
 def ask(port: int, frame: bytes) -> None:
-    """Send a request, and wait for its answer, for the end of the connection, or for the
+    """Send a request, and wait for its response, for the end of the connection, or for the
     timeout.
     """
     with socket.create_connection(("127.0.0.1", port), ANSWERED_WITHIN_S) as connection:
         connection.sendall(struct.pack(">i", len(frame)) + frame)
         if int.from_bytes(frame[:2]) == PRODUCE:
-            # so that the broker closes the connection if it sends no response
+            # The broker then closes the connection even if it sends no response.
             connection.shutdown(socket.SHUT_WR)
         with suppress(TimeoutError, ConnectionResetError):
-            # Any answer will do, also the end of the connection.
+            # Any response is sufficient, and so is the end of the connection.
             assert connection.recv(1) or True
 
 
@@ -81,7 +81,7 @@ def test_no_request_imports_on_the_loop(broker: LocalBroker, order: str) -> None
 def test_no_request_imports_a_module_on_the_loop_after_a_restart_with_data(
     broker: LocalBroker,
 ) -> None:
-    """The second start loads the data that the first requests wrote; then the APIs are used in the
+    """The second start loads the data that the first requests wrote. Then the APIs are used in the
     opposite order. `ask_each` fails if the watchdog reports an import.
     """
     ask_each(broker, in_order("by key"))

@@ -1,6 +1,6 @@
-"""A daemon that cannot write a byte for some time: clients wait, and then continue without help.
+"""A daemon that cannot write a byte for some time. Clients wait, and then continue without help.
 
-Another process of the same user can lower and raise RLIMIT_FSIZE of the daemon: writes beyond the
+Another process of the same user can lower and raise RLIMIT_FSIZE of the daemon. Writes beyond the
 limit fail with EFBIG, as writes to a full disk fail with ENOSPC.
 """
 
@@ -64,7 +64,7 @@ class Background:
         return self._thread.is_alive()
 
     def result(self) -> None:
-        """Wait until the call ends; raise its error, if any."""
+        """Wait until the call ends, and raise its error, if it has one."""
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "it still waits"
         assert self._errors == []

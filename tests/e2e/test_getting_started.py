@@ -32,8 +32,8 @@ PYTHON = ("confluent-kafka", "kafka-python", "aiokafka")
 
 
 def run_program(tmp_path: Path, heading: str, name: str, *command: str) -> None:
-    """Run the program under a heading against its own broker. Takes: name, the program's file;
-    command, the command that runs this file.
+    """Run the program under a heading, with a broker that is started for it. Takes: name, the
+    program's file; command, the command that runs this file.
     """
     with LocalBroker() as broker:
         program = PROGRAMS[heading][1]

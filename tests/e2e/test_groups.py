@@ -34,7 +34,7 @@ from barnabas.protocol.errors import Code
 pytestmark = pytest.mark.e2e
 
 PARTITIONS = 4
-SESSION_MS = 120_000  # long enough that no session times out, unless a test shortens it
+SESSION_MS = 120_000  # long enough that no session times out, unless a test sets a shorter time
 FAST = {
     "session_timeout_ms": SESSION_MS,
     "heartbeat_interval_ms": 100,
@@ -43,7 +43,7 @@ FAST = {
 
 
 class Member:
-    """A confluent-kafka consumer of one topic, which the test polls; it records assigned and
+    """A confluent-kafka consumer of one topic, which the test polls. It records its assigned and
     revoked partitions.
     """
 
@@ -73,7 +73,7 @@ class Member:
         self.owned -= self.lost[-1]
 
     def poll(self) -> None:
-        """Read for a moment, and keep the values and the errors."""
+        """Read for a short time, and store the values and the errors."""
         for message in self.client.consume(100, 0.02):
             if message.error() is None:
                 self.values.append(message.value())
@@ -85,7 +85,9 @@ class Member:
 
 
 def settle(members: list[Member], shares: list[int], *, what: str) -> None:
-    """Poll all members until each owns its share, and together they own every partition once."""
+    """Poll all members until each owns its share of the partitions, and each partition has one
+    owner.
+    """
 
     def probe() -> bool:
         for member in members:
@@ -207,7 +209,7 @@ while True:
 
 
 def test_a_member_that_is_killed_loses_its_partitions(servers: str) -> None:
-    """A killed member sends no LeaveGroup: its session times out, and the other member gets its
+    """A killed member sends no LeaveGroup. Its session times out, and the other member gets its
     partitions.
     """
     topic, group = create_topic(servers, "killed", PARTITIONS), unique("killed")
@@ -274,7 +276,7 @@ def test_a_zombie_member_cannot_commit(servers: str) -> None:
 
 
 class PythonMember:
-    """A kafka-python consumer that its own thread polls, as in applications."""
+    """A kafka-python consumer. As in applications, a separate thread polls it."""
 
     def __init__(self, servers: str, group: str, topic: str, assignor: type) -> None:
         self.values: list[bytes] = []
@@ -301,7 +303,7 @@ class PythonMember:
                 self.values.extend(record.value for record in records)
             self.owned = {
                 partition.partition for partition in self.client.assignment()
-            }  # only one thread may use a consumer
+            }  # read here, since only one thread may use a consumer
         self.client.close()
 
     def begin_to_close(self) -> None:

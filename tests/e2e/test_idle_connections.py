@@ -1,5 +1,5 @@
-"""`connections.max.idle.ms`: clients reconnect after an idle connection was closed, and a
-connection that waits for a response is not closed.
+"""`connections.max.idle.ms`: clients reconnect after an idle connection was closed. A connection
+that waits for a response is not closed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from barnabas.protocol.errors import Code
 
 pytestmark = pytest.mark.e2e
 
-# librdkafka checks its queue once a second: with a lower limit, a new connection may be closed
+# librdkafka checks its queue once a second. With a lower limit, a new connection may be closed
 # before its first use.
 IDLE_MS = 1000
 
 
 def ports_of_clients(broker: LocalBroker) -> set[int]:
-    """The clients' ports of the broker's open connections."""
+    """The clients' ports of all open connections of the broker."""
     found = psutil.Process(broker.pid).net_connections("tcp")
     return {
         connection.raddr.port

@@ -1,5 +1,5 @@
-"""Runs each command in the documents that installs Barnabas, exactly as written, in a folder that
-contains a checkout.
+"""Runs each command in the documents that installs Barnabas. The commands are run exactly as
+written, in a folder that contains a checkout.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def test_the_command_installs_the_checkout_with_the_requirements_of_its_extras(
     environment = {
         **{name: text for name, text in os.environ.items() if name != "PYTHONPATH"},
         "PATH": f"{folder / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "PIP_NO_BUILD_ISOLATION": "0",  # means --no-build-isolation: setuptools is installed
+        # pip reads 0 as --no-build-isolation, which is possible since setuptools is installed
+        "PIP_NO_BUILD_ISOLATION": "0",
         "PIP_FORCE_REINSTALL": "0",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     }

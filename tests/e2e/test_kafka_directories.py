@@ -1,4 +1,4 @@
-"""The daemon on a log directory that Apache Kafka 3.9 wrote: clients read the same as from Kafka,
+"""The daemon on a log directory that Apache Kafka 3.9 wrote. Clients read the same as from Kafka,
 and transactions continue in their state.
 
 expected.json has what clients read from Apache Kafka. Kafka was stopped cleanly, while the
@@ -136,8 +136,8 @@ def test_topics_groups_and_cluster_id_are_taken_from_kafkas_directory(broker: Lo
 def test_a_second_start_has_kafkas_records_and_those_written_since(
     broker: LocalBroker, end: Restart
 ) -> None:
-    """Clients read the earlier records and those written in between; the internal topics keep their
-    two partitions.
+    """Clients read the earlier records and those written after the first start. The internal topics
+    keep their two partitions.
     """
     servers = broker.bootstrap_servers
     wait_until_ready(servers)
@@ -184,8 +184,9 @@ def test_the_open_transaction_of_delta_is_aborted_by_its_next_session(
 
 
 def test_the_open_transaction_of_delta_is_aborted_by_its_timeout(broker: LocalBroker) -> None:
-    """The transaction's timeout of ten minutes ended long ago: the broker aborts it, the last
-    stable offset moves to the end, and its records are not read.
+    """The transaction's timeout of ten minutes has passed long ago. The broker aborts the
+    transaction, the last stable offset moves to the end, and the transaction's records are not
+    read.
     """
     servers = broker.bootstrap_servers
     reader = consumer(servers, isolation_level="read_committed")

@@ -2,7 +2,7 @@
 application's instances are killed.
 
 A word count with a repartition topic (tests/clients/WordCount.java) runs in two instances of two
-threads each, which join, leave and are killed; the broker is also killed. Each input line is
+threads each, which join, leave and are killed. The broker is also killed. Each input line must be
 counted once: for every word the committed counts are 1, 2, 3 … without a gap or a repetition.
 
 The jars are in `.clients/streams`, which `make clients` fills if it can.
@@ -55,7 +55,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Instance:
-    """An instance of the application, in its own process."""
+    """An instance of the application, in a separate process."""
 
     def __init__(self, classes: Path, *arguments: str) -> None:
         self.lines: list[str] = []
@@ -71,7 +71,7 @@ class Instance:
         self.lines.extend(self._process.stdout)
 
     def await_line(self, text: str) -> None:
-        """Wait for a log line; fail if the instance ends before it prints the line."""
+        """Wait for a log line. Fail if the instance ends before it prints the line."""
         deadline_s = time.monotonic() + PATIENCE_S
         while not any(text in line for line in self.lines):
             assert time.monotonic() < deadline_s, (text, self.lines)
@@ -165,7 +165,7 @@ class Counts:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LocalBroker]:
-    """A broker of its own, whose output may have no errors at the end."""
+    """A broker for one test, whose output may have no errors at the end."""
     with LocalBroker(tmp_path / "data", settings=SETTINGS) as broker:
         yield broker
         assert not [
@@ -217,7 +217,7 @@ def test_a_word_count_stays_exact_under_kills(
         counts.await_more(200, fourth)
         lines = feed.stop()
         counts.await_total(lines * WORDS_OF_A_LINE, fourth)
-        # A record that was counted twice would come now.
+        # If a record was counted twice, the second count would arrive now.
         counts.read(2)
         fourth.stop()
         counts.read(1)

@@ -1,8 +1,8 @@
 """SIGKILL, restart, and the state that clients find afterwards. Each test has its own broker.
 
 A SIGKILL loses nothing that was acknowledged, since the operating system has it. If a transaction
-is open at that time, its producer continues it if it is still running (the transaction's record is
-in the log). Otherwise the next session of the transactional id, or the timeout, aborts it (KIP-98).
+was open, its record is in the log, and its producer continues it if the producer still runs.
+Otherwise the next session of the transactional id, or the timeout, aborts it (KIP-98).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Restart = Callable[[LocalBroker], None]
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LocalBroker]:
-    """A broker of its own, whose output may have no errors at the end."""
+    """A broker for one test, whose output may have no errors at the end."""
     settings = {
         "group.min.session.timeout.ms": "500",
         "barnabas.transaction.durability": "flush",
@@ -199,7 +199,7 @@ def test_offsets_in_an_open_transaction_are_pending_after_a_restart_until_its_co
             client.commit_transaction(PATIENCE_S)
     assert client.flush(PATIENCE_S) == 0
     again(own)
-    # The open transaction's offset is pending: an OffsetFetch without require_stable returns the
+    # The open transaction's offset is pending. An OffsetFetch without require_stable returns the
     # last committed offset.
     with Wire(own.port) as connection:
         fetch = wire.request(
@@ -282,8 +282,8 @@ def _batch(
 def test_the_last_five_batches_of_a_producer_are_remembered(
     own: LocalBroker, again: Restart
 ) -> None:
-    """If one of the last five batches is sent again, the response has its first offset. Older
-    batches, and batches after a gap, are refused.
+    """If one of the last five batches is sent again, the response contains the first offset of that
+    batch. Older batches, and batches after a gap, are refused.
     """
     topic = create_topic(own.bootstrap_servers, "window")
     with Wire(own.port) as connection:
@@ -365,7 +365,7 @@ def test_producer_ids_are_not_given_twice(own: LocalBroker) -> None:
 
 @both_ways
 def test_a_group_keeps_its_offsets_and_its_members(own: LocalBroker, again: Restart) -> None:
-    """A running member continues in its generation: there is no rebalance, and no record is read
+    """A running member continues in its generation. There is no rebalance, and no record is read
     twice.
     """
     servers = own.bootstrap_servers
@@ -423,7 +423,7 @@ def test_a_group_keeps_its_offsets_and_its_members(own: LocalBroker, again: Rest
 
 
 def test_a_transaction_is_whole_whenever_the_broker_is_killed(own: LocalBroker) -> None:
-    """The transactions have records in four partitions, and each kill hits another stage of a
+    """The transactions have records in four partitions. Each kill comes at another stage of a
     transaction.
     """
     servers = own.bootstrap_servers

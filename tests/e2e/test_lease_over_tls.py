@@ -1,4 +1,6 @@
-"""A lease in an etcd with TLS and a user with a password, one of whose endpoints is down."""
+"""A lease in an etcd with TLS, and with a user who has a password. One of the lease's endpoints is
+down.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def is_up(address: str, context: ssl.SSLContext) -> bool:
 
 
 def test_a_node_leads_with_a_lease_in_an_etcd_with_tls_and_a_user(tmp_path: Path) -> None:
-    """The first endpoint of the lease is down, so the node uses the second; a node with a wrong
+    """The first endpoint of the lease is down, so the node uses the second one. A node with a wrong
     password does not lead.
     """
     certificates = tmp_path / "certificates"

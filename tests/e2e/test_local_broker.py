@@ -64,7 +64,7 @@ def test_a_broker_has_its_topics_and_leaves_no_process_or_directory_behind() -> 
 def test_a_given_directory_is_kept_at_the_end(tmp_path: Path) -> None:
     with LocalBroker(tmp_path, topics=["kept"]):
         pass
-    # a second start, at which the topic already exists
+    # At the second start, the topic already exists.
     with LocalBroker(tmp_path, topics=["kept"]) as broker:
         send_all(broker.bootstrap_servers, "kept", [b"still here"])
     assert (tmp_path / "kept-0").is_dir()
@@ -103,7 +103,7 @@ def test_a_broker_ends_with_the_process_that_was_killed(how: str) -> None:
         pid, directory = owner.stdout.readline().split()
         owner.send_signal(signal.SIGKILL)
     eventually(lambda: has_ended(int(pid)), what="the broker ends")
-    if how == "running":  # unless it was paused: then it cannot delete its directory
+    if how == "running":  # a broker that was paused cannot delete its directory
         eventually(lambda: not os.path.exists(directory), what="its directory goes")
     else:
         shutil.rmtree(directory)
@@ -236,7 +236,7 @@ def test_open_transactions_fails_while_the_transactions_coordinator_is_down() ->
 
 
 def test_user_names_and_passwords_that_the_users_file_cannot_represent_are_refused() -> None:
-    """In the file, user `a:b` with the password `c` would be user `a`."""
+    """In the file, a user `a:b` with the password `c` would be read as the user `a`."""
     for name, password in (
         ("a:b", "c"),
         ("", "c"),
@@ -295,7 +295,7 @@ def test_the_ready_file_has_the_address_while_it_listens(tmp_path: Path) -> None
 
 
 def test_a_broker_that_emulates_kafka_3_9_offers_its_api_versions() -> None:
-    """librdkafka follows the ApiVersions response: it does not use Metadata 13, which Kafka 4
+    """librdkafka follows the ApiVersions response. It does not use Metadata 13, which Kafka 4
     added.
     """
     with LocalBroker(topics=["t"], emulate="3.9", control=True) as broker:

@@ -1,8 +1,8 @@
-"""Real clients whose position is beyond the end of the log after a power loss: they get the records
-that are acknowledged in place of the lost ones.
+"""Real clients whose position is beyond the end of the log after a power loss. They must get the
+records that are acknowledged in place of the lost ones.
 
 A reader with assigned partitions goes back to the offset at which the log was truncated (KIP-320).
-A group continues there because the broker resets its committed offset: librdkafka and kafka-python
+A group continues there because the broker resets its committed offset. librdkafka and kafka-python
 do not validate committed offsets, and aiokafka does not support leader epochs.
 
 The power loss is simulated: the daemon is killed, the log's file is truncated to its flushed part,
@@ -41,7 +41,7 @@ KEPT, READ, NEWER = 10, 15, 15
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LocalBroker]:
-    """A broker of its own, whose output may have no errors at the end."""
+    """A broker for one test, whose output may have no errors at the end."""
     with LocalBroker(tmp_path / "data") as broker:
         yield broker
         assert not [
@@ -63,8 +63,8 @@ class Cut:
         send_all(self.servers, self.topic, [b"old %d" % number for number in range(KEPT, READ)])
 
     def lose_power(self) -> list[bytes]:
-        """Simulate a power loss. Gives: the records acknowledged after it, which are more than were
-        lost.
+        """Simulate a power loss. Gives: the records that are acknowledged after it. They are more
+        than the lost ones.
         """
         self.broker.kill()
         with self._log.open("r+b") as file:
@@ -108,8 +108,8 @@ def test_a_reader_that_runs_during_a_power_loss_goes_back_to_the_end_of_the_log(
 
 
 class Member:
-    """A member of a group with one of the client libraries. It begins at the start of the log, or
-    after the power loss at the group's offset.
+    """A member of a group with one of the client libraries. It begins at the start of the log.
+    After the power loss, it begins at the group's offset.
     """
 
     def __init__(self, cut: Cut) -> None:
@@ -126,7 +126,7 @@ class Member:
         raise NotImplementedError
 
     def read(self, count: int) -> list[bytes | None]:
-        """The values of all records so far, once there are `count`."""
+        """Wait until there are `count` records. Gives: the values of all records so far."""
 
         def is_there() -> bool:
             self.poll()
@@ -246,7 +246,7 @@ def test_a_group_that_returns_after_a_power_loss_gets_all_records_acknowledged_s
 def test_a_member_that_runs_during_a_power_loss_rejoins_and_gets_all_records_since(
     own: LocalBroker, member_of: type[Member]
 ) -> None:
-    """The member may get some records twice: until it learns that it was removed from the group, it
+    """The member may get some records twice. Until it learns that it was removed from the group, it
     continues to read from its own position.
     """
     cut = Cut(own)

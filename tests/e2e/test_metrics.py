@@ -1,5 +1,5 @@
 """Metrics of a running broker: the values in a scrape after clients' requests, and the dashboard's
-queries, which must fit them.
+queries, which must use existing metrics.
 """
 
 from __future__ import annotations
@@ -222,11 +222,11 @@ def selectors_of(expression: str) -> list[Any]:
 
 
 def test_the_dashboards_queries_use_existing_metrics_and_labels(used: LocalBroker) -> None:
-    """Each query is valid, and its metrics and labels are in a scrape, as are the labels of the
+    """Each query is valid, and a scrape has its metrics and labels. It also has the labels of the
     variables and of the legends.
     """
     seen = scrape(used)
-    # A broker alone does not show the metrics of replication.
+    # A broker without a standby does not show the metrics of replication.
     of_a_leader = {(metric.name, frozenset[tuple[str, str]]()): 0.0 for metric in OF_REPLICATION}
     seen = seen._replace(samples=seen.samples | of_a_leader)
     dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))

@@ -61,7 +61,7 @@ def confluent(broker: LocalBroker, token: Any, **more: Any) -> Producer:
 
 
 def test_librdkafka_with_a_token_and_the_next_one(settings: dict[str, str], issuer: Issuer) -> None:
-    """The session expires with the token, and is renewed with the next one: no request fails.
+    """The session expires with the token, and is renewed with the next token. No request fails.
 
     The broker's clock is stopped, so that the client renews in time on any machine.
     """
@@ -77,7 +77,8 @@ def test_librdkafka_with_a_token_and_the_next_one(settings: dict[str, str], issu
     with LocalBroker(settings=settings, control=True) as broker, broker.control.frozen():
         frozen_at_s = int(time.time())
         producer = confluent(
-            # The client renews a token before the end that the callback names, here two seconds.
+            # The client renews a token before the time that the callback returns, here two seconds
+            # later.
             broker,
             token,
             oauth_cb=lambda _: (token(), time.time() + 2),

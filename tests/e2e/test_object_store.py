@@ -57,7 +57,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[arrow_fs.S3FileSystem]:
 
 
 def _made(store: arrow_fs.S3FileSystem) -> bool:
-    """Whether the bucket could be created: the server answers."""
+    """Create the bucket. Gives: False if the server does not answer yet."""
     try:
         store.create_dir("lake")
     except OSError:

@@ -1,8 +1,8 @@
-"""Clients that are configured with the address of only one node of a pair: they learn the other
+"""Clients that are configured with the address of only one node of a pair. They learn the other
 address from Metadata, and continue there.
 
 Each of three libraries has a producer (two of the libraries with transactions) and a member of a
-group, whose only bootstrap server is the first leader. That node is killed, comes back as the
+group. Their only bootstrap server is the first leader. That node is killed, comes back as the
 standby, and takes over again.
 """
 
@@ -33,8 +33,10 @@ PAUSE_S, AT_ONCE = 0.1, 3
 
 
 class Program:
-    """A producer or a consumer in a thread. values: the values that it committed, or saw. at: the
-    values that a consumer saw, by offset. unknown: values of transactions with an unknown outcome.
+    """A producer or a consumer in a thread.
+
+    values: the values that it committed, or saw. at: the values that a consumer saw, by offset.
+    unknown: the values of transactions with an unknown outcome.
     """
 
     def __init__(self, name: str, servers: str) -> None:
@@ -52,7 +54,7 @@ class Program:
         return not self._ends.is_set()
 
     def _run(self) -> None:
-        """Run the client in this thread; keep its error for the test."""
+        """Run the client in this thread, and store its error for the test."""
         try:
             self.run()
         except BaseException as error:
@@ -125,8 +127,10 @@ class ConfluentMember(Program):
 
 
 class KafkaPythonProducer(Program):
-    """An idempotent producer with kafka-python. (Its transactional producer loses its
-    AddPartitionsToTxn if the coordinator is gone when a transaction begins, and waits for ever.)
+    """An idempotent producer with kafka-python.
+
+    kafka-python's transactional producer loses its AddPartitionsToTxn if the coordinator is gone
+    when a transaction begins, and then waits for ever.
     """
 
     def run(self) -> None:
@@ -162,7 +166,7 @@ class AioKafkaProducer(Program):
         asyncio.run(self._produce())
 
     async def _produce(self) -> None:
-        """Write transactions until the end; the values of one that fails remain unknown."""
+        """Write transactions until the end. The values of a failed transaction remain unknown."""
         client = aiokafka.AIOKafkaProducer(
             bootstrap_servers=self.servers, transactional_id=self.name
         )
@@ -255,8 +259,8 @@ def test_clients_with_one_address_survive_two_takeovers(tmp_path: Path) -> None:
 def check(producer: Program, member: Program) -> None:
     """Check that the member saw every committed value and no aborted one, each at one offset.
 
-    A member that was removed from the group while there was no leader may see records again, at the
-    same offsets.
+    If a member was removed from the group while there was no leader, it may see records again, at
+    the same offsets.
     """
     committed = set(producer.values)
     eventually(lambda: committed <= set(member.values), what=f"{member.name} sees all")

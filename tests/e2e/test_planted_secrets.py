@@ -1,4 +1,4 @@
-"""Every setting that may contain a secret has one, and none of them appears in any output."""
+"""Every setting that may contain a secret is set to one, and no secret appears in any output."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Records through the real daemon: every codec of each library is read by every other; large
-records; many partitions; long polls.
+"""Records through the real daemon. Every codec of each library is read by every other library.
+Other tests use large records, many partitions, and long polls.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def test_a_hundred_partitions(servers: str) -> None:
 
 
 def test_a_waiting_reader_gets_a_record_at_once(broker: LocalBroker) -> None:
-    """The fetch may wait for ten minutes, much longer than the client does; a new record ends the
+    """The fetch may wait for ten minutes, much longer than the client waits. A new record ends the
     wait.
     """
     topic = create_topic(broker.bootstrap_servers, "long-poll")
@@ -175,7 +175,8 @@ def test_offsets_for_times(servers: str) -> None:
     reason="there is no log cleaner",
 )
 def test_compacted_topics_keep_each_keys_last_record() -> None:
-    """The real cleaner runs, with segments so small that there are inactive ones to clean."""
+    """The real cleaner runs. The segments are so small that some are inactive and can be cleaned.
+    """
     settings = {"log.cleaner.backoff.ms": "100"}
     with LocalBroker(settings=settings) as broker:
         servers = broker.bootstrap_servers

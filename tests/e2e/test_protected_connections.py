@@ -51,7 +51,7 @@ def now_ms() -> int:
 
 @pytest.fixture(scope="module")
 def listener() -> Iterator[GuardedListener]:
-    """A listener in front of a broker that advertises the listener's address; each test sets what
+    """A listener in front of a broker that advertises the listener's address. Each test sets what
     the listener requires.
     """
     with (
@@ -126,8 +126,8 @@ def write_and_read(
 
 
 def refused(port: int, given: dict[str, str], says: str, host: str = "127.0.0.1") -> None:
-    """Check that a client with these settings fails with this error, which does not contain the
-    password.
+    """Check that a client with these settings fails with this error, and that the error does not
+    contain the password.
     """
     with (
         Client(client_options(port, given, host=host)) as client,

@@ -1,4 +1,4 @@
-"""Publishing batches to the real daemon: each batch is written once and completely, whatever fails
+"""Publishing batches to the real daemon. Each batch is written once and completely, whatever fails
 meanwhile.
 """
 
@@ -83,7 +83,8 @@ def encoded(
     topic: str, partition: int, *values: bytes, key: bytes | None = b"k"
 ) -> EncodedRecordBatch:
     """A transactional batch of these values."""
-    # since records older than retention.ms may expire at any time
+    # The records have the current time, since records older than retention.ms may expire at any
+    # time.
     now_ms = time.time_ns() // 1_000_000
     records = [NewRecord(key, value, now_ms) for value in values]
     return EncodedRecordBatch(
@@ -256,8 +257,8 @@ def _check_refused_for_good(
     servers: str,
     code: Code,
 ) -> None:
-    """Publish a batch to a good topic and a wrong one to a topic with `settings`: the error has
-    `code` and `says`, and nothing of either is visible or committed.
+    """Publish a valid batch to one topic, and an invalid one to a topic with `settings`. Check that
+    the error has `code` and `says`, and that nothing of either batch is visible or committed.
     """
     good, bad, name = (
         create_topic(servers, "good"),
@@ -268,11 +269,11 @@ def _check_refused_for_good(
     with pytest.raises(PublishError, match=rf"partition {bad}-0: {code.name}.*{says}") as raised:
         publish_to(broker.port, name, 0, encoded(good, 0, b"a"), *wrong)
     assert raised.value.code == code
-    # The transaction was ended at once, not by its timeout: a reader gets to the end.
+    # A reader gets to the end, since the transaction was ended at once, not by its timeout.
     transact_one(servers, good, b"later")
     assert values_of(servers, good) == [b"later"] and values_of(servers, bad) == []
     assert values_of(servers, good, committed=False) in ([b"a", b"later"], [b"later"])
-    # -1001 is librdkafka's OFFSET_INVALID: the group has no offset.
+    # -1001 is librdkafka's OFFSET_INVALID, which means that the group has no offset.
     assert committed_offset(servers, name, good) == committed_offset(servers, name, bad) == -1001
 
 
@@ -424,9 +425,9 @@ def test_a_batch_is_written_once_though_the_connection_ends_at_transaction_versi
 
 
 def end_a_connection(broker: LocalBroker, proxy: KafkaProxy, api_key: int, when: str) -> None:
-    """Publish a batch while the connection ends at the first request `api_key`: before the broker
-    gets the request ("lost"), after that, or before its response arrives ("answer lost"). The batch
-    is written once, in the second attempt.
+    """Publish a batch while the connection ends at the first request with `api_key`: before the
+    broker gets the request ("lost"), after the broker got it, or before its response arrives
+    ("answer lost"). The batch is written once, in the second attempt.
     """
     topic, name = create_topic(broker.bootstrap_servers, "cut", 2), unique("query")
     publish_to(proxy.port, name, 0, encoded(topic, 0, b"a"))
@@ -636,7 +637,7 @@ def test_a_batch_whose_transaction_times_out_is_published_in_a_second_attempt(
                 lambda: values_of(servers, topic, committed=False),
                 what="the first batch is in the log",
             )
-            transact_one(servers, topic, b"x")  # readable once the transaction before it has ended
+            transact_one(servers, topic, b"x")  # readable once the previous transaction has ended
             eventually(lambda: values_of(servers, topic), what="the broker ends the transaction")
             assert publisher._producer is not None
             publisher._producer._settings = (
