@@ -304,8 +304,7 @@ def _refusal(
 
 
 def with_append_time(checked: Checked, now_ms: int) -> Checked:
-    """Set the timestamp of the checked batch to the current time, for a topic with LogAppendTime.
-    """
+    """Set the timestamp of the checked batch to the current time, for a topic with LogAppendTime."""
     view = checked.view
     set_max_timestamp(view, now_ms)
     set_crc(view)

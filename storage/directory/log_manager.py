@@ -289,8 +289,7 @@ class LogManager(LogStarts):
         self.disk.fsync_dir(directory)
 
     def _set_copy(self, why: str) -> None:
-        """Treat the directory as after a power loss, since it is a copy that lacks unflushed data.
-        """
+        """Treat the directory as after a power loss, since it is a copy that lacks unflushed data."""
         logger.warning(
             "this directory is an older copy of the disk, or a part of one, not what the last "
             "broker left: %s",
@@ -383,8 +382,7 @@ class LogManager(LogStarts):
             self._offline_starts[key] = log.log_start_offset
 
     def begin_files(self, log: Log) -> NewFiles:
-        """Begin the files of a log that has none. Another thread makes them; see `LogFiles.take`.
-        """
+        """Begin the files of a log that has none. Another thread makes them; see `LogFiles.take`."""
         from barnabas.storage.directory.new_files import NewFiles, new_suffix
 
         self._new_files_count += 1

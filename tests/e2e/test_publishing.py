@@ -781,7 +781,7 @@ def test_a_publisher_works_after_pickling_and_after_a_fork(
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert (
             not publish_with(publisher, 3).was_committed
-            # may take two attempts, since a takeover of the transactional id may close the former
-            # connection
+            # The publication may take two attempts, since a takeover of the transactional id may
+            # close the former connection.
         )
     assert values_of(servers, topic) == [b"0", b"1", b"2", b"3"]

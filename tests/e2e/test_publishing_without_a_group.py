@@ -1,4 +1,4 @@
-"""Publishing a batch that has no number: it leaves no consumer group, and is written once although
+"""Publishing a batch that has no number. It leaves no consumer group, and is written once although
 no group's offset shows whether an attempt was committed.
 """
 

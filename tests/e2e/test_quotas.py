@@ -68,7 +68,7 @@ def test_quotas_are_listed_set_and_removed(barnabas: CommandLine) -> None:
 
 def test_librdkafka_is_throttled_to_its_quota(broker: LocalBroker, barnabas: CommandLine) -> None:
     """librdkafka sends as fast as it can. Its throttle time corresponds to the bytes beyond the
-    quota of all windows; another client gets no throttle time.
+    quota of all windows. Another client gets no throttle time.
     """
     barnabas.ok("quota", "set", "--client-id", "fast", f"producer_byte_rate={BYTES_A_SECOND}")
     topic = unique("slowed")
@@ -93,7 +93,8 @@ def test_librdkafka_is_throttled_to_its_quota(broker: LocalBroker, barnabas: Com
         assert producer.flush(60) == 0
         producer.poll(0)
     assert waits_ms["other"] == []
-    # The quota of ten seconds is free, since the first windows count as unused.
+    # The bytes of the first windows are not throttled, since windows before the start count as
+    # unused.
     beyond_ms = (sent_bytes - (WINDOWS_S - 1) * BYTES_A_SECOND) * 1000 / BYTES_A_SECOND
     assert waits_ms["fast"], "it was not throttled"
     assert max(waits_ms["fast"]) <= beyond_ms + 100

@@ -118,8 +118,8 @@ def leader_epoch_in_metadata(connection: Wire, topic: str) -> int:
 
 
 def test_the_leader_epoch_is_one_above_kafkas_last(broker: LocalBroker) -> None:
-    """Kafka led the partition in the epochs 0, 2 and 4, which end at 15, 30 and 45; this broker's
-    epoch is the next, and requests with another current epoch are refused.
+    """Kafka led the partition in the epochs 0, 2 and 4, which end at 15, 30 and 45. This broker's
+    epoch is the next one, and requests with another current epoch are refused.
     """
     with Wire(broker.port) as connection:
         epoch = leader_epoch_in_metadata(connection, "plain")

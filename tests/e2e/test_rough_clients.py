@@ -57,8 +57,8 @@ def test_invalid_bytes_end_only_their_own_connection(broker: LocalBroker, what: 
 
 
 def test_corrupt_requests_do_not_disturb_other_clients(broker: LocalBroker) -> None:
-    """A thousand corrupt requests of all kinds, from a fixed seed: each gets a response, or its
-    connection is closed; there is no error in the log and no crash.
+    """A thousand corrupt requests of all kinds are sent, from a fixed seed. Each gets a response,
+    or its connection is closed. There is no error in the log and no crash.
     """
     generator = random.Random(20)
     topic = create_topic(broker.bootstrap_servers, "noise")
@@ -169,7 +169,8 @@ def test_many_requests_in_one_go_are_answered_in_order(broker: LocalBroker) -> N
 def test_an_incomplete_request_does_not_delay_other_clients(broker: LocalBroker) -> None:
     with Wire(broker.port) as half, Wire(broker.port) as other:
         half.socket.sendall(struct.pack(">i", 50_000_000) + b"\0" * 1000)
-        # answered although the first client never sends the rest of its request
+        # The request gets a response although the first client never sends the rest of its own
+        # request.
         assert other.call(METADATA).brokers
 
 

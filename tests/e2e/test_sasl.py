@@ -138,8 +138,8 @@ def test_a_scram_user_that_a_client_created_survives_a_kill(tmp_path: Path) -> N
 
 
 def test_incomplete_requests_before_login_do_not_block_users() -> None:
-    """Twenty clients that have not logged in send 400 KiB of a request of 500 KiB: together more
-    than queued.max.request.bytes. A user can still produce.
+    """Twenty clients that have not logged in each send 400 KiB of a request of 500 KiB, together
+    more than queued.max.request.bytes. A user can still produce.
     """
     settings = {"queued.max.request.bytes": str(4 << 20)}
     with (
@@ -167,8 +167,8 @@ def test_a_client_without_sasl_is_not_served(broker: LocalBroker) -> None:
 
 
 def test_a_removed_users_open_transaction_is_aborted_at_its_timeout(tmp_path: Path) -> None:
-    """The user's session continues to its end; then his logins fail, and his transaction is aborted
-    at its timeout.
+    """The user's session continues to its end. Then further logins fail, and the open transaction
+    is aborted at its timeout.
     """
     reauth = "listener.name.sasl_plaintext.scram-sha-512.connections.max.reauth.ms"
     settings = {reauth: "1500", "connection.failed.authentication.delay.ms": "1"}
@@ -188,7 +188,7 @@ def test_a_removed_users_open_transaction_is_aborted_at_its_timeout(tmp_path: Pa
         assert producer.flush(20) == 0
         change = UserScramCredentialDeletion("bob", ScramMechanism.SCRAM_SHA_512)
         admin.alter_user_scram_credentials([change])["bob"].result(20)
-        # Until the session of 1.5 s has ended, so that the user must log in again.
+        # Wait until the session of 1.5 s has ended, so that the user must log in again.
         time.sleep(1.6)
         with pytest.raises(KafkaException):
             producer.commit_transaction(6)

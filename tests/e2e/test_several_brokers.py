@@ -51,7 +51,9 @@ def confluent(broker: LocalBroker, **settings: Any) -> dict[str, Any]:
 
 
 def everything(broker: LocalBroker, topic: str, count: int) -> list[bytes]:
-    """All values that a read_committed reader gets; it waits a moment for duplicates at the end."""
+    """All values that a read_committed reader gets. At the end it waits a short time for
+    duplicates.
+    """
     reader = Consumer(
         confluent(broker, **{"group.id": f"audit-{topic}", "auto.offset.reset": "earliest"})
     )
@@ -238,8 +240,8 @@ def test_a_failover_takes_milliseconds(broker: LocalBroker) -> None:
         sender.produce("t", b"v", partition=0)
         assert sender.flush(30) == 0
         took.append(time.monotonic() - began)
-    # The fastest of six, since a busy machine may delay some; a metadata refresh alone would take
-    # longer.
+    # The fastest of six is checked, since a busy machine may delay some. A metadata refresh alone
+    # would take longer.
     assert min(took) < 1.0, took
 
 
@@ -256,9 +258,9 @@ def collects_sockets() -> Iterator[None]:
 def test_kafka_pythons_producers_continue_while_leaders_and_coordinators_move(
     broker: LocalBroker,
 ) -> None:
-    """If a coordinator is gone, kafka-python's transactional producer waits for whole request
-    timeouts, several times. So brokers are stopped only while a plain producer runs, and with the
-    transactional producer only coordinators move. kafka-python's consumer may keep searching for a
+    """If a coordinator is gone, kafka-python's transactional producer waits for several whole
+    request timeouts. Brokers are therefore stopped only while a plain producer runs. With the
+    transactional producer, only coordinators move. kafka-python's consumer may keep searching for a
     stopped broker, and is not tested.
     """
     settings: dict[str, Any] = {

@@ -1,5 +1,6 @@
 """Kafka's console share consumer (`kafka-console-share-consumer.sh` of 4.3) prints every record,
-and acknowledges it according to its options, although it and the broker are killed.
+and acknowledges it according to the consumer's options, although the consumer and the broker are
+killed.
 
 Its jars are in `.clients/tools`, which `make clients` fills if it can.
 """
@@ -76,7 +77,7 @@ class Console:
 
     def _print(self) -> None:
         assert self._process.stdout is not None
-        # An incomplete last line is left out: a kill may truncate it.
+        # An incomplete last line is left out, since a kill may truncate it.
         self.lines.extend(line[:-1] for line in self._process.stdout if line.endswith("\n"))
 
     def _complain(self) -> None:

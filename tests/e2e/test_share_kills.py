@@ -1,4 +1,4 @@
-"""Real share consumers and the broker are killed: no record is lost, none is finished twice, and at
+"""Real share consumers and the broker are killed. No record is lost, none is finished twice, and at
 the end the group has finished all records.
 
 Kafka's own client is in `.clients/streams`, franz-go (Go) in `.clients/go-share`, which

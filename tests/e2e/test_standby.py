@@ -36,8 +36,8 @@ VALUES = [b"a", b"b", b"not answered while the standby is stopped", b"c"]
 def standby_of(
     leader: LocalBroker, data_dir: Path, settings: Mapping[str, object] = SETTINGS
 ) -> Iterator[subprocess.Popen[str]]:
-    """The process of a standby, once it has caught up. settings: the shared secret, and TLS
-    settings.
+    """Start the process of a standby, and wait until it has caught up. Takes: settings, the shared
+    secret and TLS settings.
     """
     address = ":".join(map(str, address_of(leader)))
     command = [*daemon_command(), "start", "--standby-of", address]
@@ -117,7 +117,7 @@ def test_a_broker_on_the_standbys_copy_has_every_acknowledged_record(tmp_path: P
 
 
 def test_a_clean_stop_of_the_leader_sends_everything_to_its_standby(tmp_path: Path) -> None:
-    """This also holds with `async`, where no response waits for the standby: a clean stop sends the
+    """This also holds with `async`, where no response waits for the standby. A clean stop sends the
     rest of the stream.
     """
     first, second = tmp_path / "first", tmp_path / "second"

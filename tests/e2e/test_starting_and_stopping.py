@@ -176,8 +176,8 @@ def test_a_signal_stops_the_broker_cleanly_with_an_open_transaction_and_a_waitin
 
 
 def test_further_signals_do_not_interrupt_a_clean_stop(tmp_path: Path) -> None:
-    """Signals are sent continuously from when the daemon listens until it has ended: none of them
-    interrupts the stop.
+    """Signals are sent continuously from the time when the daemon listens until it has ended. None
+    of them interrupts the stop.
     """
     with LocalBroker(tmp_path) as broker:
         create_topic(broker.bootstrap_servers, "many", 50)
@@ -222,8 +222,8 @@ def test_a_signal_right_after_the_port_opens_stops_the_broker_cleanly(
 
 
 def started(data: Path, output: int, *, shell: str = "") -> tuple[subprocess.Popen[bytes], int]:
-    """The daemon as a supervisor starts it, and its port. Takes: shell, redirections of the
-    shell.
+    """Start the daemon as a supervisor does. Gives: the process, and the daemon's port. Takes:
+    shell, redirections of the shell.
     """
     ready = data.with_name(f"{data.name}-ready")
     command = (
@@ -248,7 +248,7 @@ def started(data: Path, output: int, *, shell: str = "") -> tuple[subprocess.Pop
 
 
 def ended(process: subprocess.Popen[bytes]) -> int:
-    """Stop the daemon by SIGTERM; gives the exit code."""
+    """Stop the daemon by SIGTERM. Gives: the exit code."""
     process.send_signal(signal.SIGTERM)
     try:
         return process.wait(PATIENCE_S)
@@ -257,14 +257,14 @@ def ended(process: subprocess.Popen[bytes]) -> int:
 
 
 def test_a_full_pipe_of_log_lines_does_not_block_clients(tmp_path: Path) -> None:
-    """For example, a terminal with Ctrl-S or a log collector that hangs does not read: the pipe is
+    """A terminal with Ctrl-S, or a log collector that hangs, does not read the pipe. The pipe is
     full after 64 KB.
     """
     reading, writing = os.pipe()
     process, port = started(tmp_path, writing)
     try:
         os.close(writing)
-        # from many addresses, since log lines are limited for each address
+        # The clients use many addresses, since log lines are limited for each address.
         for number in range(1500):
             source = (f"127.0.1.{1 + number % 100}", 0)
             with socket.create_connection(("127.0.0.1", port), source_address=source) as client:

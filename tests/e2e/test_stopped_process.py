@@ -1,5 +1,5 @@
-"""A broker process that was stopped (SIGSTOP) for longer than any timeout: it processes requests
-that were sent meanwhile before members and transactions time out.
+"""A broker process that was stopped (SIGSTOP) for longer than any timeout. It processes the
+requests that were sent meanwhile before members and transactions time out.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def stopped(broker: LocalBroker) -> Iterator[None]:
 
 
 def joined(connection: Wire, group: str) -> dict[str, Any]:
-    """Join a group as its only member; gives the fields for its next requests."""
+    """Join a group as its only member. Gives: the fields for the member's next requests."""
     protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
     names = {
         "session_timeout_ms": TIMEOUT_MS,

@@ -40,7 +40,7 @@ class Load:
         self._thread.start()
 
     def _run(self) -> None:
-        """Commit transactions until the end; keep an error for the test."""
+        """Commit transactions until the end. An error is stored for the test."""
         try:
             producer = Producer(
                 {"bootstrap.servers": self._servers, "transactional.id": "x",

@@ -1,5 +1,5 @@
-"""Tasks of the Spark source over a connection that an earlier task of their process left open:
-meanwhile the broker restarts, or the topic is created again.
+"""Tasks of the Spark source over a connection that an earlier task of their process left open.
+Between the tasks, the broker restarts or the topic is created again.
 """
 
 from __future__ import annotations

@@ -141,8 +141,8 @@ class World:
             )
 
     def dies_at(self, api_key: int, nth: int = 0, *, last: Action = CUT) -> None:
-        """Apply `last` to the nth request of that API and cut all later requests, as if the driver
-        died: the rest is left to the next driver.
+        """Apply `last` to the nth request of this API, and cut all later requests, as if the driver
+        had died. The next driver has to do the rest.
         """
         left = [nth + 1]
 
@@ -243,8 +243,8 @@ def test_a_driver_aborts_the_transactions_of_its_failed_attempt(world: World) ->
 def test_a_fenced_driver_aborts_the_transactions_that_it_did_not_decide_on(
     world: World, monkeypatch: pytest.MonkeyPatch, is_decided: bool
 ) -> None:
-    """The driver is fenced at each attempt, and only a few times takes the transactional id back
-    from the other driver.
+    """The driver is fenced at each attempt. It takes the transactional id back from the other
+    driver only a few times.
     """
     part = world.task(b"a")
     commit = TransactionalProducer.commit
