@@ -22,7 +22,7 @@ COOKBOOK, END = re.split(r"\n## Continuous integration\n", COOKBOOK)
 
 
 def programs(text: str) -> list[tuple[str, str]]:
-    """Each program in a text, as (language, program)."""
+    """Return each program in the text, as (language, program)."""
     return re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL)
 
 
@@ -69,13 +69,13 @@ class Main {
 
 
 def program(language: str, containing: str) -> str:
-    """The only program of the guide in that language that contains that text."""
+    """Return the guide's only program in `language` whose text contains `containing`."""
     (text,) = [text for spoken, text in PROGRAMS if spoken == language and containing in text]
     return text
 
 
 def run(directory: Path, *command: str) -> str:
-    """Run a command in a directory, with `barnabas` on the PATH; gives its output."""
+    """Run a command in a directory, with `barnabas` on the PATH, and return its output."""
     binaries, temporary = directory / "binaries", directory / "temporary"
     binaries.mkdir(exist_ok=True)
     temporary.mkdir(exist_ok=True)

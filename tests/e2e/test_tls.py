@@ -25,12 +25,14 @@ from barnabas.certificates import make_certificates
 pytestmark = pytest.mark.e2e
 
 USERS = {"alice": "her-secret"}
-# the number of 10 KB records that is more than all buffers between client and broker hold
+# This many records of 10 KB exceed the capacity of all buffers between client and broker.
 LARGE = 300
 
 
 def confluent(broker: LocalBroker, **more: str) -> dict[str, Any]:
-    """librdkafka's settings for a client of this broker; in names, _ replaces dots."""
+    """Return librdkafka's settings for a client of this broker. An underscore in the name of an
+    argument becomes a dot.
+    """
     settings = {
         "bootstrap.servers": broker.bootstrap_servers,
         "security.protocol": broker.security_protocol,
@@ -148,7 +150,7 @@ def test_a_client_certificates_subject_is_the_principal_of_acls_and_audit_log(
         "barnabas.audit.log": str(tmp_path / "audit"),
     }
     with LocalBroker(tls=True, settings=settings) as broker:
-        # copies the authority, which then signs the client certificates
+        # Copy the certificate authority, which then signs the client certificates.
         for part in ("ca.pem", "ca-key.pem"):
             shutil.copy(Path(broker.ca_file).parent / part, tmp_path)
         make_certificates(tmp_path, clients=["client", "other"])

@@ -1,4 +1,4 @@
-"""A short round of tests/torture/clients.py, which `make torture` runs for any time."""
+"""A short round of tests/torture/clients.py. `make torture` runs it for as long as one likes."""
 
 from __future__ import annotations
 

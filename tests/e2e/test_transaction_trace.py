@@ -85,8 +85,8 @@ class Transaction:
 
 
 def run(directory: Path, *options: str) -> tuple[list[dict[str, Any]], Transaction]:
-    """The log of a broker during transactions of the ids `one` and `other`, and the transaction of
-    `one`.
+    """Return the broker's log while transactions with the ids `one` and `other` were running, and
+    the transaction of `one`.
     """
     daemon = subprocess.Popen(
         [
@@ -109,7 +109,7 @@ def run(directory: Path, *options: str) -> tuple[list[dict[str, Any]], Transacti
 
 
 def run_transactions(daemon: subprocess.Popen[str]) -> Transaction:
-    """Run a transaction of each id. Gives: the transaction of `one`, which is complete."""
+    """Run a transaction of each id, and return that of `one`, which is complete."""
     assert daemon.stdout is not None
     match = re.search(r"listens on 127\.0\.0\.1:(\d+)", daemon.stdout.readline())
     assert match is not None
@@ -135,8 +135,8 @@ def run_transactions(daemon: subprocess.Popen[str]) -> Transaction:
 
 
 def test_the_log_shows_each_step_of_a_transaction_with_its_ids(tmp_path: Path) -> None:
-    """The lines with the transactional id or the producer id of `one` are exactly its steps,
-    although another transaction is written at the same time.
+    """Exactly the steps of `one` are logged with its transactional id or producer id, although
+    another transaction is in progress at the same time.
     """
     lines, one = run(tmp_path, "--log-level", "barnabas.transactions=DEBUG")
     followed = [

@@ -420,7 +420,7 @@ def test_consume_transform_produce_with_aiokafka(servers: str) -> None:
 
 
 def test_kafka_pythons_admin_client_lists_and_describes_open_transactions(servers: str) -> None:
-    """kafka-python's admin client lists and describes them (KIP-664)."""
+    """kafka-python's admin client lists and describes open transactions (KIP-664)."""
     topic, name = create_topic(servers, "seen"), unique("seen")
     client = producer(servers, transactional_id=name)
     client.init_transactions(PATIENCE_S)

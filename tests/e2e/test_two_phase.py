@@ -58,8 +58,8 @@ def committed(proxy: KafkaProxy, topic: str) -> list[bytes]:
 def test_prepared_transactions_are_committed_or_aborted_as_decided(
     proxy: KafkaProxy, topic: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Several transactions in one session, with offsets, and with records by key, by partition and
-    with neither.
+    """Several transactions are run in one session. They have offsets, and records sent by key, by
+    partition and with neither.
     """
     if version == 1:
         monkeypatch.setattr(Connection, "level_of", lambda self, feature: 1)
@@ -101,7 +101,7 @@ def test_the_next_producer_ends_the_prepared_transaction_after_a_crash(
             second.begin()
         with pytest.raises(FencedError, match="another producer"):
             first.commit()
-        # The database has the decision for `state`, or for another transaction only.
+        # The database has the decision either for `state` or only for another transaction.
         assert second.complete(state if is_decided else "9:9") is is_decided
         second.begin()
         second.send(topic, b"b")
@@ -149,7 +149,7 @@ def test_a_call_can_be_repeated_after_an_interrupt(
         monkeypatch.setattr(Connection, "_read", interrupt)
         with pytest.raises(KeyboardInterrupt):
             producer.prepare()
-        # whether the interrupted Produce reached the broker is unknown
+        # It is unknown whether the interrupted Produce request reached the broker.
         producer.complete(producer.recover())
     assert committed(proxy, topic) in ([b"a"], [b"a", b"b"])
 
@@ -181,8 +181,8 @@ def test_a_transaction_that_was_not_prepared_can_only_be_aborted(
 
 
 def test_an_empty_transaction_has_no_state(proxy: KafkaProxy, topic: str) -> None:
-    """An empty transaction leaves its epoch to the next one, for which the database would then
-    already have a decision.
+    """After an empty transaction the next one has the same epoch. If the empty one had a state, the
+    database would already have a decision for the next one.
     """
     with new(proxy, unique("txn")) as producer:
         producer.recover()
@@ -201,8 +201,8 @@ def test_an_operator_ends_an_abandoned_prepared_transaction(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The operator ends the transaction as the other system decided, or aborts it; the command
-    shows which transactions wait for which system.
+    """The operator commits or aborts the transaction as the other system decided, or aborts it
+    without a decision. The command shows which transactions wait for which system.
     """
     barnabas = CommandLine(monkeypatch, capsys).use(proxy.bootstrap_servers)
     name = unique("abandoned")

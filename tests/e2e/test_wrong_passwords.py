@@ -28,7 +28,8 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 @pytest.fixture(scope="module", params=["SASL_PLAINTEXT", "SASL_SSL"])
 def broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
-    """A broker on which no login succeeds and each mechanism has failed ones by the end."""
+    """A broker on which no login succeeds. At the end, each mechanism must have had failed logins.
+    """
     settings = {"connection.failed.authentication.delay.ms": "1", "barnabas.metrics.port": "0"}
     users, tls = {USER: "hers"}, request.param == "SASL_SSL"
     with LocalBroker(users=users, tls=tls, settings=settings) as broker:
@@ -66,8 +67,8 @@ def librdkafka(broker: LocalBroker, mechanism: str) -> None:
 
 
 def kafka_python(broker: LocalBroker, mechanism: str) -> None:
-    """Check that kafka-python fails: it logs the refusal, and retries until the time for the first
-    connection has passed.
+    """Check that kafka-python fails. It logs the authentication error, and retries until its
+    timeout for the first connection.
     """
     with pytest.raises((SaslAuthenticationFailedError, KafkaTimeoutError)):
         KafkaAdminClient(
@@ -102,7 +103,7 @@ def aiokafka(broker: LocalBroker, mechanism: str) -> None:
     with pytest.raises(AiokafkaError):
         asyncio.run(asyncio.wait_for(begin(), 60))
     with warnings.catch_warnings():
-        # aiokafka leaves the transport of the refused login open
+        # aiokafka does not close the transport after the failed login.
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 

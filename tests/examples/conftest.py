@@ -25,7 +25,9 @@ guarantee_tools.TIMEOUT_S = 300.0  # long enough for a busy machine
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[LocalBroker]:
-    """A broker that allows short sessions, so that no client waits long for a dead one."""
+    """A broker that allows short session timeouts, so that no test waits long for a killed client
+    to expire.
+    """
     settings = {
         "group.min.session.timeout.ms": "500",
         "transaction.two.phase.commit.enable": "true",
@@ -46,7 +48,7 @@ def servers(broker: LocalBroker) -> str:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresProcess]:
-    """A PostgreSQL without fsync, since a kill of the process loses no writes."""
+    """A PostgreSQL without fsync, because tests kill only the process, which loses no writes."""
     with PostgresProcess({"fsync": "off"}) as running:
         yield running
 
@@ -58,8 +60,8 @@ def dsn(postgres: PostgresProcess) -> str:
 
 
 def empty_schema(postgres: PostgresProcess) -> str:
-    """The connection string of a new schema. A new database would take longer: it is a copy of
-    files.
+    """Create a schema and return its connection string. A new database would take longer, because
+    PostgreSQL copies the files of a template.
     """
     name = f"test_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(postgres.dsn, autocommit=True) as connection:
@@ -69,7 +71,7 @@ def empty_schema(postgres: PostgresProcess) -> str:
 
 @pytest.fixture(scope="session")
 def shared_dsn(postgres: PostgresProcess) -> str:
-    """The connection string of an empty schema, for fixtures that outlive a test."""
+    """The connection string of an empty schema, for fixtures that are shared between tests."""
     return empty_schema(postgres)
 
 

@@ -1,5 +1,5 @@
-"""Which records each guarantee loses and duplicates when its worker is killed, for each step of the
-worker.
+"""Which records are lost and duplicated under each guarantee when the worker is killed, for each
+step of the worker.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ ALL_ONCE = Counter(range(ORDERS))
 
 @pytest.fixture
 def with_orders(servers: str, name: str) -> str:
-    """A topic, with the test's name, that has the orders, and as many records in an aborted
+    """A topic named after the test. It has the orders, and as many other records in an aborted
     transaction.
     """
     fill(servers, name)
@@ -79,7 +79,7 @@ def test_each_order_is_stored_once_though_the_database_is_killed_at_a_step(
         living.run_until(step, 3)
         stored = invoices_in(dsn).total()
         batches = 3 if step == "stored" else 2
-        # at least this many orders: a batch that arrives slowly is smaller
+        # A batch may be smaller than 20 orders if the records arrive slowly, but has at least one.
         assert batches <= stored <= 20 * batches
         postgres.kill()
         postgres.restart()
@@ -106,8 +106,8 @@ def test_each_order_is_stored_once_though_the_broker_ends_within_a_transaction(
 def test_a_batch_is_refused_if_another_writer_has_moved_the_offsets(
     servers: str, dsn: str, with_orders: str
 ) -> None:
-    """Each writer has its own group, and so is assigned all partitions: only the offsets in the
-    database protect the rows.
+    """Each writer has its own group, and is therefore assigned all partitions. Only the offsets in
+    the database prevent duplicate rows.
     """
     with writer(servers, dsn, with_orders, "--group", f"{with_orders}-1") as first:
         first.run_until("rows inserted", 2)
@@ -122,7 +122,7 @@ def test_a_batch_is_refused_if_another_writer_has_moved_the_offsets(
 def test_two_writers_at_once_store_everything_once(
     servers: str, dsn: str, with_orders: str
 ) -> None:
-    """The writers take turns: a batch is refused if the other writer has stored it before."""
+    """The writers alternate, and a batch is refused if the other writer has already stored it."""
     with writer(servers, dsn, with_orders, "--group", f"{with_orders}-1") as first:
         first.run_until("stored")
         with writer(servers, dsn, with_orders, "--group", f"{with_orders}-2") as second:
@@ -168,7 +168,7 @@ def test_two_writers_can_create_the_tables_at_the_same_time(dsn: str, tables: st
         psycopg.connect(dsn, autocommit=True) as second,
         ThreadPoolExecutor(1) as beside,
     ):
-        first.execute("SELECT")  # begins a transaction that stays open
+        first.execute("SELECT")  # This begins a transaction, which stays open.
         make_tables(first, tables)
         made = beside.submit(make_tables, second, tables)
         wait_until_it_waits(dsn, second.info.backend_pid)
@@ -197,7 +197,8 @@ def test_postgres_keeps_its_directory_to_itself(postgres: PostgresProcess) -> No
 def upserted(
     servers: str, dsn: str, topic: str, records: list[tuple[bytes, bytes]]
 ) -> idempotent_upsert.Applied:
-    """Publish the records, and apply them; gives the counts of changed and ignored records."""
+    """Publish the records and apply them. Return how many were changed and how many were ignored.
+    """
     publish(servers, topic, records)
     options = argparse.Namespace(
         input=topic, group=topic, member="writer", batch_size=30, forever=False, step_by_step=False

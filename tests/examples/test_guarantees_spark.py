@@ -1,5 +1,5 @@
-"""De-duplication on Spark: each form is killed after the write to the store and before Spark's
-checkpoint, is started again, and must then have each reading once.
+"""De-duplication on Spark. Each form of the query is killed after the write to the store and before
+Spark's checkpoint, is restarted, and must then have stored each reading once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ pytestmark = [
 READINGS = example.readings(devices=4, each=50)
 SENT = list(example.sent_at_least_once(READINGS, seed=3))
 PER_BATCH = 110
-# Better compilation does not speed up queries of a few seconds.
+# For queries of a few seconds, generating optimized code costs more time than it saves.
 SETTINGS = {
     "spark.log.level": "OFF",
     "spark.sql.shuffle.partitions": "1",
@@ -69,7 +69,8 @@ def test_the_producer_repeats_but_keeps_the_order() -> None:
         first_seen[reading.device] = max(first_seen.get(reading.device, -1), reading.sequence)
 
 
-@pytest.mark.parametrize(  # watermark is a long test, since the test below also runs that form
+# "watermark" is marked as long, because the test below runs this form too
+@pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.long if name == "watermark" else ()) for name in FORMS],
 )
@@ -89,8 +90,8 @@ def test_each_reading_is_stored_once_in_spite_of_a_crash(
 def test_readings_later_than_the_watermark_are_dropped_even_if_they_are_new(
     spark: SparkSession, servers: str, tables: str, tmp_path: Path
 ) -> None:
-    """This is the price of a bounded state. The other two forms query the store, which keeps every
-    reading.
+    """Late readings are the price of a bounded state. The other two forms do not drop them, because
+    they query the store, which keeps every reading.
     """
     topic = "late-readings"
     make_topic(servers, topic, 1)
@@ -110,15 +111,15 @@ def test_readings_later_than_the_watermark_are_dropped_even_if_they_are_new(
 
 
 class Overtaken:
-    """A micro-batch in which another driver stores readings meanwhile."""
+    """A micro-batch. While it is processed, another driver stores readings."""
 
     def __init__(self, batch: Any, dsn: str) -> None:
         self._batch = batch
         self._dsn = dsn
 
     def __getattr__(self, name: str) -> Any:
-        """Before the batch is joined with the stored numbers, another driver stores the first
-        reading.
+        """Return the attribute of the batch. Before the batch is joined with the stored sequence
+        numbers, store its first reading, as another driver would.
         """
         if name == "join":
             with psycopg.connect(self._dsn) as connection:

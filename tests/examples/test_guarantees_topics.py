@@ -1,4 +1,5 @@
-"""Consume, transform, produce: fencing, abort and rewind, a killed broker.
+"""Consuming, transforming and producing, with fencing, with abort and rewind, and with a killed
+broker.
 
 Kills of the worker are tested in test_guarantees_crash.py.
 """
@@ -62,8 +63,8 @@ def invoices(servers: str, name: str) -> Counter[int]:
 
 
 ALL_ONCE = Counter(range(ORDERS))
-# A worker with the first settings expires when it is stopped, and not before; one with the second
-# settings does not expire, however slow the machine is.
+# A stopped worker with the settings IMPATIENT soon expires, and a running one does not. A worker
+# with the settings PATIENT never expires, however slow the machine is.
 IMPATIENT = ("--dynamic", "--session-timeout-ms", "3000", "--max-poll-interval-ms", "3000")
 PATIENT = ("--dynamic", "--session-timeout-ms", "120000", "--max-poll-interval-ms", "300000")
 
@@ -117,8 +118,8 @@ def test_a_second_process_with_the_same_member_name_ends_the_first(
             assert second.finish() == 0, second.output
         assert first.finish() == FENCED, "".join(first.output)
         assert "taken the place" in first.output[-1]
-    # If the first worker's pending batch is not yet committed when the second takes over, it is
-    # processed twice.
+    # If the first worker's pending batch is not committed before the second worker takes over, the
+    # batch is processed twice.
     doubled = invoices(with_orders, name).total() - ORDERS
     assert (
         0 < doubled <= 20 if guarantee == "at-least-once" else not doubled
@@ -129,7 +130,7 @@ def test_a_second_process_with_the_same_member_name_ends_the_first(
 def test_a_worker_that_is_replaced_while_it_waits_for_records_ends(
     with_orders: str, name: str, guarantee: str
 ) -> None:
-    """A worker without pending records is notified of its replacement when it reads the next
+    """A worker without pending records learns that it was replaced when it polls for the next
     batch.
     """
     guarantees = (

@@ -1,5 +1,5 @@
-"""A row in PostgreSQL and a record in a topic: both or none, whichever process is killed, at each
-step.
+"""A row in PostgreSQL and a record in a topic are both stored or neither is, whichever process is
+killed at whichever step.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ ENABLED = {"transaction.two.phase.commit.enable": "true"}
 
 @pytest.fixture
 def both(broker: LocalBroker, postgres: PostgresProcess, dsn: str, name: str) -> Servers:
-    """The broker and PostgreSQL, with a topic that has the test's name."""
+    """The broker and PostgreSQL. The broker has a topic named after the test."""
     make_topic(broker.bootstrap_servers, name)
     return Servers(broker, postgres, dsn)
 
 
 def is_right(outcome: Outcome, kills: int) -> bool:
-    """True if both stores have each order once after that many kills; fails otherwise."""
+    """Return True if both stores have each order once after this number of kills. Otherwise fail.
+    """
     assert outcome.kills == kills, "a kill missed its step"
     assert outcome.is_as_promised, str(outcome)
     return True
@@ -43,7 +44,7 @@ def test_the_database_may_be_killed(both: Servers, name: str) -> None:
 def test_both_stores_have_each_order_once_though_the_broker_is_killed(
     tmp_path: Path, postgres: PostgresProcess, dsn: str, name: str
 ) -> None:
-    """Transactions have version 1 here; the crash script uses version 2."""
+    """Transactions have version 1 in this test, and version 2 in the crash script."""
     features = {"barnabas.features": "transaction.version=1"}
     steps = ("sent", "broker prepared", "decided")
     with LocalBroker(tmp_path, settings={**ENABLED, **features}) as broker:
@@ -53,9 +54,9 @@ def test_both_stores_have_each_order_once_though_the_broker_is_killed(
 
 
 def test_a_replaced_process_is_refused_by_the_database_too(both: Servers, name: str) -> None:
-    """The first process has prepared its transaction at the broker, where the second has since
-    ended it. Only the session number in the database prevents the first from committing its rows
-    without them.
+    """The first process has prepared its transaction at the broker, and the second process has then
+    ended this transaction. Only the session number in the database prevents the first process from
+    committing its rows without the records.
     """
     arguments = ["--bootstrap-servers", both.broker.bootstrap_servers, "--postgres", both.dsn]
     arguments += ["--topic", name, "--name", name, "--orders", "9", "--batch-size", str(BATCH)]

@@ -1,5 +1,5 @@
-"""The sink's function, called directly as Spark's `foreachBatch` calls it, which repeats a
-micro-batch after each crash.
+"""Calls the sink's function directly, as Spark's `foreachBatch` does. Spark repeats a micro-batch
+after each crash.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_a_micro_batch_is_stored_once_in_both_whichever_step_its_driver_fails_at
         with sink(broker, table, name, step) as first, pytest.raises(CrashError):
             first(batch, batch_id)
         with sink(broker, table, name) as second:
-            second(batch, batch_id)  # called again, as Spark repeats the batch
+            second(batch, batch_id)  # called again, because Spark would repeat the batch
             second(batch, batch_id)
     once = Counter(words)
     assert found(broker, table, name) == (once, once)

@@ -1,8 +1,8 @@
-"""The pipeline of docs/PIPELINE.md in its forms: revisions, final results, late records, and
+"""The pipeline of docs/PIPELINE.md in all its forms: revisions, final results, late records, and
 exactly-once output when the driver is killed.
 
-Spark needs seconds for each query's first batch, so there are few queries here: one run of the demo
-for all assertions about single events, and one kill for all forms at once, after which the queries
+Spark takes seconds for the first batch of each query, so these tests run few queries. One run of
+the demo serves all assertions about single events. One kill serves all forms; the queries then
 continue in this process.
 """
 
@@ -73,7 +73,7 @@ def a_job(servers: str, directory: Path, name: str, **more: Any) -> Job:
 
 
 def counts_in(job: Job, form: str) -> list[tuple[str, int | None]]:
-    """Key and count of each record in a form's output."""
+    """Return the key and the count of each record in a form's output."""
     return [
         (record.key, record.value.get("count"))
         for record in committed_in(job.servers, job.topic(form))
@@ -209,8 +209,8 @@ def test_help(script: str) -> None:
 def test_each_form_emits_the_table_of_the_guide(
     spark: SparkSession, view_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The output equals the table of docs/PIPELINE.md, with one event in each micro-batch. The same
-    events in one batch then give the same output for each record.
+    """With one event in each micro-batch, the output equals the table of docs/PIPELINE.md. With all
+    events in one micro-batch, the per-record form still gives the same output.
     """
     monkeypatch.setattr(demo, "COMPACTION_TIMEOUT_S", PATIENCE_S)
     job = a_job(view_servers, tmp_path, "paper", max_events=1)
@@ -226,8 +226,8 @@ def test_each_form_emits_the_table_of_the_guide(
         ["[10,15) 4"],
         [],
     ]
-    # The event before the last is late, but Spark counts it: its batch is filtered by the watermark
-    # of the batch before the previous one.
+    # The event before the last is late, but Spark counts it, because Spark filters a batch by the
+    # watermark of two batches earlier.
     assert [step.emitted["final"] for step in steps] == [
         [],
         [],
@@ -304,13 +304,13 @@ REVISIONS = [
     ("news@25000", 1),
     ("news@40000", 1),
 ]
-OPEN = {"sports@30000", "news@40000"}  # final when the stream time is 40 and the grace period 10
+OPEN = {"sports@30000", "news@40000"}  # final at stream time 40, since the grace period is 10
 FORMS = ("revisions", "final", "per-record")
 
 
 def start_driver(job: Job, log: Path) -> subprocess.Popen[bytes]:
-    """Start the example's driver as a process, one event to a micro-batch, with its output in
-    `log`.
+    """Start the example's driver as a process that reads one event in each micro-batch. Its output
+    goes to `log`.
     """
     root = str(EXAMPLE.parent.parent)
     arguments = [
@@ -358,8 +358,8 @@ def kill_with_children(process: subprocess.Popen[bytes]) -> None:
 def wait_for(
     job: Job, count: int, *, every: bool, driver: subprocess.Popen[bytes], log: Path
 ) -> None:
-    """Wait until both forms that emit a revision for each event (or with `every` false, one of
-    them) have emitted that many.
+    """Wait until the two forms that emit a revision for each event have emitted `count` records. If
+    `every` is false, one of the two forms is enough.
     """
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -374,8 +374,8 @@ def wait_for(
 
 
 def check_that_the_state_is_in_changelogs(job: Job, form: str) -> None:
-    """Check that the last micro-batch stored only changelogs, so that a restarted query must read
-    them.
+    """Check that the last micro-batch wrote only changelogs and no snapshots, so that a restarted
+    query must read changelogs.
     """
     last = max(int(path.name) for path in (job.checkpoint / form / "commits").glob("[0-9]*"))
     stores = [

@@ -26,7 +26,7 @@ def resident_mb() -> float:
 
 
 def main() -> int:
-    """The exit code: 0 if nothing was found."""
+    """Return the exit code, which is 0 if nothing was found."""
     options = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     options.add_argument(
         "--count", type=int, default=100_000, help="mutated requests (default %(default)s)"
@@ -62,7 +62,9 @@ def main() -> int:
 
 
 def intrude(count: int, seed: int) -> int:
-    """The exit code: 0 if no client got in, nothing broke, and no memory grew."""
+    """Return the exit code. It is 0 if no client was authenticated, no check failed, and memory did
+    not grow.
+    """
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="barnabas-fuzz-", dir=IN_MEMORY) as scratch:
         intruder = Intruder(Path(scratch), seed)

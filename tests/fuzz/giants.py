@@ -1,10 +1,10 @@
-"""Giants: the largest and the most repetitive requests of every API and version, made from the
+"""Giants are the largest and the most repetitive requests of every API and version, made from the
 schemas.
 
-A giant fills one array of the request, at any depth, with as many elements as the API's row and the
-size limit allow. A further giant exceeds the number of elements, and another one fills the tagged
-fields of the body. The rest of the request has existing names and meaningful numbers, so that the
-broker processes it.
+A giant fills one array of the request, at any depth, with as many elements as the API's limit in
+the API table and the size limit allow. One further giant exceeds the number of elements, and
+another one fills the tagged fields of the body. The other fields have existing names and
+meaningful numbers, so that the broker processes the request.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ KINDS = (*SHAPES, TOO_MANY, TAGGED)
 
 
 class Giant(NamedTuple):
-    """One request: the frame without its size, and its description. elements: how many elements all
-    its arrays have; an element that is a plain number counts as a quarter.
+    """One giant request. `frame` is the request without its size, and `name` describes it.
+    `elements` counts the elements of all its arrays; an element that is a plain number counts as a
+    quarter.
     """
 
     name: str
@@ -76,7 +77,9 @@ def _structs(api_name: str) -> dict[str, Struct]:
 
 
 def array_paths(api: Api, version: int) -> list[tuple[str, ...]]:
-    """The path of each array of a request in a version: the names of the fields that lead to it."""
+    """The path of each array in a request of this version. A path consists of the names of the
+    fields that lead to the array.
+    """
     structs = _structs(api.name)
 
     def below(kind: Struct, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -99,8 +102,8 @@ def giants(
     kinds: tuple[str, ...] = KINDS,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> Iterator[Giant]:
-    """Giants for each array, one of each kind, and one with tagged fields. Only those that
-    `is_wanted` selects are made, since each takes a while.
+    """Yield, for each array of the request, a giant of each kind, and one giant with tagged fields.
+    Only giants that `is_wanted` selects are made, since each takes a while.
     """
     for path in array_paths(api, version):
         for shape in kinds:
@@ -134,8 +137,8 @@ class _Made:
             self._shape = "empty"
         self._compact = version >= api.flexible_from
         self._structs = _structs(api.name)
-        # number: of the current distinct element. quarters: four for each element of an array so
-        # far, one for a plain number
+        # `_number` is the number of the current distinct element. `_quarters` counts four for each
+        # array element so far, or one if the element is a plain number.
         self._number = self._quarters = 0
 
     @property
@@ -150,8 +153,8 @@ class _Made:
         return head + self._struct(self._structs[f"{self._api.name}Request"], self._path, True)
 
     def _struct(self, kind: Struct, path: tuple[str, ...], is_outer: bool) -> bytes:
-        """path: the names of the fields from here to the array that is filled; empty if the array
-        is not inside this struct.
+        """Encode a struct. `path` has the names of the fields from here to the array that is
+        filled. It is empty if the array is not inside this struct.
         """
         out = b""
         for field in kind.fields:
@@ -163,8 +166,8 @@ class _Made:
     def _field(
         self, field: Field, rest: tuple[str, ...], is_on_path: bool, is_outer: bool
     ) -> bytes:
-        """The encoded field; `rest` is the path below the field if it is on the path to the array.
-        Fields off the path are null or hold one element.
+        """Encode a field. If the field is on the path to the array, `rest` is the path below the
+        field. Fields that are not on the path are null or hold one element.
         """
         if not field.is_array:
             if not field.struct:
@@ -186,8 +189,8 @@ class _Made:
         return self._count(1) + self._element(field)
 
     def _filled(self, field: Field) -> bytes:
-        """The array with as many elements as fit into `most_bytes` and the API's limit of
-        elements.
+        """Encode the array with as many elements as `most_bytes` and the API's limit of elements
+        allow.
         """
         before = self._quarters
         element = self._element(field)
@@ -220,8 +223,8 @@ class _Made:
         return field.nullable.first <= self._version <= field.nullable.last
 
     def _value(self, field: Field, *, is_outer: bool) -> bytes:
-        """An encoded value: a meaningful one for a field outside the filled array, one of the
-        request's shape for a field of its elements.
+        """Encode a value. Outside the filled array it is a meaningful value. In an element of the
+        array it is a value of the request's shape.
         """
         kind, name = field.type, field.name
         if kind in LETTERS:
@@ -253,7 +256,9 @@ class _Made:
         return False
 
     def _text(self, name: str, *, is_outer: bool) -> str:
-        """A known name outside the array's elements; inside, a text of the request's shape."""
+        """Return a text for this field. Outside the filled array it is a known name. In an element
+        of the array it is a text of the request's shape.
+        """
         known = OF_API.get((name, self._api.name), NAMES.get(name, "a"))
         if is_outer or self._shape == "same":
             return known

@@ -1,11 +1,12 @@
 """The intruder: clients without a password or token that try every message before authentication.
+
 They send ApiVersions, handshakes, well-formed tokens and replayed tokens, all of them also mutated,
 in any order.
 
-What must hold after each frame: `Broker.on_frame` raises nothing but ProtocolViolation; no
+After each frame these must hold: `Broker.on_frame` raises nothing but ProtocolViolation; no
 connection has a principal or is admitted; only ApiVersions and authentication requests are served;
-no request is parked or queued for the worker, and nothing is flushed or changed. At the end,
-nothing is left in memory.
+no request is parked or queued for the worker; nothing is flushed or changed. At the end, the broker
+keeps nothing in memory for these clients.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ DELAY_MS = 100
 
 
 class Intruder:
-    """Sends the frames and checks the broker. findings: what went wrong, by the last line of the
-    error. served: how many frames got a response.
+    """Sends the frames and checks the broker. `findings` has the failures, by the last line of the
+    error. `served` counts the frames that got a response.
     """
 
     def __init__(self, directory: Path, seed: int) -> None:
@@ -68,7 +69,7 @@ class Intruder:
         self._before = self._changeable()
 
     def _near_misses(self) -> dict[str, list[bytes]]:
-        """For each mechanism, log-in messages that are wrong in one respect each."""
+        """For each mechanism, login messages with exactly one mistake each."""
         header, claims, signature = self.issuer.token().split(".")
         _, other_claims, _ = self.issuer.token("admin").split(".")
         tokens = [
@@ -85,7 +86,8 @@ class Intruder:
             "PLAIN": [
                 plain_token(USER, PASSWORD[:-1]),
                 plain_token(USER, ""),
-                f"{USER}\0bob\0{PASSWORD}".encode(),  # alice logs in to act for bob: not allowed
+                # alice tries to act for bob, which is not allowed
+                f"{USER}\0bob\0{PASSWORD}".encode(),
             ],
             "SCRAM-SHA-256": [first, recorded.encode(), b"n,a=bob,n=alice,r=x"],
             "SCRAM-SHA-512": [first, recorded.encode(), b"n,,n=nobody,r=x"],
@@ -126,7 +128,7 @@ class Intruder:
         host.broker.on_closed(1)
 
     def _frame(self, step: int, mechanism: str, answer: bytes) -> bytes:
-        """The next frame: mostly a plausible one, and sometimes a mutated one."""
+        """The next frame. It is usually plausible, and sometimes random or mutated."""
         random, kind = self.random, self.random.random()
         if kind < 0.1:
             return random.randbytes(random.randrange(1, 80))
@@ -145,8 +147,8 @@ class Intruder:
         return self._mutated(frame) if random.random() < 0.4 else frame
 
     def _token(self, mechanism: str, answer: bytes) -> bytes:
-        """A login message: one that is almost right, or the answer to the server's SCRAM message
-        with a wrong password.
+        """Return a login message: either one that is almost right, or a reply to the server's SCRAM
+        message that was computed from a wrong password.
         """
         near = self._tokens[mechanism if self.random.random() < 0.9 else self._any_mechanism()]
         start = answer.find(b"r=nonce")
@@ -164,7 +166,7 @@ class Intruder:
         return self.random.choice(MECHANISMS)
 
     def _mutated(self, data: bytes) -> bytes:
-        """The bytes with up to three changes, insertions or deletions."""
+        """Return the bytes after up to three random changes, insertions or deletions."""
         random, out = self.random, bytearray(data)
         for _ in range(random.randint(1, 3)):
             at = random.randrange(len(out)) if out else 0
@@ -182,7 +184,7 @@ class Intruder:
     # --- what comes of it ------------------------------------------------------------------------
 
     def _offer(self, frame: bytes) -> tuple[bool, bytes]:
-        """Send the frame. Gives: whether the connection is still open, and the response."""
+        """Send the frame. Return whether the connection is still open, and the response."""
         host = self.host
         broker, outbox = host.broker, host.broker.outbox
         state = broker.connections[1].authentication

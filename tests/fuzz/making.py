@@ -1,5 +1,5 @@
-"""Plausible requests of every API and version, made from the schemas, with values that mean
-something to the broker under test.
+"""Plausible requests of every API and version, made from the schemas. Their values refer to topics,
+groups and producers of the broker under test.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Producer(NamedTuple):
 
 
 class Knowledge:
-    """What clients know of the broker, from its responses and from inspecting it."""
+    """What clients know about the broker, from its responses and from inspecting its state."""
 
     def __init__(self) -> None:
         self.topic_ids: dict[str, uuid.UUID] = {}
@@ -86,8 +86,8 @@ class Knowledge:
         self.end_offsets: dict[tuple[str, int], int] = {}
 
     def remember_producer(self, producer: Producer) -> None:
-        """Add a producer; in most cases drop the earlier identities of its transactional id, which
-        are fenced.
+        """Add a producer. In most cases, drop the earlier identities of the same transactional id,
+        because they are fenced.
         """
         kept = [
             known
@@ -101,8 +101,8 @@ class Knowledge:
         self.members[group] = [*known[-5:], (member, generation)]
 
     def remember_session(self, session_id: int, epoch: int) -> None:
-        """Add a fetch session, and drop old ones; the first two entries ask for no session and for
-        a new one.
+        """Add a fetch session, and drop old ones. The first two entries stay: they request no
+        session and a new session.
         """
         self.fetch_sessions = [
             *self.fetch_sessions[:2],
@@ -112,12 +112,12 @@ class Knowledge:
 
 
 class Maker:
-    """Encodes requests. wild: the probability that a value is one that no client would send."""
+    """Encodes requests. `wild` is the probability that a value is one that no client would send."""
 
     def __init__(self, random: Random, knowledge: Knowledge, now_ms: int) -> None:
         self.random, self.knowledge, self.now_ms = random, knowledge, now_ms
-        # The probability of a senseless value; the rest is what the fields of one request have in
-        # common.
+        # `wild` is the probability of a senseless value. The other attributes are values that the
+        # fields of one request share.
         self.wild = 0.0
         self._producer = Producer(None, -1, -1)
         self._group, self._member, self._generation = "", "", -1
@@ -126,7 +126,7 @@ class Maker:
         self._partition = 0
 
     def request(self, api: Api, version: int, correlation_id: int, *, wild: float = 0.0) -> bytes:
-        """One whole frame without its size."""
+        """Encode a whole frame, without its size."""
         random = self.random
         self.wild = wild
         self._producer = random.choice(self.knowledge.producers)
@@ -173,7 +173,7 @@ class Maker:
     def _single(
         self, field: Any, name: str, version: int, flexible: bool, parent: str, *, nullable: bool
     ) -> bytes:
-        """An encoded value that is no array."""
+        """Encode a value that is not an array."""
         kind = field._type_str
         if kind in NUMBERS:
             return NUMBERS[kind].pack(self._number(name, kind))
@@ -201,8 +201,8 @@ class Maker:
     # --- by name ---------------------------------------------------------------------------------
 
     def _number(self, name: str, kind: str) -> Any:
-        """A number that suits the field's name, or with the probability `wild` any number of that
-        type.
+        """Return a number that suits the field's name, or, with the probability `wild`, any number
+        of the type.
         """
         random = self.random
         if kind == "float64":
@@ -241,7 +241,8 @@ class Maker:
         return random.choice((0, 1, 1, 2, 3))
 
     def _known_number(self, low: str) -> int | None:
-        """A number for fields whose names have a fixed meaning; None for others."""
+        """Return a number for a field whose name has a fixed meaning, or None for any other field.
+        """
         random = self.random
         if low == "acks":
             return random.choice((-1, -1, 1, 0))
@@ -264,8 +265,8 @@ class Maker:
         return None
 
     def _text(self, name: str, parent: str, nullable: bool) -> bytes | None:
-        """A text that suits the field's name; the topic is remembered for the fields that
-        follow.
+        """Return a text that suits the field's name. The chosen topic is remembered for the fields
+        that follow.
         """
         random = self.random
         if nullable and parent != "Produce" and random.random() < 0.3:
@@ -305,7 +306,9 @@ class Maker:
         return self._topic.encode()
 
     def _topic_id(self) -> uuid.UUID:
-        """Mostly the id of a known topic, which is remembered for the fields that follow."""
+        """Return a topic id, in most cases that of a known topic. The topic is remembered for the
+        fields that follow.
+        """
         known = self.knowledge.topic_ids
         if not known or self.random.random() < 0.1:
             return uuid.UUID(int=self.random.choice((0, 1, 99)))
@@ -313,7 +316,7 @@ class Maker:
         return known[self._topic]
 
     def _blob(self, name: str, nullable: bool) -> bytes | None:
-        """A batch for a field of records, otherwise bytes such as an empty assignment."""
+        """Return a batch for a field `records`, or otherwise bytes such as an empty assignment."""
         if name == "records":
             return None if nullable and self.random.random() < 0.02 else self.batch()
         return self.random.choice(
@@ -321,8 +324,8 @@ class Maker:
         )
 
     def batch(self) -> bytes:
-        """A batch of the chosen producer for the chosen partition, mutated with the probability
-        that `wild` gives for the request.
+        """Return a batch of the chosen producer for the chosen partition. It is mutated with four
+        times the probability `wild`.
         """
         random = self.random
         producer = self._producer
@@ -353,7 +356,7 @@ class Maker:
 
 
 def mutated_batch(batch: bytearray, random: Random) -> bytes:
-    """A corrupted batch; in half of the cases its checksum is corrected."""
+    """Return a corrupted batch. In half of the cases its checksum is correct."""
     for _ in range(random.choice((1, 1, 2, 4))):
         what = random.random()
         at = (

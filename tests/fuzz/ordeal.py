@@ -1,10 +1,10 @@
-"""The ordeal: a broker with an authorizer receives giants (giants.py) from three clients: one that
-has not logged in, one without any rights, and one that may do everything.
+"""The ordeal: a broker with an authorizer receives giants (see giants.py) from three clients. One
+has not logged in, one has no rights, and one has all rights.
 
-For each giant, either the client gets a response or the broker closes the connection for the
-client's fault; no call of the core uses more than MOST_CALL_S of CPU, since all other clients wait
-for the loop; and the process stays below MOST_MB. Work of the worker thread is not a call of the
-core. The CPU limit is for a desktop machine (helpers/slowness.py).
+For each giant, either the client gets a response, or the broker closes the connection because of an
+error of the client. No call of the core uses more than MOST_CALL_S of CPU time, because all other
+clients wait for the event loop meanwhile, and the process stays below MOST_MB. Work of the worker
+thread is not a call of the core. The CPU limit is for a desktop machine (see helpers/slowness.py).
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ WAIT_FOR_OTHERS = ("JoinGroup", "SyncGroup")
 
 
 class Outcome(NamedTuple):
-    """The outcome of a giant. answer_bytes: the size of the response; -1 if the connection was
-    closed for `reason`.
+    """What happened to a giant. `answer_bytes` is the size of the response, or -1 if the broker
+    closed the connection for `reason`.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
 
 
 class Ordeal:
-    """A broker that gets each giant over a new connection. answer: the bytes of the last
+    """A broker that receives each giant over a new connection. `answer` has the bytes of the last
     response.
     """
 
@@ -85,7 +85,7 @@ class Ordeal:
         self._make_world()
 
     def _connect(self, client: str) -> int:
-        """Open a connection as this client; all but the stranger count as logged in."""
+        """Open a connection as this client. All clients but STRANGER count as logged in."""
         self._next += 1
         self.host.connect(self._next)
         connection = self.broker.connections[self._next]
@@ -95,8 +95,8 @@ class Ordeal:
         return self._next
 
     def _make_world(self) -> None:
-        """Create what the giants refer to: a topic, a group with a large description, an offset
-        with metadata, and a user.
+        """Create the topic, the group with a large description, the offset with metadata, and the
+        user that the giants refer to.
         """
         broker, now_ms = self.broker, self.host.now_ms
         run_through(broker.topics.create_topics([Topic(TOPIC, TOPIC_ID, 3, {})], now_ms), now_ms)
@@ -138,7 +138,9 @@ class Ordeal:
         broker.metadata.set_scram_credentials({(USER, 1): ScramCredential(b"s", b"k", b"v", 4096)})
 
     def _await_answer(self, connection: int) -> None:
-        """Carry out work and flushes, and let time pass, until the connection has a response."""
+        """Carry out work and flushes, and let time pass, until a response has arrived for the
+        connection.
+        """
         while not self.host.answers[connection]:
             if self.host.work:
                 self.host.finish_work()
@@ -148,8 +150,8 @@ class Ordeal:
                 self.host.tick(1000)
 
     def offer_from_all(self, giant: Giant) -> list[Outcome]:
-        """The outcome for each client; a client that has not logged in gets no giant above its size
-        limit.
+        """Send the giant as each client and return the outcomes. A client that has not logged in
+        sends no giant above the size limit for such clients.
         """
         most_bytes = self.broker.config.sasl_server_max_receive_size
         return [
@@ -161,7 +163,7 @@ class Ordeal:
     # --- one giant -------------------------------------------------------------------------------
 
     def offer(self, giant: Giant, client: str) -> Outcome:
-        """Send one giant as one client. Gives its outcome."""
+        """Send one giant as one client, and return what happened."""
         connection = self._connect(client)
         broker, outbox = self.broker, self.broker.outbox
         self._worst_s = self._all_s = 0.0
@@ -192,7 +194,7 @@ class Ordeal:
                 self._timed(broker.on_flushed, job, self.host.event_ms())
             elif answer_bytes >= 0 or reason:
                 break
-            # A request may wait for a timeout: let some time pass, ten seconds at most.
+            # A request may wait for a timeout, so let some time pass, but at most ten seconds.
             elif broker.next_deadline_ms() == 0 or patience < 5:
                 if broker.next_deadline_ms() != 0:
                     patience += 1
@@ -208,8 +210,8 @@ class Ordeal:
         return Outcome(name, self._worst_s, self._all_s, peak_mb, answer_bytes, reason)
 
     def _timed(self, call: Callable[..., Any], *arguments: Any) -> None:
-        """Make the call, and keep its CPU time; a long one is converted to the time on the
-        reference machine.
+        """Make the call and record its CPU time. A long time is converted to the time that the
+        reference machine would need.
         """
         began = time.thread_time()
         call(*arguments)
@@ -248,7 +250,7 @@ def findings_of(outcome: Outcome) -> list[str]:
 
 
 def selected(apis: Iterable[Api], options: argparse.Namespace) -> Iterable[Giant]:
-    """The giants of these APIs: all of them, or a random share."""
+    """The giants of these APIs: all of them, or a random share if the options give one."""
     random = Random(options.seed)
     for api in apis:
         versions = range(api.min_version, api.max_version + 1)
@@ -262,8 +264,8 @@ def selected(apis: Iterable[Api], options: argparse.Namespace) -> Iterable[Giant
 
 
 def in_child(giant: Giant) -> list[Outcome]:
-    """The outcomes of a giant for each client. Each giant has its own child process, which makes
-    its memory measurable.
+    """Send the giant as each client, in a child process, and return the outcomes. A process that
+    handles only one giant makes the giant's memory use measurable.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -291,7 +293,7 @@ def in_child(giant: Giant) -> list[Outcome]:
 
 
 def main(given: list[str] | None = None) -> int:
-    """Run the ordeal. Gives the exit code: 0 if all requirements hold."""
+    """Run the ordeal, and return the exit code, which is 0 if all requirements hold."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.ordeal", description=__doc__)
     parser.add_argument("--api", action="append", help="of these alone; by default of all")
     parser.add_argument("--newest", action="store_true", help="the newest version of each alone")
@@ -328,7 +330,7 @@ def main(given: list[str] | None = None) -> int:
 
 
 def _line(outcome: Outcome) -> str:
-    """The outcome in one line."""
+    """Describe the outcome in one line."""
     return (
         f"{outcome.name}: call {outcome.call_s * 1000:.0f} ms, all {outcome.all_s:.2f} s, "
         f"{outcome.peak_mb} MB, answer {outcome.answer_bytes} {outcome.reason[:60]}"

@@ -76,7 +76,8 @@ class Reader:
         return self.data[self.at - size : self.at]
 
     def varint(self) -> int:
-        """The next unsigned varint; `unsure` is set if Java reads another number."""
+        """Decode an unsigned varint. `unsure` is set if Java decodes these bytes to another number.
+        """
         value = 0
         for shift in range(0, 35, 7):
             byte = self.take(1)[0]
@@ -88,7 +89,7 @@ class Reader:
         raise NotUnderstood("a varint is longer than five bytes")
 
     def length(self, kind: str, flexible: bool) -> int:
-        """Decode the length of a string, bytes or array; -1 for null."""
+        """Decode the length of a string, bytes or array. It is -1 for null."""
         if flexible:
             length = self.varint() - 1
             if length >= 1 << 31:
@@ -99,7 +100,7 @@ class Reader:
     # --- fields ----------------------------------------------------------------------------------
 
     def fields(self, form: Any, version: int, flexible: bool) -> dict[str, Any]:
-        """The untagged fields of a struct by name; tagged ones are skipped."""
+        """Decode the untagged fields of a struct, by name. Tagged fields are skipped."""
         values = {
             field.name: self.field(field, version, flexible)
             for field in form.untagged_fields(version)
@@ -123,7 +124,7 @@ class Reader:
             self.take(self.varint())
 
     def field(self, field: Any, version: int, flexible: bool) -> Any:
-        """The value of a field; a list for an array."""
+        """Decode a field. An array becomes a list."""
         kind = field._type_str
         nullable = bool(field.nullable_for_version_q(version))
         if kind.startswith("[]"):
@@ -138,7 +139,7 @@ class Reader:
         return self.single(field, version, flexible, nullable=nullable)
 
     def single(self, field: Any, version: int, flexible: bool, *, nullable: bool) -> Any:
-        """The value of a field that is no array."""
+        """Decode a field that is not an array."""
         kind = field._type_str
         if kind in NUMBERS:
             return self.number(kind)
@@ -166,7 +167,7 @@ class Reader:
 
 
 def read(frame: bytes) -> Reading:
-    """Judge one frame (without its size)."""
+    """Decode one frame, without its size, and return the verdict."""
     reader = Reader(frame)
     try:
         key, version, correlation_id = (

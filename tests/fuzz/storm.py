@@ -1,9 +1,9 @@
-"""The storm: a real Broker in this process with a dozen connections, which receives valid and
-invalid requests while time passes, flushes complete in any order, and clients disconnect.
+"""The storm: a real Broker in this process, with a dozen connections. It receives valid and invalid
+requests while time passes, flushes complete in any order, and clients disconnect.
 
 After each request these must hold. An undecodable frame gets no response, and its connection is
 closed. A decodable frame gets one response, with its correlation id and in the format of its
-version, or is parked. `Broker.on_frame` raises nothing else than ProtocolViolation.
+version, or the request is parked. `Broker.on_frame` raises nothing but ProtocolViolation.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ SETTINGS = {
     "log.initial.task.delay.ms": "1000",
 }
 
-FIRST_CONNECTION = 7_000_000_001  # a number that occurs nowhere else
+FIRST_CONNECTION = 7_000_000_001  # a number that occurs nowhere else in the broker's state
 
 
 class Storm:
-    """The broker, its connections and the random requests. findings: what went wrong, each with the
-    seed, the request's number and its bytes.
+    """The broker, its connections and the random requests. `findings` has the failures, each with
+    the seed, the request's number and its bytes.
     """
 
     def __init__(self, directory: Path, seed: int, **settings: str) -> None:
@@ -135,7 +135,7 @@ class Storm:
         )
 
     def connect(self) -> int:
-        """Open a connection; gives its number."""
+        """Open a connection, and return its number."""
         connection = self._next_connection
         self._next_connection += 1
         self.broker.on_connected(connection, "192.0.2.9", HOST, PORT)
@@ -149,8 +149,8 @@ class Storm:
         self.broker.on_closed(connection)
 
     def carry_out(self) -> list[int]:
-        """Take what the broker sends, check it, and close connections. Gives the closed
-        connections.
+        """Take what the broker sends, check it, and close the connections that the broker wants to
+        close. Return these connections.
         """
         outbox = self.broker.outbox
         closed: list[int] = []
@@ -176,7 +176,7 @@ class Storm:
         return closed
 
     def pass_time(self, ms: int) -> None:
-        """Advance the clock, and let the broker do what is due."""
+        """Advance the clock. If the broker's deadline has passed, call `on_tick`."""
         self.now_ms += ms
         self.maker.now_ms = self.now_ms
         deadline = self.broker.next_deadline_ms()
@@ -233,11 +233,12 @@ class Storm:
 
     def is_bearable(self, reading: Reading) -> bool:
         """Whether a healthy broker can handle the request in reasonable time and without lasting
-        harm.
+        damage.
 
-        This excludes requests for thousands of partitions, which are legitimate work, and markers
-        with a later epoch than any coordinator or producer has. Such a marker fences both from the
-        partition for good, as in Apache Kafka (an operator's tool writes them, KIP-664).
+        Two kinds of request are excluded. A request for thousands of partitions is legitimate, but
+        slow. A marker whose epoch is later than that of any coordinator or producer fences both
+        from the partition for good, as in Apache Kafka (such markers come from an operator's tool,
+        KIP-664).
         """
         if reading.values is None or reading.api is None:
             return True
@@ -289,7 +290,7 @@ class Storm:
         self.judge(frame, reading, closed=closed, answered=answered)
 
     def make_room(self) -> None:
-        """When all connections have waiting requests, close an old one and open a new one."""
+        """If all connections have waiting requests, close an old one and open a new one."""
         if len(self.broker.connections) >= CONNECTIONS:
             self.flush()
         if not self.free and len(self.broker.connections) >= CONNECTIONS:
@@ -298,8 +299,8 @@ class Storm:
             self.free.append(self.connect())
 
     def judge(self, frame: bytes, reading: Reading, *, closed: bool, answered: bool) -> None:
-        """Report a frame that was closed on although it is valid, or was not although it is
-        invalid.
+        """Report a valid frame after which the broker closed the connection, or an invalid one
+        after which it did not.
         """
         verdict = reading.verdict
         if verdict is Verdict.NOT_UNDERSTOOD and not closed:
@@ -310,11 +311,12 @@ class Storm:
             self.find("understood, but hung up on", frame, reading)
 
     def may_hang_up(self, reading: Reading) -> bool:
-        """Whether the broker may close the connection after a valid request. It may do so after a
-        Produce with acks=0, which has no response for an error; after a late request of a
-        transaction, when its producer has since used another connection (all connections use the
-        same few transactional ids here); and after an ACL request with an enum value of 0, as in
-        Apache Kafka.
+        """Whether the broker may close the connection after a valid request. There are three cases:
+
+        - a Produce request with acks=0, since it has no response that could report an error;
+        - a delayed request of a transaction whose producer has since used another connection
+          (all connections here use the same few transactional ids);
+        - an ACL request with an enum value of 0, as in Apache Kafka.
         """
         assert reading.api is not None
         if reading.api.name in OF_ACLS:
@@ -375,7 +377,7 @@ class Storm:
             )
 
     def find(self, what: str, frame: bytes, reading: Reading) -> None:
-        """Keep a finding; of equal ones at the same place only the first."""
+        """Record a finding. Of equal findings at the same place, only the first is recorded."""
         api = reading.api or BY_KEY.get(
             struct.unpack_from(">h", frame)[0] if len(frame) >= 2 else -1
         )
@@ -391,7 +393,9 @@ class Storm:
     # --- now and then ----------------------------------------------------------------------------
 
     def check_between(self) -> None:
-        """Update what clients could find out by other requests, and check the invariants."""
+        """Update the knowledge with what clients could find out by other requests, and check the
+        invariants.
+        """
         broker, knowledge = self.broker, self.knowledge
         knowledge.topic_ids = {
             name: topic.topic_id for name, topic in broker.metadata.topics.items()
@@ -417,7 +421,9 @@ class Storm:
                 broker.topics.create_topic(name, partitions, {}, now_ms=self.now_ms)
             elif (
                 self.random.random() < 0.3
-            ):  # reset what random requests have configured, which could make the topic unusable
+            # undo changes of the configuration by random requests, which could make the topic
+            # unusable
+            ):
                 configs = {
                     "compacted": {"cleanup.policy": "compact"},
                     "small-segments": {"segment.bytes": "2000"},
@@ -427,8 +433,8 @@ class Storm:
         self.carry_out()
 
     def check_invariants(self) -> None:
-        """Check the order of each log's offsets, and that waiting requests and busy connections
-        agree.
+        """Check the order of each log's offsets, and that each waiting request belongs to a busy
+        connection and each busy connection has a waiting request.
         """
         broker = self.broker
         for log in broker.logs.logs.values():
@@ -501,9 +507,9 @@ class Storm:
 
     def check_restarts(self, scratch: Path) -> None:
         """Check that the broker has the same state when it starts from a copy of its current
-        directory (as after a kill), and when it starts after a clean stop. There is one exception:
-        a start after a kill resets offsets and share groups that a client has moved beyond the end
-        of a log.
+        directory (as after a kill), and when it starts after a clean stop. Offsets and share groups
+        that a client has moved beyond the end of a log are reset first, because only a start after
+        a kill would reset them.
         """
         self.take_back_offsets_beyond_logs()
         before = state_of(self.broker)
@@ -516,8 +522,8 @@ class Storm:
         differences("after a clean stop", before, state_of(self.broker))
 
     def take_back_offsets_beyond_logs(self) -> None:
-        """Reset committed offsets beyond the end of a log to its end, as a client may do; do the
-        same for share groups.
+        """Reset committed offsets that are beyond the end of a log to its end, as a client may do.
+        Do the same for share groups.
         """
         groups, topics = self.broker.groups, self.broker.topics
 
@@ -579,11 +585,11 @@ def state_of_log(log: Log) -> dict[str, Any]:
 def differences(
     when: str, before: dict[str, Any], after: dict[str, Any], path: str = "the state"
 ) -> None:
-    """Fail at the first difference between two states, with its path."""
+    """Compare two states, and fail at the first difference. The message names the path to it."""
     for key in dict.fromkeys([*before, *after]):
         left, right = before.get(key), after.get(key)
         if isinstance(left, dict) and isinstance(right, dict):
-            # a producer that expired before the restart may be loaded again, which does no harm
+            # A producer that expired before the restart may be loaded again, which does no harm.
             if key == "producers":
                 right = {producer: row for producer, row in right.items() if producer in left}
             differences(when, left, right, f"{path}, {key}")

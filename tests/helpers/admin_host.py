@@ -1,5 +1,5 @@
-"""A real Broker on its own directory, and one connection to it: requests go in and answers come out
-in their encoded form.
+"""A real Broker on its own directory, and one connection to it. Requests and responses pass in
+their encoded form.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class AdminHost:
     # --- the requests that most tests need -------------------------------------------------------
 
     def create(self, *topics: Any, validate_only: bool = False, version: int = 7) -> list[Any]:
-        """The rows of the response to a CreateTopics of these topics."""
+        """Create the topics, and return the topics of the response."""
         request = CreateTopicsRequest(
             topics=list(topics), timeout_ms=1000, validate_only=validate_only
         )
@@ -100,7 +100,7 @@ class AdminHost:
         return rows
 
     def metadata(self, *names: str, version: int = 12, auto: bool = False) -> list[Any]:
-        """The topics in the response to a Metadata request. auto: whether missing topics may be
+        """The topics in the response to a Metadata request. With `auto`, missing topics may be
         created.
         """
         wanted = [MetadataRequestTopic(name=name, topic_id=uuid.UUID(int=0)) for name in names]

@@ -18,7 +18,7 @@ from barnabas.cli.root import make_root
 from helpers.e2e_clients import PATIENCE_S
 
 TOPIC = "orders"
-# Arguments of each command that connects to a cluster.
+# The commands that connect to a cluster, each with valid arguments.
 VERBS: dict[str, Sequence[str]] = {
     "acl add": ("alice", "read", "topic:orders"),
     "acl list": (),
@@ -40,7 +40,7 @@ VERBS: dict[str, Sequence[str]] = {
     "quota set": ("--user", "alice", "producer_byte_rate=5000"),
     "records delete": (TOPIC, "--before", "latest", "--yes"),
     "share consume": (TOPIC, "--group", "kitchen"),
-    "support-bundle": (),  # writes its file into the working directory
+    "support-bundle": (),  # This command writes its file into the working directory.
     "topics alter": (TOPIC, "--config", "retention.ms=5"),
     "topics create": ("more",),
     "topics delete": (TOPIC, "--yes"),
@@ -81,13 +81,13 @@ class CommandLine:
     """Runs commands against the broker that `use` names."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        # hides the profiles of the user who runs the tests
+        # Hide the profiles of the user who runs the tests.
         monkeypatch.setenv("XDG_CONFIG_HOME", "/nonexistent")
         self._monkeypatch = monkeypatch
         self._capsys = capsys
 
     def use(self, servers: str) -> CommandLine:
-        """Set the broker that the commands use. Gives: this object."""
+        """Set the broker that the commands use. Return this object."""
         self._monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVER", servers)
         return self
 
@@ -102,7 +102,7 @@ class CommandLine:
 
     def alone(self, *arguments: str) -> Run:
         """Run the command in its own process. When kafka-python's client fails to start, it leaves
-        sockets open, which are closed when that process ends.
+        sockets open; they are closed when the process ends.
         """
         source = "import sys; from barnabas.broker.rim.daemon.main import main; "
         source += "sys.exit(main(sys.argv[1:]))"
@@ -128,7 +128,9 @@ def connecting_verbs() -> list[str]:
 
 
 def _verbs(command: click.Command, name: str = "") -> Iterator[str]:
-    """The full names of all subcommands that connect to a broker: they take --profile."""
+    """The full names of all subcommands that connect to a broker. These are the ones with the
+    option --profile.
+    """
     if isinstance(command, click.Group):
         context = click.Context(command)
         for sub in command.list_commands(context):

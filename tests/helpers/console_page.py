@@ -1,7 +1,8 @@
 """A broker with a console, its page in a real browser, and the page's errors.
 
-It needs Debian's `chromium-headless-shell` (`.ci/run` installs it) or `chromium`; nothing is
-downloaded. Both render the same; the first takes a third of the second's CPU time to open a page.
+The browser is Debian's `chromium-headless-shell` (`.ci/run` installs it) or `chromium`; nothing is
+downloaded. Both render the page alike, but chromium-headless-shell needs only a third of the CPU
+time to open it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ PATIENCE_MS = 20_000
 
 
 class Shop:
-    """A broker with a console, on which the open transaction `nightly` holds back orders-0."""
+    """A broker with a console. The open transaction `nightly` holds back the last stable offset of
+    orders-0.
+    """
 
     def __init__(self, *, control: bool = False, **settings: object) -> None:
         self.broker = LocalBroker(
@@ -61,7 +64,9 @@ class Shop:
         return int(self.url.rpartition(":")[2])
 
     def producer(self, transactional_id: str) -> Producer:
-        """An initialised transactional producer, of which there is one for each id."""
+        """Return the transactional producer with this id. It is created and initialised at the
+        first call.
+        """
         if transactional_id not in self.producers:
             producer = Producer(
                 {
@@ -76,7 +81,7 @@ class Shop:
         return self.producers[transactional_id]
 
     def write(self, transactional_id: str, partition: int, *values: bytes, end: str = "") -> None:
-        """Write a transaction to the topic orders; it stays open unless `end` is given."""
+        """Write a transaction to the topic orders. It stays open unless `end` is given."""
         producer = self.producer(transactional_id)
         producer.begin_transaction()
         for value in values:
@@ -91,8 +96,8 @@ class Shop:
             producer.abort_transaction(20)
 
     def fill(self) -> None:
-        """Write committed, aborted and open transactions, and make a group that has read all it
-        can.
+        """Write committed, aborted and open transactions, and create a group that has consumed all
+        records that it can read.
         """
         self.write("morning", 0, b'{"item": "coffee"}', b'{"item": "tea"}', end="commit")
         self.write("morning", 0, b"\xff\x00not text", end="abort")
@@ -111,7 +116,7 @@ class Shop:
         consumer.close()
 
     def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, Any, Any]:
-        """Send a request to the console. Gives: status, headers and decoded body of the
+        """Send a request to the console. Return the status, the headers and the decoded body of the
         response.
         """
         client = http.client.HTTPConnection("127.0.0.1", self.console_port, timeout=20)
@@ -146,14 +151,14 @@ class Page:
         )
 
     def open(self, route: str = "#/") -> Any:
-        """Open a view of the console, and wait for its heading; gives Playwright's page."""
+        """Open a view of the console, wait for its heading, and return Playwright's page."""
         self.page.goto(f"{self.shop.url}/{route}")
         self.page.wait_for_selector("main h1", state="attached")
         return self.page
 
     def close(self) -> None:
-        """Close the page; it may have logged no errors, and have sent requests only to the
-        console.
+        """Close the page. Fail if it logged an error or sent a request to another address than the
+        console's.
         """
         self.context.close()
         assert self.complaints == []
@@ -162,7 +167,7 @@ class Page:
 
 def until(page: Any, expression: str) -> None:
     """Wait until an expression is true in the page. Playwright's own function needs `eval`, which
-    the page forbids.
+    the page's content security policy forbids.
     """
     deadline = time.monotonic() + PATIENCE_MS / 1000
     while not page.evaluate(expression):
@@ -170,7 +175,7 @@ def until(page: Any, expression: str) -> None:
         time.sleep(0.05)
 
 
-# Each width and each scheme is used once, since colours do not depend on the width.
+# One test for each width and each scheme is enough, since colours do not depend on the width.
 WIDTHS_AND_SCHEMES = [(390, "dark"), pytest.param(1280, "light", marks=pytest.mark.long)]
 """The widths and colour schemes that axe checks. `make test` runs one pair, since each takes ten
 seconds of CPU.

@@ -42,8 +42,8 @@ SETTINGS = {
 class CoreHost:
     """A broker without sockets, and the work that it has requested.
 
-    answers: decoded responses by connection, in order (None: a request without a response).
-    flushes: requested flushes that are not done yet.
+    `answers` has the decoded responses of each connection, in order; None is a request without a
+    response. `flushes` has the requested flushes that are not done yet.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class CoreHost:
         return self.broker.routes.parts
 
     def event_ms(self) -> int:
-        """The monotonic time of the next event; also sets the broker's wall clock."""
+        """Return the monotonic time of the next event, and set the broker's wall clock."""
         self.broker.wall.feed(self.now_ms, self.now_ms + self.wall_ahead_ms)
         return self.now_ms
 
@@ -80,19 +80,20 @@ class CoreHost:
         return connection
 
     def ask(self, connection: int, request: Message, version: int) -> None:
-        """Send a request; its response is added to `answers`, immediately or later."""
+        """Send a request. Its response is added to `answers`, immediately or later."""
         self._correlation_id += 1
         frame = bytearray(request_frame(request, version, self._correlation_id))
         self._asked[connection] = (type(request), version, self._correlation_id)
         self.broker.on_frame(connection, memoryview(frame), self.event_ms())
-        # The rim reuses the memory of small frames: the broker must not keep a view of them.
+        # Overwrite the frame as the rim does, which reuses the memory of small frames. The broker
+        # must not keep a view of it.
         if len(frame) <= GIVEN_AWAY_BYTES:
             frame[:] = bytes(len(frame))
         self.carry_out()
 
     def call(self, connection: int, request: Message, version: int) -> Any:
-        """The response to a request, which must come immediately, or once the worker has loaded the
-        modules that the handler needs.
+        """Send a request and return its response. It must arrive immediately, or as soon as the
+        worker has loaded the modules that the handler needs.
         """
         before = len(self.answers[connection])
         self.ask(connection, request, version)
@@ -118,7 +119,7 @@ class CoreHost:
         flushes, outbox.flushes = outbox.flushes, []
         self.flushes += [job for job in flushes if job.then is None]
         for job in flushes:
-            # flushes between two steps of a change of files are done at once
+            # Flushes between two steps of a file change are done at once.
             if job.then is not None:
                 for file in job.files:
                     file.fsync()
@@ -132,7 +133,8 @@ class CoreHost:
             self.carry_out()
 
     def _decoded(self, connection: int, answer: bytes) -> Any:
-        """The decoded response; None for the empty answer of a Produce with acks=0."""
+        """Decode the response. It is None if it is empty, as after a Produce request with acks=0.
+        """
         request, version, correlation_id = self._asked.pop(connection)
         if not answer:
             return None
@@ -154,14 +156,14 @@ class CoreHost:
         return job
 
     def tick(self, ms: int) -> None:
-        """Advance the clock, and let the broker do what is due."""
+        """Advance the clock, and call the broker's `on_tick`."""
         self.now_ms += ms
         self.broker.on_tick(self.event_ms())
         self.carry_out()
 
     def await_answer(self, connection: int, *, ms: int = 0) -> Any:
-        """The response to a waiting request; the clock advances until it comes, so that other
-        connections get their turns.
+        """Return the response to a waiting request. Until it arrives, the clock advances, so that
+        requests of other connections are handled in between.
         """
         before = len(self.answers[connection])
         while len(self.answers[connection]) == before:
@@ -178,7 +180,7 @@ class CoreHost:
     # --- requests that most tests need -----------------------------------------------------------
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> list[Any]:
-        """Create a topic past the protocol; gives its partitions' logs."""
+        """Create a topic without a request, and return the logs of its partitions."""
         self.broker.topics.create_topic(
             name,
             partitions,
@@ -234,7 +236,7 @@ def fetch(
     isolation: int = 0,
     forget: dict[str, list[int]] | None = None,
 ) -> Any:
-    """A Fetch request, from an offset in each partition."""
+    """A Fetch request that reads each partition from the given offset."""
     rows = [
         FetchTopic(
             topic=name,

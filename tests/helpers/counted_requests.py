@@ -1,11 +1,11 @@
-"""A port in front of a broker that forwards a number of requests and then stops answering.
+"""A port in front of a broker that forwards a number of requests, and drops all later ones.
 
     with CountedRequests() as port:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port.number}"}
         with LocalBroker(settings=advertised) as broker:
-            port.allow(broker.port, 4)      # the fifth request and all after it get no answer
+            port.allow(broker.port, 4)      # the fifth and all later requests get no response
 
-It still accepts connections, as the kernel does for a stopped broker.
+The port still accepts connections, as the kernel does for a stopped broker.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ CHUNK_BYTES = 1 << 16
 
 
 class CountedRequests:
-    """The port in front of the broker. number: its number on 127.0.0.1. broker_port: the port of
-    the broker.
+    """The port in front of the broker. `number` is its number on 127.0.0.1, and `broker_port` is
+    the port of the broker.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class CountedRequests:
         return f"127.0.0.1:{self.number}"
 
     def allow(self, broker_port: int, requests: int | None) -> None:
-        """From now on, forward that many requests; None for all."""
+        """From now on, forward this many requests, or all of them if `requests` is None."""
         with self._lock:
             self.broker_port, self._left = broker_port, requests
 
@@ -72,8 +72,8 @@ class CountedRequests:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        """Forward the client's requests while they are allowed, and drop the others; responses go
-        through a second thread.
+        """Forward the client's requests while they are allowed, and drop the others. A second
+        thread forwards the responses.
         """
         with self._lock:
             self._sockets.append(client)
@@ -105,7 +105,7 @@ def _read_frame(sock: socket.socket) -> bytes:
 
 
 def _read(sock: socket.socket, count: int) -> bytes:
-    """The next `count` bytes; empty if the connection ends before."""
+    """Read `count` bytes. Return no bytes if the connection ends before that."""
     data = b""
     while len(data) < count:
         part = sock.recv(min(count - len(data), CHUNK_BYTES))

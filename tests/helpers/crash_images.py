@@ -26,8 +26,8 @@ POWER_KINDS = ("power", "names", "data")
 
 
 class Image(NamedTuple):
-    """The contents of the disk after a crash. done: how many actions were answered before it.
-    is_same_run: whether the machine stayed up.
+    """The contents of the disk after a crash. `done` counts the actions that were completed before
+    the crash. `is_same_run` says whether the machine kept running.
     """
 
     kind: str
@@ -40,8 +40,7 @@ class Image(NamedTuple):
 
 
 class ImagedDisk(SimDisk):
-    """A simulated disk that takes images. done: the number of completed actions, which the caller
-    counts.
+    """A simulated disk that takes images. The caller sets `done`, the number of completed actions.
     """
 
     def __init__(self, now_ms: Any) -> None:
@@ -59,7 +58,7 @@ class ImagedDisk(SimDisk):
         return super().counts_down()
 
     def take(self) -> None:
-        """Take an image of each kind now; of equal images only the first is kept."""
+        """Take an image of each kind now. Of equal images only the first is kept."""
         if not self.is_taking:
             return
         kill = tuple(_walk("", self.root, "kill"))
@@ -85,8 +84,9 @@ def files_on(disk: SimDisk, kind: str) -> Files:
 
 
 def _walk(path: str, directory: Directory, kind: str) -> Iterator[tuple[str, bytes | None]]:
-    """Path and content of everything that this kind of crash leaves; None for a directory. Names
-    are durable or current, and so are contents, according to the kind.
+    """The path and the content of everything that this kind of crash leaves. The content is None
+    for a directory. Depending on the kind, the names are the durable or the current ones, and so
+    are the contents.
     """
     entries = directory.durable if kind in ("power", "data") else directory.entries
     for name in sorted(entries):
@@ -101,8 +101,8 @@ def _walk(path: str, directory: Directory, kind: str) -> Iterator[tuple[str, byt
 
 
 def _torn(before: Mapping[str, bytes | None], now: Files) -> Files | None:
-    """The current files, with only half of each file's newly appended bytes; None if nothing was
-    appended.
+    """The current files, with only half of the bytes that were newly appended to each file. The
+    result is None if nothing was appended.
     """
     rows, is_torn = [], False
     for path, data in now:
@@ -134,11 +134,13 @@ def disk_of(image: Image, like: SimDisk) -> SimDisk:
 def started_on(
     image: Image, b: DiskBroker, opened: Callable[[Any], None] | None = None
 ) -> DiskBroker:
-    """Another broker with the same settings, started on the image. Takes: opened, a function that
-    starts it, if it is not to be started as the first broker was.
+    """Start another broker with the same settings on the image.
+
+    Takes: opened, a function that starts the broker, if it is not to be started as the first one
+    was.
     """
     other = copy.copy(b)
-    # removes what a test may have wrapped around these methods
+    # Remove wrappers that a test may have set around these methods.
     for name in ("send", "tick", "flush_one"):
         other.__dict__.pop(name, None)
     other.disk = disk_of(image, b.disk)

@@ -1,11 +1,13 @@
-"""A small log directory with every kind of file, with one damage in it, and a check of how the
-broker handles it.
+"""A small log directory with every kind of file, in which one file is damaged, and a check of how
+the broker handles the damage.
 
-Either the broker starts: then every batch outside the damage is read, or is in a file that was set
+The broker may start. Then every batch outside the damage can be read, or is in a file that was set
 aside, or its partition is offline with an error that names the file. The state of the journal and
-the coordinators is complete, unless the damage is in their own files; then a log line says so. Or
-the broker does not start: then one line names the file and says what to do. `python -m
-helpers.damaged_directories` tries every byte.
+the coordinators is complete, unless their own files are damaged, which the log then reports.
+
+Or the broker may refuse to start. Then one line names the file and says what to do.
+
+`python -m helpers.damaged_directories` tries every byte.
 """
 
 from __future__ import annotations
@@ -96,7 +98,7 @@ class Original(NamedTuple):
     groups: Any
     batches: dict[
         tuple[str, int], list[tuple[int, int, str, int, bytes]]
-    ]  # base and last offset, file, position and bytes of each batch
+    ]  # base offset, last offset, file, position and bytes of each batch
     committed: dict[tuple[str, int], dict[int, bytes | None]]
 
 
@@ -104,8 +106,9 @@ class Original(NamedTuple):
 
 
 def history(path: Path) -> AdminHost:
-    """A broker with topics with settings, one of them deleted and one with added partitions; groups
-    with plain and transactional offsets; transactions with every outcome.
+    """A broker with a varied history. It has topics with settings, of which one was deleted and one
+    got further partitions; groups with plain and transactional offsets; and transactions with every
+    outcome.
     """
     host = AdminHost(
         path,
@@ -171,7 +174,7 @@ def produce(
 
 
 def start_session(host: AdminHost, transactional_id: str) -> tuple[int, int]:
-    """Start a session of the transactional id; gives producer id and epoch."""
+    """Start a session of the transactional id, and return the producer id and epoch."""
     request = InitProducerIdRequest(
         transactional_id=transactional_id,
         transaction_timeout_ms=60_000,
@@ -250,8 +253,9 @@ def commit_offset(host: AdminHost, group: str, offset: int) -> None:
 
 @cache
 def original(way: str) -> Original:
-    """The directory after `history`. Takes: way, whether the broker was stopped cleanly or
-    killed.
+    """The directory after `history`.
+
+    Takes: way, whether the broker was stopped cleanly ("clean") or killed.
     """
     host = history(Path(scratch_directory()))
     broker = host.broker
@@ -294,7 +298,7 @@ def topics_of(broker: Broker) -> dict[str, Any]:
 
 
 def batches_on_disk(path: Path, topic: str, index: int) -> list[tuple[int, int, str, int, bytes]]:
-    """Each batch of a partition: base offset, last offset, file, position and content."""
+    """The batches of a partition, each as base offset, last offset, file, position and content."""
     found = []
     for file in sorted(path.joinpath(f"{topic}-{index}").glob("*.log")):
         data = file.read_bytes()
@@ -317,7 +321,7 @@ def content_of(piece: Slice | None) -> bytes:
 
 
 def committed_values(log: Log) -> dict[int, bytes | None]:
-    """The values that a read_committed reader of the partition gets, by offset."""
+    """The values, by offset, that a read_committed consumer of the partition gets."""
     found: dict[int, bytes | None] = {}
     at = log.log_start_offset
     while at < log.last_stable_offset:
@@ -350,7 +354,7 @@ def files_of(way: str) -> dict[str, int]:
 
 
 def inflict(path: Path, damage: Damage) -> None:
-    """Delete, truncate or change the file as the damage says."""
+    """Delete, truncate or change the file that the damage names."""
     file = path / damage.name
     if damage.kind == "delete":
         file.unlink()
@@ -376,8 +380,9 @@ class Complaints(logging.Handler):
 
 
 def check(damage: Damage) -> str:
-    """Start on a copy with the damage; gives a word for the outcome. Raises: AssertionError if the
-    broker handles the damage wrongly.
+    """Start a broker on a damaged copy of the directory. Return a word for what happened.
+
+    Raises: AssertionError if the broker handles the damage wrongly.
     """
     before = original(damage.way)
     complaints = Complaints()
@@ -404,8 +409,8 @@ def check(damage: Damage) -> str:
 
 
 def check_refusal(damage: Damage, text: str) -> None:
-    """Check that the error names the file and a remedy, and that only a file without which no
-    broker can start is a reason to refuse.
+    """Check that the error names the file and a remedy, and that the broker cannot start without
+    the file.
     """
     assert "\n" not in text, text
     assert damage.name in text or damage.name.split("/")[0] in text, (
@@ -420,7 +425,7 @@ def check_refusal(damage: Damage, text: str) -> None:
 
 
 def is_touched(damage: Damage, name: str, position: int, size: int) -> bool:
-    """Whether the damage affects that batch of that file."""
+    """Whether the damage affects the batch at this position of the file `name`."""
     if name != damage.name:
         return False
     if damage.kind == "flip":
@@ -431,8 +436,8 @@ def is_touched(damage: Damage, name: str, position: int, size: int) -> bool:
 def check_batches(
     damage: Damage, before: Original, broker: Broker, copy: Path, complaints: Complaints
 ) -> bool:
-    """Check that every untouched batch is read, set aside, or in a partition that is offline with
-    an error. Gives: whether any batch is lost.
+    """Check that every undamaged batch can be read, or was set aside, or is in a partition that is
+    offline with an error. Return whether any batch is lost.
     """
     lost = False
     for key, batches in before.batches.items():
@@ -465,16 +470,16 @@ def check_batches(
                 continue
             touched = is_touched(damage, name, position, len(content))
             if name == damage.name and is_in_a_base_offset(damage, before):
-                # No checksum covers a base offset: if it is slightly wrong, its neighbours are not
-                # found, as in Apache Kafka.
+                # No checksum covers the base offset of a batch. If it is slightly wrong, the
+                # batches around it are not found, as in Apache Kafka.
                 continue
             if (
                 touched
                 and damage.kind == "flip"
                 and (found is not None or base < log.log_end_offset)
             ):
-                # A reader gets the changed batch, whose checksum does not match, or an error that
-                # names the file.
+                # A consumer gets either the changed batch, whose checksum does not match, or an
+                # error that names the file.
                 continue
             assert (
                 touched
@@ -494,7 +499,7 @@ def check_batches(
         )
     if lost and (
         damage.way == "clean" or damage.kind == "flip"
-    ):  # after a kill, no trace shows that a last batch or a last file is missing
+    ):  # after a kill, nothing shows that the last batch or the last file is missing
         assert complaints.texts, f"batches are gone, and nothing is said of {damage}"
     return lost
 
@@ -515,7 +520,9 @@ def original_start(key: tuple[str, int]) -> int:
 
 
 def read_batch(log: Log, offset: int) -> bytes | None:
-    """The batch that contains the offset; None after an error, or if there is none."""
+    """Return the batch that contains the offset, or None if there is no such batch or the read
+    fails.
+    """
     if offset >= log.log_end_offset:
         return None
     try:
@@ -532,8 +539,8 @@ def check_knowledge(
     """Check that topics, settings, groups and transactions are complete, unless the damage is in
     the file that stores them.
     """
-    # If the boot id is missing, any stop that was not clean counts as a power loss, after which all
-    # transactional ids get other producer ids.
+    # If the boot id is missing, the broker treats any unclean stop as a power loss, and gives each
+    # transactional id another producer id.
     seems_powerless = damage.name == BOOT_ID_NAME and damage.way == "killed"
     if damage.name == JOURNAL:
         assert set(broker.metadata.topics) >= {key[0] for key in before.batches}, (
@@ -561,7 +568,7 @@ def check_knowledge(
     if seems_powerless:
         return
     if is_in_a_base_offset(damage, before):
-        return  # the state of a group includes the offsets of its records in the log
+        return  # The state of a group includes the offsets at which its records are in the log.
     if not (lost and damage.name.startswith(TRANSACTIONS_TOPIC)):
         assert broker.transactions.snapshot() == before.transactions
     if not (lost and damage.name.startswith((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))):
@@ -572,7 +579,9 @@ def check_knowledge(
 
 
 def all_damages(way: str, every: int) -> Iterator[Damage]:
-    """For each file its deletion, and at every n-th byte a truncation and a changed byte."""
+    """The damages to try on each file: its deletion, and at every n-th byte a truncation and a
+    changed byte.
+    """
     random = Random(1)
     for name, size in files_of(way).items():
         yield Damage(way, name, "delete", 0)
@@ -582,7 +591,7 @@ def all_damages(way: str, every: int) -> Iterator[Damage]:
 
 
 def main() -> int:
-    """Try all kinds of damage. Gives: 0 if the broker handled each of them well."""
+    """Try all kinds of damage, and return 0 if the broker handled each of them correctly."""
     options = argparse.ArgumentParser(
         prog="python -m helpers.damaged_directories", description=__doc__
     )

@@ -1,11 +1,11 @@
 """A real Broker on a simulated disk, and clients that only send requests.
 
-Nothing happens unless a test calls for it. Time does not advance until `tick`; flushes are carried
-out immediately, or after `hold_flushes` one by one with `flush_one` (fsyncs between the steps of a
-change of files are never held); the worker's jobs also run immediately, unless `holds_work`.
-`answer` gives the response to a connection's request, once there is one. Kills and power losses are
-those of `sim.disk`, except that a power loss here is the worst case: everything that was not
-fsynced is lost.
+Nothing happens unless a test calls for it. The clock advances only in `tick`. Flushes are carried
+out immediately, or, after `hold_flushes`, one at a time with `flush_one`; fsyncs between the steps
+of a file change are never held. The worker's jobs also run immediately, unless `holds_work` is set.
+`answer` returns the response to a connection's request once there is one. Kills and power losses
+are those of `sim.disk`, but a power loss here is always the worst case, in which everything that
+was not fsynced is lost.
 
     b = DiskBroker()
     b.topic("t")
@@ -82,7 +82,7 @@ LONG_AGO = {"retention.ms": "-1"}
 
 
 class Worst(random.Random):
-    """A random generator whose draws are always the worst case."""
+    """A random generator that always makes the worst choice."""
 
     def choice(self, seq: Any) -> Any:
         return seq[0]
@@ -98,8 +98,8 @@ class Worst(random.Random):
 
 
 class Fetched(NamedTuple):
-    """The part of a Fetch response about one partition. aborted: (producer id, first offset) of
-    aborted transactions, None for read_uncommitted.
+    """The part of a Fetch response about one partition. `aborted` has the producer id and the first
+    offset of each aborted transaction. It is None for read_uncommitted.
     """
 
     code: int
@@ -110,7 +110,7 @@ class Fetched(NamedTuple):
     data: bytes
 
     def rows(self) -> list[tuple[int, bytes]]:
-        """(offset, value) of the records that a client delivers from this response; a
+        """The offset and the value of each record that a client delivers from this response. A
         read_committed client skips aborted records.
         """
         waiting = sorted(self.aborted or [], key=lambda row: row[1])
@@ -148,8 +148,9 @@ def creation_of(
 class DiskBroker:
     """A broker on a simulated disk.
 
-    broker: the running broker, which `kill`, `lose_power` and `stop` replace. disk: the disk that
-    all of them use. closed: the connections that the broker closed, with the reasons.
+    `broker` is the running broker, which `kill`, `lose_power` and `stop` replace. `disk` is the
+    disk that all these brokers use. `closed` has the connections that the broker closed, each with
+    the reason.
     """
 
     def __init__(
@@ -165,7 +166,7 @@ class DiskBroker:
         self.disk = SimDisk(rng, now_ms) if new_disk is None else new_disk(now_ms)
         self.clock_ns: Callable[[], int] = lambda: 0
         self.disk.mkdir(DATA_DIR)
-        # durable from the start, since the broker syncs no directory above DATA_DIR
+        # Make DATA_DIR durable from the start, since the broker syncs no directory above it.
         self.disk.fsync_dir("/")
         self._properties = {
             "log.dirs": DATA_DIR,
