@@ -206,7 +206,7 @@ class DiskBroker:
         self._carry_out()
 
     def set_property(self, name: str, value: str) -> None:
-        """Change a setting; it takes effect at the next start."""
+        """Change a setting. It takes effect at the next start."""
         self._properties[name] = value
 
     def kill(self) -> None:
@@ -216,15 +216,17 @@ class DiskBroker:
         self.open()
 
     def copy_disk(self, *, is_new_mount: bool) -> None:
-        """Kill the broker, and start it on a copy of the disk, to which some data had not been
-        written back; see `SimDisk.copy`.
+        """Kill the broker, and start it on a copy of the disk that was taken before all data had
+        been written back (see `SimDisk.copy`).
         """
         self.disk.copy(is_new_mount=is_new_mount)
         self.holds_flushes = False
         self.open()
 
     def lose_power(self) -> None:
-        """Let the machine lose everything that is not on its disk, and start the broker again."""
+        """Simulate a power loss: discard everything that is not on the disk, and start the broker
+        again.
+        """
         self.disk.lose_power()
         self.holds_flushes = False
         self.open()
@@ -236,7 +238,7 @@ class DiskBroker:
         self.open()
 
     def sync(self, part: str) -> None:
-        """Write the files whose path contains `part` to the disk, with their names, as an operating
+        """Make the files whose paths contain `part` durable, with their names, as an operating
         system may do at any time.
         """
         for path, inode in self.disk.files():
@@ -247,11 +249,11 @@ class DiskBroker:
                 self.disk.fsync_dir(directory.rpartition("/")[0] or directory)
 
     def saved(self) -> dict[str, bytes]:
-        """The contents of all files, which `load` restores."""
+        """Return the contents of all files, for `load`."""
         return {path: bytes(inode.data) for path, inode in self.disk.files()}
 
     def load(self, saved: Mapping[str, bytes]) -> None:
-        """Restore saved files, as if the process had been killed when they were saved; the broker
+        """Restore saved files, as if the process had been killed when they were saved. The broker
         is not started.
         """
         self.disk.kill()
@@ -263,7 +265,7 @@ class DiskBroker:
     # --- time and flushes ------------------------------------------------------------------------
 
     def tick(self, elapsed_ms: int = 0) -> None:
-        """Advance the clock, and let the broker do what is due."""
+        """Advance the clock, and call the broker's `on_tick`."""
         self.now_ms += elapsed_ms
         self.broker.on_tick(self.now_ms)
         self._carry_out()
@@ -272,7 +274,7 @@ class DiskBroker:
         self.holds_flushes = True
 
     def flush_one(self) -> bool:
-        """Carry out the oldest requested flush; False if there is none."""
+        """Carry out the oldest requested flush. Return False if there is none."""
         jobs = self.broker.outbox.flushes
         if not jobs:
             return False
@@ -280,7 +282,9 @@ class DiskBroker:
         return True
 
     def _end_flush(self, job: FlushJob) -> None:
-        """Sync the job's files, report its end, and take the responses that it releases."""
+        """Sync the job's files, report to the broker that the flush has ended, and take the
+        responses that it releases.
+        """
         for file in job.files:
             file.fsync()
         self.broker.on_flushed(job, self.now_ms)
@@ -299,7 +303,7 @@ class DiskBroker:
 
     def _carry_out(self) -> None:
         """Take responses, then carry out work and flushes unless the test holds them. Flushes
-        between two steps of a change of files are never held.
+        between two steps of a file change are never held.
         """
         self._take_answers()
         if not self.holds_work:
@@ -326,7 +330,7 @@ class DiskBroker:
             self._take_answers()
 
     def _take_answers(self) -> None:
-        """Take cleanings, closed connections and responses from the outbox."""
+        """Take the cleaner's jobs, closed connections and responses from the outbox."""
         outbox = self.broker.outbox
         self.cleanings, outbox.cleanings = outbox.cleanings or self.cleanings, []
         for connection, reason in outbox.closes:
@@ -339,7 +343,7 @@ class DiskBroker:
             request, version, correlation = self._asked.pop(connection)
             data = b"".join(_bytes_of(piece) for piece in pieces)
             if not data:
-                continue  # a Produce with acks=0 has no answer
+                continue  # a Produce request with acks=0 has no response
             size, got = struct.unpack_from(">ii", data)
             assert (size, got) == (len(data) - 4, correlation)
             self.answer_frames[connection] = data[4:]
@@ -348,20 +352,20 @@ class DiskBroker:
     # --- requests --------------------------------------------------------------------------------
 
     def connect(self) -> int:
-        """Open a connection; gives its number."""
+        """Open a connection, and return its number."""
         connection = self._next_connection
         self._next_connection += 1
         self.broker.on_connected(connection, "192.0.2.9", "192.0.2.1", 9092)
         return connection
 
     def send(self, connection: int, request: Message, version: int) -> None:
-        """Send a request; `answer` gives its response later."""
+        """Send a request. `answer` returns the response once there is one."""
         self._correlation += 1
         frame = bytearray(request_frame(request, version, self._correlation))
         self._answers.pop(connection, None)
         self._asked[connection] = type(request), version, self._correlation
         self.broker.on_frame(connection, memoryview(frame), self.now_ms)
-        if len(frame) <= GIVEN_AWAY_BYTES:  # the next frame uses the same memory
+        if len(frame) <= GIVEN_AWAY_BYTES:  # the rim reuses this memory for the next frame
             frame[:] = bytes(len(frame))
         self._carry_out()
 
@@ -370,7 +374,7 @@ class DiskBroker:
         return self._answers.get(connection)
 
     def call(self, request: Message, version: int, connection: int = READER) -> Any:
-        """The response to a request, which must come without advancing the clock."""
+        """Send a request and return the response, which must arrive without advancing the clock."""
         self.send(connection, request, version)
         while self.answer(connection) is None and self.broker.requests.work.is_ready:
             self.tick()
@@ -381,7 +385,8 @@ class DiskBroker:
         return answer
 
     def is_hung_up_on(self, connection: int, request: Message, version: int) -> bool:
-        """Whether the broker closes the connection after that request, without a response."""
+        """Send a request, and return whether the broker closes the connection without a response.
+        """
         self.send(connection, request, version)
         assert (self.answer(connection) is None) == (connection in self.closed)
         return connection in self.closed
@@ -395,7 +400,8 @@ class DiskBroker:
         assert self.call(creation_of(name, partitions, settings), 7).topics[0].error_code == 0
 
     def topic_after_flushes(self, name: str, partitions: int = 1) -> None:
-        """Create a topic while flushes are held: it exists when these have ended, at a tick."""
+        """Create a topic while flushes are held. It exists at a tick after the flushes have ended.
+        """
         connection = self.connect()
         self.send(connection, creation_of(name, partitions, LONG_AGO), 7)
         while self.answer(connection) is None:
@@ -410,7 +416,9 @@ class DiskBroker:
         assert self.answer(connection).topics[0].error_code == Code.NONE
 
     def make_files(self, topic: str) -> None:
-        """Create each partition's directory, which otherwise its first batch does."""
+        """Create each partition's directory, which otherwise happens at the partition's first
+        batch.
+        """
         for log in self.broker.topics.logs_of(topic):
             log.files.make()
 
@@ -426,7 +434,9 @@ class DiskBroker:
         min_bytes: int = 1,
         max_bytes: int = 1 << 20,
     ) -> None:
-        """Send a Fetch of one partition without a session; `fetched` gives its response later."""
+        """Send a Fetch request for one partition, without a fetch session. `fetched` returns the
+        response once there is one.
+        """
         wanted = FetchPartition(
             partition=partition,
             current_leader_epoch=-1,
@@ -464,7 +474,7 @@ class DiskBroker:
         return Fetched(row.error_code, *ends, aborted, bytes(row.records or b""))
 
     def fetch(self, topic: str, offset: int = 0, connection: int = READER, **how: Any) -> Fetched:
-        """The response to a fetch that does not wait."""
+        """Fetch, and return the response, which must not be delayed."""
         self.send_fetch(connection, topic, offset, **how)
         found = self.fetched(connection)
         assert found is not None and found.code == 0, found
@@ -479,8 +489,8 @@ class DiskBroker:
         committed: bool = False,
         max_bytes: int = 1 << 20,
     ) -> list[Any]:
-        """(offset, value) of all records that a client gets from `offset` to the end, fetch by
-        fetch. Fails if a fetch makes no progress.
+        """The offset and the value of each record that a client gets when it fetches from `offset`
+        to the end of the log. Fails if a fetch makes no progress.
         """
         found: list[Any] = []
         while True:
@@ -502,7 +512,7 @@ class DiskBroker:
         return [value for _, value in self.rows(topic, partition=partition, committed=committed)]
 
     def end_offset(self, topic: str, partition: int = 0, *, committed: bool = False) -> int:
-        """The end of the log for such a reader, from ListOffsets."""
+        """The log end offset from ListOffsets or, with `committed`, the last stable offset."""
         wanted = ListOffsetsPartition(
             partition_index=partition, current_leader_epoch=-1, timestamp=-1
         )
@@ -529,7 +539,7 @@ class DiskBroker:
         connection: int = READER,
         version: int = 9,
     ) -> tuple[int, int]:
-        """Produce one batch. Gives: (error code, base offset)."""
+        """Produce one batch, and return the error code and the base offset."""
         request = self.produce_request(
             topic, values, partition=partition, pid=pid, epoch=epoch, sequence=sequence, txn=txn
         )
@@ -547,7 +557,7 @@ class DiskBroker:
         sequence: int = -1,
         txn: str | None = None,
     ) -> ProduceRequest:
-        """A Produce request with one batch; a transactional one if `txn` is given."""
+        """A Produce request with one batch, which is transactional if `txn` is given."""
         data = encode_batch(
             [NewRecord(None, value, self.now_ms) for value in values],
             producer_id=pid,
@@ -572,11 +582,11 @@ class DiskBroker:
         timeout_ms: int = 60_000,
         version: int = 4,
     ) -> tuple[int, int, int]:
-        """Send InitProducerId. Gives: (code, producer id, epoch)."""
+        """Send InitProducerId, and return the error code, the producer id and the epoch."""
         return init_row(self.call(init_request(txn, pid, epoch, timeout_ms), version))
 
     def state(self, txn: str) -> tuple[str, int, int]:
-        """The state of a transactional id: (state, producer id, epoch), from
+        """The state, the producer id and the epoch of a transactional id, from
         DescribeTransactions.
         """
         row = self.call(DescribeTransactionsRequest(transactional_ids=[txn]), 0).transaction_states[
@@ -586,8 +596,8 @@ class DiskBroker:
         return row.transaction_state, row.producer_id, row.producer_epoch
 
     def set_epoch(self, txn: str, epoch: int) -> None:
-        """Raise the epoch of an idle transactional id with one record, which replaces thousands of
-        InitProducerId requests.
+        """Raise the epoch of an idle transactional id by writing one record, where a client would
+        need thousands of InitProducerId requests.
         """
         found = self.broker.transactions.metadata(txn)
         assert found is not None and not found.partitions
@@ -601,7 +611,8 @@ class DiskBroker:
     def commit(
         self, group: str, topic: str, offset: int, *, leader_epoch: int = -1, metadata: str = ""
     ) -> int:
-        """Commit an offset of partition 0 for a group without members. Gives: the error code."""
+        """Commit an offset of partition 0 for a group without members, and return the error code.
+        """
         row = OffsetCommitRequestPartition(
             partition_index=0,
             committed_offset=offset,
@@ -634,7 +645,7 @@ class DiskBroker:
     def write_marker(
         self, pid: int, epoch: int, topic: str, *, commit: bool, coordinator_epoch: int = 0
     ) -> int:
-        """Send WriteTxnMarkers for partition 0. Gives: the error code."""
+        """Send WriteTxnMarkers for partition 0, and return the error code."""
         marker = WritableTxnMarker(
             producer_id=pid,
             producer_epoch=epoch,
@@ -652,7 +663,7 @@ class DiskBroker:
         return code
 
     def markers(self, topic: str, partition: int = 0) -> list[tuple[int, int, bool]]:
-        """(producer id, epoch, whether it commits) of every marker in a log."""
+        """The producer id and the epoch of each marker in a log, and whether the marker commits."""
         log = self.broker.topics.partition(topic, partition)
         assert log is not None
         return [
@@ -675,20 +686,20 @@ class Producer:
         self.begin_session()
 
     def begin_session(self) -> None:
-        """Send InitProducerId; the sequences begin with 0 again."""
+        """Send InitProducerId. The sequence numbers start at 0 again."""
         code, self.pid, self.epoch = self.b.init(self.txn, timeout_ms=self.timeout_ms)
         assert code == Code.NONE, code
         self.sequences.clear()
 
     def reconnect(self) -> int:
-        """Open a new connection. Gives: the number of the old one, on which requests in flight may
+        """Open a new connection. Return the number of the old one, on which requests in flight may
         still arrive.
         """
         old, self.connection = self.connection, self.b.connect()
         return old
 
     def add(self, topic: str, *partitions: int, version: int = 3) -> int:
-        """Add partitions to the transaction. Gives: the error code."""
+        """Add partitions to the transaction, and return the error code."""
         return code_of_adding(
             self.b.call(self.add_request({topic: partitions}), version, self.connection)
         )
@@ -712,8 +723,8 @@ class Producer:
         sequence: int | None = None,
         connection: int | None = None,
     ) -> int:
-        """Produce without adding the partition. If a sequence is given, the producer's own sequence
-        does not advance.
+        """Produce without adding the partition. If `sequence` is given, the producer's own sequence
+        number does not advance.
         """
         at = self.sequences.get((topic, partition), 0)
         code, _ = self.b.produce(
@@ -731,8 +742,8 @@ class Producer:
         return code
 
     def is_late(self, topic: str, *values: bytes, sequence: int, connection: int) -> bool:
-        """Whether a batch that arrives over an abandoned connection is ignored, and that connection
-        closed.
+        """Whether the broker ignores a batch that arrives over an abandoned connection, and closes
+        the connection.
         """
         request = self.b.produce_request(
             topic, values, pid=self.pid, epoch=self.epoch, sequence=sequence, txn=self.txn
@@ -754,20 +765,20 @@ class Producer:
         )
 
     def end(self, commit: bool, *, connection: int | None = None, version: int = 3) -> int:
-        """Send EndTxn. Gives: the error code."""
+        """Send EndTxn, and return the error code."""
         code: int = self.b.call(
             self.end_request(commit), version, self.connection if connection is None else connection
         ).error_code
         return code
 
     def is_end_processed_over(self, commit: bool, connection: int) -> bool:
-        """Whether an EndTxn that arrives late over an abandoned connection is processed; if not,
-        the broker closes the connection.
+        """Whether an EndTxn request that arrives late over an abandoned connection is processed. If
+        it is not, the broker closes the connection.
         """
         return not self.b.is_hung_up_on(connection, self.end_request(commit), 3)
 
     def start_end(self, commit: bool) -> None:
-        """Send EndTxn; `ended` gives the code in its response."""
+        """Send EndTxn. `ended` returns the error code once there is a response."""
         self.b.send(self.connection, self.end_request(commit), 3)
 
     def ended(self) -> int | None:
@@ -784,15 +795,15 @@ class Producer:
         )
 
     def add_offsets(self, group: str, version: int = 3) -> int:
-        """Add the group's offsets to the transaction. Gives: the error code."""
+        """Add the group's offsets to the transaction, and return the error code."""
         code: int = self.b.call(
             self.add_offsets_request(group), version, self.connection
         ).error_code
         return code
 
     def offset_request(self, group: str, topic: str, offset: int, partition: int = 0) -> Any:
-        """A TxnOffsetCommit of any number. Its metadata shows that the number need not be an offset
-        in the log, so that a power loss does not reset it.
+        """A TxnOffsetCommit request for an offset that need not be in the log. The metadata of the
+        offset makes that clear to the broker, so that a power loss does not reset the offset.
         """
         row = TxnOffsetCommitRequestPartition(
             partition_index=partition,
@@ -812,7 +823,7 @@ class Producer:
         )
 
     def commit_offset(self, group: str, topic: str, offset: int) -> int:
-        """Commit a group's offset in the transaction. Gives: the error code."""
+        """Commit a group's offset in the transaction, and return the error code."""
         code: int = (
             self.b.call(self.offset_request(group, topic, offset), 3, self.connection)
             .topics[0]
@@ -845,7 +856,7 @@ def init_row(answer: Any) -> tuple[int, int, int]:
 
 
 def code_of_adding(answer: Any) -> int:
-    """The only error code in an AddPartitionsToTxn response, which all partitions must have."""
+    """The error code of an AddPartitionsToTxn response. It must be the same for all partitions."""
     (code,) = {
         row.partition_error_code
         for topic in answer.results_by_topic_v3_and_below

@@ -1,5 +1,5 @@
-"""A sequence of every kind of write that a broker does, on a disk that records all changes: the
-history that `property/test_crash_images.py` and `property/test_failing_disk.py` use.
+"""A sequence that contains every kind of write of a broker, on a disk that records all changes.
+`property/test_crash_images.py` and `property/test_failing_disk.py` use it as their history.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from helpers.disk_broker import DiskBroker, Producer
 from helpers.full_disk import REQUESTS, FullDisk, codes
 from helpers.pictures import differences, groups_unknown_to_a_start, known_of
 
-# Rows of the state that after a start may differ both from the state before an action and from the
-# state after it.
+# Entries of the state that may differ, after a start, both from the state before an action and from
+# the state after it.
 AMID = re.compile(
-    # Markers that were missing after a kill are written again, and their transactions end at the
+    # Markers that were missing after a kill are written again, so transactions end during the
     # restart.
     r"log .*\.(high_watermark|last_stable_offset|log_end_offset|end_offset|size|coordinator_epoch):"
     r"|transactions\..*\.last_update_ms:"
-    # Deletions and initialisations of share states continue after the start.
+    # Deletions and the initialisation of share states continue after the start.
     r"|metadata\.deletions|share states\.|groups\..*\.initializing_since_ms"
-    # Lost producer ids are skipped.
+    # Producer ids that a crash lost are not assigned again.
     r"|metadata\.next_producer_id"
 )
 Fact = Callable[[DiskBroker], bool]
@@ -46,9 +46,10 @@ DELETE_TOPICS = 20
 class Course:
     """A broker with every kind of state, and the actions on it.
 
-    states: the broker's state after each change; names: the action that made each change. facts:
-    lasting promises, each with the number of states when it was made. is_whole: whether the whole
-    state is compared, which requires that no time passes and no restart happens.
+    `states` has the broker's state after each change, and `names` has the action that made each
+    change. `facts` has the lasting promises, each with the number of actions that were completed
+    when it was made. `is_whole` says whether the whole state is compared, which is possible only as
+    long as no time passes and no restart happens.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Course:
         return noting
 
     def do(self, name: str, action: Callable[[], object], fact: Fact | None = None) -> None:
-        """Run an action. Once it is answered, the fact must hold, whatever crash follows."""
+        """Run an action. From its completion on, the fact must hold, whatever crash follows."""
         self.name = name
         action()
         self._note()
@@ -100,7 +101,7 @@ class Course:
             self.facts.append((self.disk.done, name, fact))
 
     def _note(self) -> None:
-        """Record the broker's state if it has changed since the last note."""
+        """Record the broker's state if it has changed since the last record."""
         if not self.disk.is_taking:
             return
         self.unsettled.update(groups_unknown_to_a_start(self.b.broker))
@@ -113,7 +114,7 @@ class Course:
     # --- what is done ----------------------------------------------------------------------------
 
     def requests(self) -> None:
-        """Send each request that writes."""
+        """Send one request of each API that writes."""
         for key, request in REQUESTS.items():
             self.do(f"request {key}", lambda made=request: self.full.call(*made(self.full)))
 
@@ -129,14 +130,14 @@ class Course:
             self.do("commit", lambda producer=producer: producer.end(True), _kept(number))
 
     def remake(self) -> None:
-        """Delete a topic, and create another one under its name."""
+        """Delete a topic, and create another one with the same name."""
         self.name = "writes"
         assert self.b.produce("kept", (b"first",))[0] == self.b.commit("offsets", "kept", 1) == 0
         self.do("delete", lambda: self.full.call(deletion("kept"), 4), _is_not_first)
         self.do("make", lambda: self.b.topic("kept"), _is_not_first)
 
     def retention(self) -> None:
-        """Let retention delete segments; the log's start may not go back afterwards."""
+        """Let retention delete segments. From then on, the log start offset must not decrease."""
         b, self.is_whole = self.b, False
         self.do("retention", lambda: self.full.call(_config("small", "retention.bytes", "200"), 1))
         for _ in range(4):
@@ -166,7 +167,7 @@ class Course:
 
     def starts(self) -> None:
         """Restart three times: after a clean stop, a kill and a power loss. Images are also taken
-        within the starts, since a start writes.
+        during the starts, since a start writes.
         """
         self.is_whole = False
         for name in ("stop", "kill", "lose_power"):
@@ -182,12 +183,12 @@ PARTS = ("transactions", "requests", "remake", "retention", "compaction", "start
 
 
 def _kept(number: int) -> Fact:
-    """That the transaction's record and its offset, or a later offset, are committed."""
+    """The fact that the transaction's record is committed, and its offset or a later one."""
     value = b"kept %d" % number
 
     def fact(b: DiskBroker) -> bool:
         committed = b.group_offset("offsets", "kept")
-        # the next transaction may have advanced the offset
+        # The next transaction may have advanced the offset.
         is_open = committed[0] == Code.UNSTABLE_OFFSET_COMMIT
         return value in b.read("t", 1, committed=True) and (is_open or committed[1] > number)
 
@@ -199,7 +200,7 @@ def _begins_at(start: int) -> Fact:
 
 
 def _produce(topic: str, records: bytes) -> ProduceRequest:
-    """A Produce request of one batch to partition 0."""
+    """A Produce request with one batch for partition 0."""
     rows = [PartitionProduceData(index=0, records=records)]
     return ProduceRequest(
         transactional_id=None, acks=-1, timeout_ms=1000,
@@ -217,15 +218,16 @@ def deletion(name: str) -> DeleteTopicsRequest:
 
 
 def _config(topic: str, name: str, value: str) -> IncrementalAlterConfigsRequest:
-    """A request that sets a topic's setting."""
+    """A request that changes one setting of a topic."""
     return IncrementalAlterConfigsRequest(
         [AlterConfigsResource(2, topic, [AlterableConfig(name, 0, value)])]
     )
 
 
 def changed_amid(course: Course, done: int, b: DiskBroker, way: str, ahead: int = 1) -> list[str]:
-    """The rows in which a broker, started on an image, differs both from the state before the
-    interrupted action and from the next `ahead` states after it. way: only rows with this prefix.
+    """The entries of the state in which a broker, started on an image, differs both from the state
+    before the interrupted action and from the next `ahead` states after it. Only entries with the
+    prefix `way` count.
     """
     known = known_of(b.broker, course.unsettled)
     known = {row: value for row, value in known.items() if row.startswith(way)}
@@ -240,7 +242,7 @@ def changed_amid(course: Course, done: int, b: DiskBroker, way: str, ahead: int 
 
 
 def _of_settled(state: dict[str, str], unsettled: set[str], way: str) -> dict[str, str]:
-    """The rows of a state with this prefix, without those of unsettled groups."""
+    """The entries of a state with this prefix, without those of unsettled groups."""
     names = [repr(name) for name in unsettled]
     return {
         row: value

@@ -1,8 +1,8 @@
-"""For the end-to-end tests: one interface to the three client libraries for producing and reading,
-and functions that wait until a deadline.
+"""For the end-to-end tests: one interface to the three client libraries for producing and
+consuming, and functions that wait until a deadline.
 
-No wait here is a fixed sleep: `eventually` tries again until its deadline, and reads end at the end
-of the log.
+No wait here is a fixed sleep. `eventually` tries again until its deadline, and consumers stop at
+the end of the log.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ import kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 T = TypeVar("T")
-PATIENCE_S = 120.0  # generous: all awaited steps are fast on an idle machine
+PATIENCE_S = 120.0  # more than enough: all awaited steps are fast on an idle machine
 # If the only broker restarts, librdkafka's search for another one may never end (its issues 5456
 # and 5511).
 RECONNECTING = {"metadata.recovery.strategy": "none"}
-# If kafka-python's consumer is polled for less time than its first join takes, it may lose the
-# response to that join, and then neither reads nor joins again. A poll returns at the first record
-# anyway.
+# If a poll of kafka-python's consumer is shorter than its first join, the consumer may lose the
+# response to the join, and then neither fetches nor joins again. A long timeout costs nothing,
+# since the poll returns at the first record.
 KAFKA_PYTHON_POLL_MS = 5_000
-# otherwise librdkafka logs to stderr each connection that a killed broker ends
+# Without this, librdkafka logs to stderr each connection that a killed broker ends.
 QUIET = {"log_level": 0}
 
 
 class Seen(NamedTuple):
-    """A record that a reader got."""
+    """A record that a consumer got."""
 
     partition: int
     offset: int
@@ -48,8 +48,9 @@ def unique(prefix: str) -> str:
 def eventually(
     probe: Callable[[], T], *, what: str, timeout_s: float = PATIENCE_S, pause_s: float = 0.05
 ) -> T:
-    """The first true value of `probe`. Raises: AssertionError with the last value at the
-    deadline.
+    """Call `probe` until its value is true, and return this value.
+
+    Raises: AssertionError with the last value, if the deadline passes.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -67,8 +68,8 @@ def admin(servers: str) -> AdminClient:
 
 
 def create_topic(servers: str, prefix: str, partitions: int = 1, **configs: str) -> str:
-    """Create a topic with a new name. The names of settings have underscores for dots. Gives: the
-    name.
+    """Create a topic with a unique name, and return the name. In the names of settings, underscores
+    replace the dots.
     """
     name = unique(prefix)
     create_named_topic(servers, name, partitions, **configs)
@@ -78,15 +79,15 @@ def create_topic(servers: str, prefix: str, partitions: int = 1, **configs: str)
 def create_named_topic(servers: str, name: str, partitions: int = 1, **configs: str) -> None:
     """Create the topic, and wait until it exists."""
     settings = {key.replace("_", "."): value for key, value in configs.items()}
-    # kept in a variable, since the futures fail when the client is garbage-collected
+    # The client is kept in a variable, since the futures fail when it is garbage-collected.
     client = admin(servers)
     for future in client.create_topics([NewTopic(name, partitions, 1, config=settings)]).values():
         future.result(PATIENCE_S)
 
 
 def producer(servers: str, **settings: Any) -> confluent_kafka.Producer:
-    """A confluent-kafka producer. The names of settings have underscores for dots. Transactions
-    have a long timeout unless one is given.
+    """A confluent-kafka producer. In the names of settings, underscores replace the dots.
+    Transactions have a long timeout unless one is given.
     """
     if "transactional_id" in settings:
         settings = {"transaction_timeout_ms": 600_000, **settings}
@@ -118,8 +119,7 @@ def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
 def send_all(
     servers: str, topic: str, values: Iterable[bytes], *, partition: int = 0, **settings: Any
 ) -> list[int]:
-    """Produce values in order, and wait for all acknowledgements. Gives: the acknowledged
-    offsets.
+    """Produce values in order, wait for all acknowledgements, and return the acknowledged offsets.
     """
     offsets: list[int] = []
     failures: list[Any] = []
@@ -147,7 +147,7 @@ def transact(
     partition: int = 0,
     commit: bool = True,
 ) -> None:
-    """Run one transaction from its beginning to its end."""
+    """Run one whole transaction."""
     client.begin_transaction()
     for value in values:
         client.produce(topic, value, partition=partition)
@@ -161,11 +161,11 @@ def transact(
 def in_a_short_transaction(
     servers: str, topic: str, value: bytes, *, timeout_ms: int
 ) -> confluent_kafka.Producer:
-    """Write a record in an open transaction that the broker aborts after `timeout_ms`, or later if
-    the record does not arrive in that time.
+    """Write a record in a transaction and leave the transaction open. The broker aborts it after
+    `timeout_ms`. Return the transaction's producer.
 
-    Gives: the transaction's producer. An attempt whose transaction times out before the record
-    arrives is repeated; the log may also have the aborted records of such attempts.
+    If a transaction times out before the record arrives, another attempt is made. The log may
+    therefore also have aborted records of earlier attempts.
     """
     while True:
         failures: list[Any] = []
@@ -192,8 +192,8 @@ def in_a_short_transaction(
 def read_all(
     servers: str, topic: str, *, committed: bool = True, timeout_s: float = PATIENCE_S
 ) -> list[Seen]:
-    """All records that a new consumer finds up to the end of each partition (with `committed`: up
-    to the last stable offset).
+    """All records that a new consumer finds up to the end of each partition or, with `committed`,
+    up to its last stable offset.
     """
     level = "read_committed" if committed else "read_uncommitted"
     reader = consumer(servers, isolation_level=level, enable_partition_eof=True)
@@ -231,7 +231,7 @@ def read_all(
 
 
 def values_of(servers: str, topic: str, *, committed: bool = True) -> list[bytes | None]:
-    """The values of a topic in order, partition by partition."""
+    """The values of a topic, ordered by partition and offset."""
     return [
         seen.value
         for seen in sorted(
@@ -242,7 +242,7 @@ def values_of(servers: str, topic: str, *, committed: bool = True) -> list[bytes
 
 
 def committed_offset(servers: str, group: str, topic: str, partition: int = 0) -> int:
-    """The group's committed offset; -1001 if there is none."""
+    """The group's committed offset, or -1001 if there is none."""
     client = consumer(servers, group)
     try:
         (found,) = client.committed([confluent_kafka.TopicPartition(topic, partition)], PATIENCE_S)
@@ -252,7 +252,7 @@ def committed_offset(servers: str, group: str, topic: str, partition: int = 0) -
 
 
 def wait_until_ready(servers: str, timeout_s: float = PATIENCE_S) -> None:
-    """Wait until a restarted broker answers."""
+    """Wait until a restarted broker responds."""
     admin(servers).list_topics(timeout=timeout_s)
 
 
@@ -277,7 +277,9 @@ class Confluent:
     def transactions(
         servers: str, topic: str, steps: Sequence[tuple[Sequence[bytes], bool]]
     ) -> None:
-        """Run transactions of one session: the values of each, and whether it is committed."""
+        """Run transactions in one session. Each step has the values of a transaction, and whether
+        it is committed.
+        """
         client = producer(servers, transactional_id=unique("confluent"))
         client.init_transactions(PATIENCE_S)
         for values, commit in steps:
@@ -342,7 +344,9 @@ class KafkaPython:
     def transactions(
         servers: str, topic: str, steps: Sequence[tuple[Sequence[bytes], bool]]
     ) -> None:
-        """Run transactions of one session: the values of each, and whether it is committed."""
+        """Run transactions in one session. Each step has the values of a transaction, and whether
+        it is committed.
+        """
         client = kafka.KafkaProducer(
             bootstrap_servers=servers, transactional_id=unique("kafka-python")
         )
@@ -419,7 +423,9 @@ class AioKafka:
     def transactions(
         servers: str, topic: str, steps: Sequence[tuple[Sequence[bytes], bool]]
     ) -> None:
-        """Run transactions of one session: the values of each, and whether it is committed."""
+        """Run transactions in one session. Each step has the values of a transaction, and whether
+        it is committed.
+        """
 
         async def run() -> None:
             client = aiokafka.AIOKafkaProducer(

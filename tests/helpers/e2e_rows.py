@@ -1,5 +1,5 @@
-"""All records of a partition as a client reads them, for comparison with those that were read from
-Apache Kafka.
+"""All records of a partition as a client reads them. Tests compare them with records that were read
+from Apache Kafka.
 """
 
 from __future__ import annotations

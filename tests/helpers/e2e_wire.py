@@ -1,5 +1,5 @@
 """A client that sends single requests over a plain socket, for cases that client libraries do not
-allow (retries of old batches, corrupt bytes).
+allow, such as retries of old batches and corrupt bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Wire:
         self.socket.sendall(struct.pack(">i", len(frame)) + frame)
 
     def receive(self, call: wire.Call) -> Any:
-        """The response to the last request."""
+        """Wait for the response to the last request, and return it."""
         (size,) = struct.unpack(">i", self._exactly(4))
         data = self._exactly(size)
         assert struct.unpack_from(">i", data)[0] == self._correlation_id, (
@@ -53,7 +53,7 @@ class Wire:
         return self.receive(call)
 
     def _exactly(self, size: int) -> bytes:
-        """The next `size` bytes of the connection."""
+        """Read the next `size` bytes from the connection."""
         parts = []
         while size:
             part = self.socket.recv(size)

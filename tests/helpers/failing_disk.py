@@ -1,4 +1,4 @@
-"""A disk on which exactly one operation fails: the n-th since counting began."""
+"""A disk on which exactly one operation fails: the n-th after the count was started."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from helpers.full_disk import ALL
 
 
 class Halves(Worst):
-    """A random generator with which a failing write leaves half of its bytes."""
+    """A random generator with which a failing write still writes half of its bytes."""
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         return start // 2
 
 
 class FailingDisk(ImagedDisk):
-    """A disk with one failure. fails_at: the number of operations before it. With ENOSPC only
-    operations that need space are counted, with other codes all changes and fsyncs. count: the
-    operations since `begin`.
+    """A disk on which one operation fails. `fails_at` is the number of operations before it. With
+    ENOSPC only operations that need space are counted; with other error codes all changes and
+    fsyncs are. `count` is the number of operations since `begin`.
     """
 
     def __init__(self, now_ms: Any) -> None:
@@ -30,17 +30,17 @@ class FailingDisk(ImagedDisk):
         self.code, self.fails_at, self.count, self.is_counting = errno.EIO, -1, 0, False
 
     def begin(self) -> None:
-        """Begin to count operations; no images are taken."""
+        """Begin to count operations. No images are taken."""
         self.is_counting = True
 
     def allow(self, operation: str) -> None:
-        # an open that creates is a change, which `step` or `refuses` counts
+        # An open that creates a file is a change, which `step` or `refuses` counts.
         if operation != "open":
             super().allow(operation)
 
     def refuses(self, operation: str) -> bool:
-        """Whether this operation is the one that fails. A full disk fails each change but no fsync;
-        another error fails fsync here, and changes in `counts_down`.
+        """Whether this operation is the one that fails. With ENOSPC any change may fail, but no
+        fsync. With another error code an fsync may fail here, and changes fail in `counts_down`.
         """
         if operation == "fsync":
             return self.code != errno.ENOSPC and self._is_next()
@@ -49,7 +49,7 @@ class FailingDisk(ImagedDisk):
         return False
 
     def counts_down(self) -> bool:
-        """Whether this change is the one that fails by an error other than a full disk."""
+        """Whether this change is the one that fails, with an error code other than ENOSPC."""
         if self.code != errno.ENOSPC and self._is_next():
             return True
         return super().counts_down()
@@ -61,8 +61,8 @@ class FailingDisk(ImagedDisk):
         return self.failure()
 
     def _is_next(self) -> bool:
-        """Count an operation; whether it is the one to fail. A write that fails leaves half of its
-        bytes.
+        """Count an operation, and return whether it is the one that fails. A failing write still
+        writes half of its bytes.
         """
         if not self.is_counting:
             return False
@@ -73,10 +73,10 @@ class FailingDisk(ImagedDisk):
         return is_next
 
     def forget(self) -> None:
-        """Stop failing, and lose everything that was not made durable."""
+        """Stop failing. At a power loss, everything that was not made durable is lost."""
         self.is_counting, self.rng = False, Worst()
 
 
 def is_of_the_disk(error: OSError) -> bool:
-    """Whether the disk raised the error, rather than the broker for another reason."""
+    """Whether the error came from the disk. Otherwise the broker raised it for another reason."""
     return isinstance(error, FailedFsync) or error.errno in (errno.EIO, errno.ENOSPC)

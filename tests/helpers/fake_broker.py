@@ -1,12 +1,13 @@
-"""Servers that behave as a real broker cannot be made to: gaps of compaction, truncated batches,
-connections that end in mid-response, temporary errors, several nodes, other brokers' versions.
+"""Servers that behave in ways that a real broker cannot be made to: gaps left by compaction,
+truncated batches, connections that end in the middle of a response, temporary errors, several
+nodes, and the versions of other brokers.
 
 `FakeBroker` answers ApiVersions, Metadata, ListOffsets and Fetch from logs that a test provides.
-`FakeLog.batches` are encoded batches in offset order; a fetch returns those that begin before the
-isolation level's end offset, up to max_bytes but at least one.
+`FakeLog.batches` are encoded batches in offset order. A fetch returns the batches that begin before
+the isolation level's end offset, up to max_bytes but at least one.
 
-`FakeCluster` supports transactions: several nodes that share one state, each the leader of some
-partitions, and coordinators on different nodes.
+`FakeCluster` supports transactions. It has several nodes with one shared state. Each node leads
+some partitions, and the coordinators are on different nodes.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
 )
 from barnabas.protocol.records import Record, add_sequence, computed_crc, read_header, records_of
 
-# by API key: the request, and its lowest and highest version
+# The request class of each API key, and its lowest and highest version.
 Versions = dict[int, tuple[type[Message], int, int]]
 SPEAKS: Versions = {
     FetchRequest.API_KEY: (FetchRequest, 4, 11),
@@ -107,8 +108,8 @@ HANG_UP = -2
 
 
 class FrameServer:
-    """Accepts connections and answers each request with the result of `handle`; if that is None, it
-    closes the connection. Each connection has its own thread.
+    """Accepts connections and answers each request with the result of `handle`. If the result is
+    None, the connection is closed. Each connection has its own thread.
     """
 
     def __init__(self, speaks: Versions, handle: Callable[[Message], Message | None]) -> None:
@@ -129,7 +130,7 @@ class FrameServer:
             thread.join(60)
 
     def hang_up(self) -> None:
-        """Close all connections, as a broker does with idle ones."""
+        """Close all connections, as a broker does when they are idle."""
         for connection in self._sockets:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -147,7 +148,9 @@ class FrameServer:
             thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
-        """Decode requests, and send what the handler returns; None closes the connection."""
+        """Decode requests, and send what the handler returns. If it returns None, close the
+        connection.
+        """
         with (
             suppress(OSError),
             connection,
@@ -182,14 +185,14 @@ class FakeLog:
     batches: Sequence[bytes] = ()
     aborted: Sequence[
         tuple[int, int, int]
-    ] = ()  # producer_id, first_offset and offset of the abort marker of each aborted transaction
+    ] = ()  # each aborted transaction's producer id, first offset, and offset of the abort marker
     start_offset: int = 0
     end_offset: int | None = None  # None: the offset after the last batch
     stable_offset: int | None = None  # None: the end of the log
 
     @property
     def end(self) -> int:
-        """The end offset: the given one, or the end of the last batch."""
+        """The given end offset, or else the offset after the last batch."""
         return (
             self.end_offset
             if self.end_offset is not None
@@ -203,10 +206,10 @@ class FakeLog:
 
 @dataclass
 class FakeBroker:
-    """Serves `logs` by topic and partition while the context lasts.
+    """Serves `logs`, which are indexed by topic and partition, while the context lasts.
 
-    `disturb` sees every request before it is answered, and may give an error code for it, or
-    HANG_UP.
+    `disturb` is called with every request before the response is made. It may return an error code
+    for the response, or HANG_UP to close the connection.
     """
 
     logs: dict[tuple[str, int], FakeLog]
@@ -214,8 +217,8 @@ class FakeBroker:
     requests: list[Message] = field(default_factory=list)
     topic_ids: dict[str, uuid.UUID] = field(
         default_factory=dict
-    )  # for topics that are missing here, the broker reports no id
-    # since version 13, a fetch identifies a topic by its id
+    )  # for a topic without an entry, the broker reports no id
+    # From version 13 on, a fetch identifies a topic by its id.
     fetch_versions: tuple[int, int] = (4, 11)
 
     HANG_UP = HANG_UP
@@ -240,7 +243,9 @@ class FakeBroker:
         return f"127.0.0.1:{self.port}"
 
     def _handle(self, request: Message) -> Message | None:
-        """Keep the request; the test's `disturb` may give an error code or close the connection."""
+        """Record the request and return the response. `disturb` may give an error code or have the
+        connection closed.
+        """
         self.requests.append(request)
         code = self.disturb(request)
         return None if code == self.HANG_UP else self._answer(request, code or 0)
@@ -293,7 +298,9 @@ class FakeBroker:
         )
 
     def _offsets(self, request: ListOffsetsRequest, code: int) -> ListOffsetsResponse:
-        """The start, the end, or the first batch with a timestamp from the given one on."""
+        """The start offset, the end offset, or the offset of the first batch whose timestamp is at
+        least the given one.
+        """
         topics = []
         for topic in request.topics:
             partitions = []
@@ -332,7 +339,7 @@ class FakeBroker:
         return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
 
     def _fetch(self, request: FetchRequest, code: int) -> FetchResponse:
-        """Whole batches from the offset on, the last one truncated at the size limit."""
+        """The batches from the offset on. The last one is truncated at the size limit."""
         (topic,) = request.topics
         (asked,) = topic.partitions
         name, unknown = topic.topic, Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -359,7 +366,8 @@ class FakeBroker:
             records += batch
             upper = header.next_offset
             if len(records) > asked.partition_max_bytes and len(records) > len(batch):
-                del records[asked.partition_max_bytes :]  # truncated within a batch, as Kafka does
+                # the limit may truncate the last batch, as in Kafka
+                del records[asked.partition_max_bytes :]
                 break
         aborted = [
             AbortedTransaction(producer_id=producer, first_offset=first)
@@ -391,8 +399,8 @@ def _versions(speaks: Versions, code: int) -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=code, api_keys=keys, throttle_time_ms=0)
 
 
-# The requests of producers, with their versions in Apache Kafka 2.5, and in 4.0 up to the highest
-# that this connector knows.
+# The requests of producers. For each, the versions of Apache Kafka 2.5 and those of 4.0, up to the
+# highest that this connector knows.
 _PRODUCER_KINDS: tuple[tuple[type[Message], tuple[int, int], tuple[int, int]], ...] = (
     (ApiVersionsRequest, (0, 3), (0, 4)),
     (MetadataRequest, (0, 9), (0, 12)),
@@ -425,19 +433,19 @@ class FakeTransaction:
 
 @dataclass
 class FakeCluster:
-    """Nodes 1 to `nodes`; node 1 + partition % nodes leads a partition, node 1 coordinates
-    transactions, and the last node coordinates groups.
+    """A cluster of `nodes` nodes, numbered from 1. Node 1 + partition % nodes leads a partition,
+    node 1 coordinates transactions, and the last node coordinates groups.
 
-    It is strict about the protocol of transactions: a wrong epoch, sequence or checksum, or a
-    partition that was not added, is an AssertionError or a real broker's error. `disturb` sees
-    every request with the number of the node before it is answered, and may return an error code
-    for it, or HANG_UP.
+    The cluster is strict about the protocol of transactions. A wrong epoch, sequence or checksum,
+    or a partition that was not added, raises AssertionError or gets the error of a real broker.
+    `disturb` is called with the node's number and every request before the response is made. It may
+    return an error code for the response, or HANG_UP to close the connection.
     """
 
     partitions: dict[str, int]
     nodes: int = 2
     speaks: Versions = field(default_factory=lambda: KAFKA_4_0)
-    transaction_version: int = 0  # 2: clients see that level as finalised, and must follow it
+    transaction_version: int = 0  # 2: this version is finalised, and clients must follow it
     disturb: Callable[[int, Message], int | None] = lambda node, request: None
     requests: list[tuple[int, Message]] = field(default_factory=list)
     committed: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
@@ -485,7 +493,9 @@ class FakeCluster:
         return sum(isinstance(request, kind) for _, request in self.requests)
 
     def _handle(self, node: int, request: Message) -> Message | None:
-        """Keep the request; the test's `disturb` may give an error code or close the connection."""
+        """Record the request and return the response. `disturb` may give an error code or have the
+        connection closed.
+        """
         with self._lock:
             self.requests.append((node, request))
             code = self.disturb(node, request)
@@ -554,7 +564,7 @@ class FakeCluster:
     def _find_coordinator(
         self, node: int, request: FindCoordinatorRequest, code: int
     ) -> FindCoordinatorResponse:
-        # Node 1 coordinates transactions, and the last node groups.
+        # Node 1 coordinates transactions, and the last node coordinates groups.
         found = 1 if request.key_type == 1 else self.nodes
         return FindCoordinatorResponse(
             throttle_time_ms=0,
@@ -581,7 +591,7 @@ class FakeCluster:
         )
 
     def _state(self, name: str, producer_id: int, epoch: int) -> tuple[FakeTransaction, int]:
-        """A transactional id's state, and the error code for a request with this epoch."""
+        """The state of a transactional id, and the error code for a request with this epoch."""
         state = self._transactions[name]
         assert producer_id == state.producer_id
         return state, 0 if epoch == state.epoch else Code.PRODUCER_FENCED
@@ -631,8 +641,8 @@ class FakeCluster:
         return ProduceResponse(responses=topics, throttle_time_ms=0)
 
     def _append(self, node: int, name: str, topic: str, partition: int, batch: bytes) -> int:
-        """Append a batch to the transaction, and check the order of its sequences. Gives: the error
-        code.
+        """Append a batch to the transaction, check the order of its sequence numbers, and return
+        the error code.
         """
         if node != 1 + partition % self.nodes:
             return Code.NOT_LEADER_OR_FOLLOWER
@@ -687,8 +697,8 @@ class FakeCluster:
     def _commit_plainly(
         self, node: int, request: OffsetCommitRequest, code: int
     ) -> OffsetCommitResponse:
-        """Store offsets outside a transaction, as the sink does for notes that must outlast the
-        group's offsets.
+        """Store offsets outside a transaction. The sink commits its metadata like this, since the
+        metadata must be kept for longer than the group's offsets.
         """
         assert node == self.nodes and request.retention_time_ms > 0, "only to last"
         topics = []

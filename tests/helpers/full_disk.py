@@ -1,5 +1,5 @@
-"""A `DiskBroker` with state of every kind, whose disk can be made full for a time, and a writing
-request of each API.
+"""A `DiskBroker` with every kind of state, whose disk can be made full for a time, and one request
+of each API that writes.
 
     full = FullDisk()
     with full.no_space():
@@ -101,10 +101,10 @@ MANY_MS = 60_000
 
 
 class FullDisk:
-    """A broker, and clients that began before the disk became full.
+    """A broker, and clients that were started before the disk became full.
 
-    producer: has an open transaction on t-0 and on the offsets of "g". member: a member of the
-    classic group "classic", which is stable. sharer: a member of the share group "share" that holds
+    `producer` has an open transaction on t-0 and on the offsets of "g". `member` is a member of the
+    stable classic group "classic". `sharer` is a member of the share group "share" and holds
     records of s-0.
     """
 
@@ -145,7 +145,9 @@ class FullDisk:
 
     @contextmanager
     def no_space(self, code: int = errno.ENOSPC) -> Iterator[None]:
-        """A context in which no write succeeds: no byte, no file, no directory, no longer name."""
+        """A context in which every write fails: no byte can be appended, no file or directory
+        created, and no name made longer.
+        """
         self.b.disk.refuse(Refusal(ALL, code))
         try:
             yield
@@ -197,7 +199,7 @@ class FullDisk:
         )  # fmt: skip
 
     def _joined(self, group: str, instance: str | None = None) -> tuple[str, int]:
-        """Join the group as its only member. Gives: member id and generation."""
+        """Join the group as its only member, and return the member id and the generation."""
         answer = self.call(self.join(group, "", instance), 3 if instance is None else 5)
         assert answer.error_code == 0
         return answer.member_id, answer.generation_id
@@ -213,14 +215,14 @@ class FullDisk:
         )  # fmt: skip
 
     def _classic_member(self, group: str, instance: str | None = None) -> tuple[str, int]:
-        """Join and sync as a group's only member. Gives: member id and generation."""
+        """Join a group as its only member, sync, and return the member id and the generation."""
         member_id, generation = self._joined(group, instance)
         sync = self.sync(group, member_id, generation, instance)
         assert self.call(sync, 5).error_code == 0
         return member_id, generation
 
     def call(self, request: Message, version: int) -> Any:
-        """The response to a request, which must come within a few ticks."""
+        """Send a request and return the response, which must arrive within a few ticks."""
         connection = self.b.connect()
         self.b.send(connection, request, version)
         for _ in range(20):
@@ -238,7 +240,7 @@ class FullDisk:
 
 
 def codes(answer: Any) -> set[int]:
-    """All error codes in a response, except in rows for which an error is expected."""
+    """All error codes in a response, except in parts for which an error is expected."""
     if isinstance(answer, list):
         return set().union(*map(codes, answer)) if answer else set()
     if not isinstance(answer, Message):
@@ -302,7 +304,7 @@ def _add_partitions(full: FullDisk) -> Message:
 
 
 def _group_elsewhere() -> str:
-    """A group whose partition of __consumer_offsets differs from that of the group "g"."""
+    """The name of a group that is in another partition of __consumer_offsets than the group "g"."""
     return next(name for name in "abcd" if partition_for(name, 2) != partition_for("g", 2))
 
 

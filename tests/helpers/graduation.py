@@ -1,5 +1,5 @@
-"""A data directory that a broker used on a simulated disk, its hand-over, and the metadata records
-that Apache Kafka writes there.
+"""A data directory of a broker on a simulated disk, the hand-over of this directory to Apache
+Kafka, and the metadata records that Kafka then writes there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ACL = Acl(2, "orders", 3, "User:alice", "*", 3, 3)
 CREDENTIAL = ScramCredential(b"salt", b"stored", b"server", 4096)
 ALICES = (("user", "alice"),)
 PLAN_BYTES = 12345.0
-# content of the file with which Kafka marks a clean stop
+# The content of the file with which Kafka marks a clean stop.
 KAFKAS_MARK = b'{"version":0,"brokerEpoch":8}'
 
 
@@ -53,7 +53,9 @@ def new_disk(seed: int = 0) -> SimDisk:
 
 
 def config_of(**settings: str) -> BrokerConfig:
-    """The broker's settings as a config. The names of settings have underscores for dots."""
+    """The broker's settings as a BrokerConfig. In the names of settings, underscores replace the
+    dots.
+    """
     return BrokerConfig.from_properties(properties_of(**settings))
 
 
@@ -101,8 +103,9 @@ def fill(disk: SimDisk) -> None:
 
 
 def begin_transaction(broker: Broker, transactional_id: str, **changes: int) -> None:
-    """Begin a transaction on orders-0, by writing its record. Takes: changes, other values of the
-    record's fields.
+    """Begin a transaction on orders-0 by writing its record.
+
+    Takes: changes, other values of the record's fields.
     """
     ongoing = TransactionMetadata(
         transactional_id,
@@ -163,7 +166,8 @@ def flush(disk: SimDisk, directory: str) -> None:
 
 def run_kafka(disk: SimDisk, changes: Iterable[KafkaRecord] = (), *, base_offset: int = 0) -> None:
     """Write what a run of Kafka leaves: its metadata log, with all records of the bootstrap
-    checkpoint and `changes`. With another base offset it has only `changes`, as after a snapshot.
+    checkpoint and `changes`. If `base_offset` is not 0, the log has only `changes`, as after a
+    snapshot.
     """
     values = [encode_record(record) for record in changes]
     if not base_offset:

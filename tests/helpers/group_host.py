@@ -1,7 +1,7 @@
-"""A host in memory for a GroupCoordinator: it stores the log, replays what it appends, and advances
-the clock.
+"""A host in memory for a GroupCoordinator. It stores the log, has the coordinator replay what is
+appended, and advances the clock.
 
-Requests and responses are encoded and decoded at the request's version. After every event a new
+Requests and responses are encoded and decoded in the request's version. After every event, a new
 coordinator replays the log and must reach the same hard state.
 """
 
@@ -78,7 +78,7 @@ EVENTS = {
     "StreamsGroupHeartbeat": "streams_requests.on_heartbeat",
     "StreamsGroupDescribe": "streams_requests.describe_groups",
 }
-# requests of which the refused ones change nothing
+# Requests that must change nothing if they are refused.
 LEAVING_NO_TRACE = ("ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat")
 SHARE_SETTINGS = {
     "share.session.timeout.ms": 45_000,
@@ -103,8 +103,8 @@ LogRow = tuple[int, bytes | None, Any, tuple[int, int] | None]
 
 def check_timers(coordinator: GroupCoordinator) -> None:
     """Check that each timer belongs to an existing group or member, and that each member without a
-    waiting request has a timer. Otherwise a deleted member would expire a second time, or a silent
-    member would stay for ever.
+    waiting request has a timer. Otherwise a deleted member could expire a second time, or a member
+    that sends no more requests would never expire.
     """
     timers = coordinator.timers
 
@@ -133,8 +133,9 @@ def check_timers(coordinator: GroupCoordinator) -> None:
 
 
 def check_members(coordinator: GroupCoordinator) -> None:
-    """No assignment belongs to a member that has left, and the tables of owners equal those that
-    the assignments of the members give. Otherwise a partition has an owner that does not read it.
+    """Check that no assignment belongs to a member that has left, and that each owner table agrees
+    with the members' assignments. Otherwise a partition would have an owner that does not consume
+    it.
     """
     for group in coordinator.all_groups():
         one: Any = group.consumer if group.is_consumer else group.typed
@@ -157,8 +158,9 @@ def check_members(coordinator: GroupCoordinator) -> None:
 
 
 def check_open_transactions(coordinator: GroupCoordinator, log: Iterable[LogRow]) -> None:
-    """Check that each open transaction has records in the log and no marker after them. Otherwise
-    entries of finished producer ids would stay for ever, and each session may use a new id.
+    """Check that each open transaction has records in the log, without a marker after them.
+    Otherwise the entries of finished transactions would never be removed, and since each session
+    may use a new producer id, there would be more and more of them.
     """
     is_open: set[tuple[int, int]] = set()
     for partition, key, value, producer in log:
@@ -171,8 +173,8 @@ def check_open_transactions(coordinator: GroupCoordinator, log: Iterable[LogRow]
 
 
 class Directory:
-    """The host's topics as the coordinator sees them; a topic that is created again has a new
-    id.
+    """The host's topics as the coordinator sees them. If a deleted topic is created again, it has a
+    new id.
     """
 
     def __init__(self, topics: dict[str, int]) -> None:
@@ -184,13 +186,14 @@ class Directory:
         self.hidden_from: dict[str, set[str]] = {}
 
     def notice(self) -> None:
-        """Forget the ids of deleted topics now, so that a topic created again has a new id."""
+        """Drop the ids of deleted topics now, so that a topic that is created again has a new id.
+        """
         assert self.version >= 0
 
     @property
     def version(self) -> int:
-        """A number that changes with the topics; a topic that was deleted gets another id if it is
-        created again.
+        """A number that changes whenever the topics change. Reading it also drops the ids of
+        deleted topics, so that a topic that is created again has a new id.
         """
         if self._seen != self._topics:
             for name in [name for name in self._ids if name not in self._topics]:
@@ -199,7 +202,7 @@ class Directory:
         return self._version
 
     def topic(self, name: str) -> tuple[uuid.UUID, int] | None:
-        """Id and number of partitions of a topic; None if there is no such topic."""
+        """The id and the number of partitions of a topic, or None if there is no such topic."""
         if name not in self._topics:
             return None
         if name not in self._ids:
@@ -207,7 +210,7 @@ class Directory:
         return self._ids[name], self._topics[name]
 
     def name(self, topic_id: uuid.UUID) -> str | None:
-        """The name of the topic with this id; None if there is no such topic."""
+        """The name of the topic with this id, or None if there is no such topic."""
         for name in self._topics:
             known = self.topic(name)
             if known is not None and known[0] == topic_id:
@@ -218,16 +221,17 @@ class Directory:
         return list(self._topics)
 
     def visible_to(self, context: RequestContext) -> Callable[[str], bool] | None:
-        """A function that says which topics a client sees; None if no topic is hidden from it."""
+        """A function that says whether a client may see a topic, or None if it may see all topics.
+        """
         hidden = self.hidden_from.get(context.client_id)
         return None if hidden is None else lambda name: name not in hidden
 
 
 class ShareStates:
-    """The start offsets of share partitions, which replace the share coordinator's states.
+    """The start offsets of share partitions. They replace the states of the share coordinator.
 
-    at_once: whether changes are applied immediately; otherwise they wait in `pending`. failing: an
-    error code for every change, which is then not applied.
+    With `at_once`, changes are applied immediately; otherwise they wait in `pending`. If `failing`
+    is an error code, every change fails with it and is not applied.
     """
 
     def __init__(self) -> None:
@@ -236,7 +240,7 @@ class ShareStates:
         self.at_once, self.failing = True, Code.NONE
 
     def carry_out(self, change: StateChange, directory: Directory) -> list[Code]:
-        """Apply a change of share states. Gives: the error code of each row."""
+        """Apply a change of share states, and return the error code of each row."""
         codes = []
         for row in change.rows:
             name = directory.name(row.topic_id)
@@ -258,8 +262,8 @@ class ShareStates:
 
 
 class GroupHost:
-    """A group coordinator with its log, clock and topics. log: all appended rows in order; a row's
-    offset is its index among the rows of its partition.
+    """A group coordinator with its log, clock and topics. `log` has all appended rows in order. The
+    offset of a row is its index among the rows of its partition.
     """
 
     def __init__(
@@ -284,7 +288,8 @@ class GroupHost:
         self.partition_count = partition_count
         self.topics = dict(TOPICS if topics is None else topics)
         self.directory = Directory(self.topics)
-        # far ahead of the steady time, so that a value of one clock in place of the other shows
+        # The wall clock is far ahead of the monotonic clock, so that a test fails if the time of
+        # one is used for the other.
         self.now_ms, self.wall_ahead_ms = now_ms, 1_700_000_000_000
         self.wall = WallClock()
         self.checks = checks
@@ -327,14 +332,14 @@ class GroupHost:
         return coordinator
 
     def _append(self, row: LogRow) -> None:
-        """Append a row to the log, and let the coordinator replay it."""
+        """Append a row to the log, and have the coordinator replay it."""
         self.log.append(row)
         _feed(self.coordinator, row, self._next_offset[row[0]])
         self._next_offset[row[0]] += 1
 
     def handle(self, result: Result) -> None:
-        """Do what a result demands: append its records, keep its responses. With `checks`, a
-        coordinator that replays the whole log must have the same state.
+        """Do what a result requires: append its records, and store its responses. With `checks`, a
+        new coordinator that replays the whole log must have the same state afterwards.
         """
         for part in (result, *result.more):
             assert part.producer is None or len(part.records) > 0
@@ -364,7 +369,7 @@ class GroupHost:
             self.change_states()
 
     def change_states(self) -> None:
-        """Apply the changes that wait for the share states."""
+        """Apply the pending changes of share states."""
         while self.share_states.pending:
             change = self.share_states.pending.pop(0)
             codes = self.share_states.carry_out(change, self.directory)
@@ -386,12 +391,12 @@ class GroupHost:
         self.handle(Result())
 
     def event_ms(self) -> int:
-        """The monotonic time of the next event; also sets the wall clock."""
+        """Return the monotonic time of the next event, and set the wall clock."""
         self.wall.feed(self.now_ms, self.now_ms + self.wall_ahead_ms)
         return self.now_ms
 
     def restart(self) -> None:
-        """Kill and restart the broker; requests that waited never get a response."""
+        """Kill and restart the broker. Requests that were waiting never get a response."""
         for ticket in self.waiting():
             del self.requests[ticket]
         self.event_ms()
@@ -403,8 +408,8 @@ class GroupHost:
         ends: Mapping[tuple[str, int], int],
         epoch_ends: Mapping[tuple[str, int, int], tuple[int, int]] | None = None,
     ) -> None:
-        """Restart after a power loss that truncated the logs to these ends. epoch_ends: by topic,
-        partition and leader epoch.
+        """Restart after a power loss that truncated the logs to the offsets `ends`. `epoch_ends` is
+        indexed by topic, partition and leader epoch.
         """
         self.restart()
         self.handle(self.coordinator.on_power_loss(self.now_ms))
@@ -417,7 +422,8 @@ class GroupHost:
         *,
         lost_power: bool,
     ) -> None:
-        """Let the coordinator reset the offsets that are beyond the ends of these logs."""
+        """Have the coordinator reset the committed offsets that are beyond the ends of these logs.
+        """
 
         def epoch_end(topic: str, partition: int, epoch: int) -> tuple[int, int]:
             return epoch_ends.get((topic, partition, epoch), (-1, -1))
@@ -447,12 +453,12 @@ class GroupHost:
     # --- requests --------------------------------------------------------------------------------
 
     def waiting(self) -> list[int]:
-        """The tickets of requests that have not been answered."""
+        """The tickets of requests that have no response yet."""
         return [ticket for ticket in self.requests if ticket not in self.answers]
 
     def send(self, name: str, version: int, client_id: str = CLIENT_ID, /, **fields: Any) -> int:
-        """Send a request. Gives: its ticket, under which `answers` has the response, immediately or
-        later.
+        """Send a request, and return its ticket. `answers` has the response under this ticket,
+        immediately or later.
         """
         request_class = our_messages.request_class(name)
         encoded = memoryview(bytearray(request_class(**fields).encode(version)))
@@ -470,7 +476,8 @@ class GroupHost:
             self.handle(Result(replies=[Reply(ticket, answer)]))
         else:
             self.handle(decide(request, context, self.event_ms()))
-        encoded[:] = bytes(len(encoded))  # what the coordinator keeps must be copied
+        # overwrite the request: the coordinator must have copied what it keeps
+        encoded[:] = bytes(len(encoded))
         if name in LEAVING_NO_TRACE and self.answers[ticket].error_code != Code.NONE:
             assert self._groups_and_timers() == before, "a refused heartbeat has changed something"
         return ticket
@@ -483,7 +490,7 @@ class GroupHost:
         )
 
     def call(self, name: str, version: int, /, **fields: Any) -> Any:
-        """The response to a request, which must come immediately."""
+        """Send a request and return the response, which must come immediately."""
         ticket = self.send(name, version, **fields)
         assert ticket in self.answers, f"{name} waits"
         return self.answers[ticket]
@@ -498,7 +505,9 @@ class GroupHost:
         rack: str | None = None,
         client_id: str = CLIENT_ID,
     ) -> Any:
-        """The response to a ShareGroupHeartbeat; a joining member subscribes to "t" by default."""
+        """Send a ShareGroupHeartbeat and return the response. A joining member subscribes to "t" by
+        default.
+        """
         if epoch == 0 and topics is None:
             topics = ["t"]
         ticket = self.send(
@@ -523,11 +532,11 @@ class GroupHost:
         client_id: str = CLIENT_ID,
         **fields: Any,
     ) -> Any:
-        """The response to a StreamsGroupHeartbeat; a joining member sends the required fields, and
-        by default a topology that reads "t".
+        """Send a StreamsGroupHeartbeat and return the response. A joining member sends the required
+        fields and, by default, a topology that reads "t".
 
-        Takes: owned, standby: tasks by subtopology; without `owned` a later heartbeat leaves out
-        the fields for tasks.
+        Takes: owned and standby, the tasks by subtopology. A later heartbeat without `owned` leaves
+        out the fields for tasks.
         """
         if epoch == 0:
             owned = {} if owned is None else owned
@@ -566,9 +575,10 @@ class GroupHost:
         owned: Mapping[str, Iterable[int]] | None = None,
         **fields: Any,
     ) -> Any:
-        """The response to a ConsumerGroupHeartbeat; a joining member sends the required fields.
+        """Send a ConsumerGroupHeartbeat and return the response. A joining member sends the
+        required fields.
 
-        Takes: owned, partitions by topic name.
+        Takes: owned, the partitions by topic name.
         """
         if epoch == 0:
             fields = {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["t"], **fields}
@@ -592,8 +602,8 @@ class GroupHost:
         return self.answers[ticket]
 
     def assigned(self, answer: Any) -> dict[str, list[int]] | None:
-        """The assigned partitions in a heartbeat's response, by topic name; None if it has no
-        assignment.
+        """The partitions, by topic name, that a heartbeat response assigns, or None if the response
+        has no assignment.
         """
         if answer.assignment is None:
             return None
@@ -618,8 +628,8 @@ class GroupHost:
         version: int = 9,
         client_id: str = CLIENT_ID,
     ) -> int:
-        """Send a JoinGroup; gives its ticket. It has a parameter for each field, of which most
-        tests set only a few.
+        """Send a JoinGroup request, and return its ticket. Each field of the request has a
+        parameter, but most tests set only a few.
         """
         listed = {"range": b"sub"} if protocols is None else protocols
         return self.send(
@@ -654,7 +664,7 @@ class GroupHost:
         protocol: str | None = "range",
         version: int = 5,
     ) -> int:
-        """Send a SyncGroup; gives its ticket."""
+        """Send a SyncGroup request, and return its ticket."""
         return self.send(
             "SyncGroup",
             version,
@@ -678,7 +688,7 @@ class GroupHost:
         assignments: Mapping[str, bytes] | None = None,
         **more: Any,
     ) -> Any:
-        """The response to a SyncGroup, or PARKED if the request waits."""
+        """Send a SyncGroup request, and return the response, or PARKED if the request waits."""
         ticket = self.sync_later(group, generation, member, assignments, **more)
         return self.answers.get(ticket, PARKED)
 
@@ -720,8 +730,8 @@ class GroupHost:
         leader_epoch: int = -1,
         version: int = 9,
     ) -> dict[tuple[str, int], int]:
-        """The codes in the response to an OffsetCommit. It has a parameter for each field, of which
-        most tests set only a few.
+        """Send an OffsetCommit request, and return the error codes of the response. Each field of
+        the request has a parameter, but most tests set only a few.
         """
         answer = self.call(
             "OffsetCommit",
@@ -754,8 +764,8 @@ class GroupHost:
         metadata: str | None = "",
         version: int = 4,
     ) -> dict[tuple[str, int], int]:
-        """The codes in the response to a TxnOffsetCommit. It has a parameter for each field, of
-        which most tests set only a few.
+        """Send a TxnOffsetCommit request, and return the error codes of the response. Each field of
+        the request has a parameter, but most tests set only a few.
         """
         answer = self.call(
             "TxnOffsetCommit",
@@ -781,8 +791,8 @@ class GroupHost:
         stable: bool = False,
         version: int = 7,
     ) -> Any:
-        """The offsets in an OffsetFetch response: {(topic, partition): (offset, metadata)}, with an
-        error code in place of the pair if the partition has one.
+        """Send an OffsetFetch request, and return {(topic, partition): (offset, metadata)}. A
+        partition with an error has the error code in place of the pair.
         """
         if version >= 8:
             topics = (
@@ -820,7 +830,7 @@ class GroupHost:
         }
 
     def delete_offsets(self, group: str, partitions: Mapping[str, list[int]]) -> Any:
-        """Delete offsets. Gives: {(topic, partition): code}, or the error code of the whole
+        """Delete offsets. Return {(topic, partition): code}, or the error code of the whole
         request.
         """
         topics = [
@@ -855,7 +865,7 @@ class GroupHost:
         return [(one.group_id, one.error_code) for one in answer.results]
 
     def delete_topics(self, *names: str) -> None:
-        """Delete topics, and let the coordinator delete their offsets."""
+        """Delete topics, and have the coordinator delete the offsets of these topics."""
         ids = {known[0] for name in names if (known := self.directory.topic(name)) is not None}
         for name in names:
             del self.topics[name]
@@ -875,8 +885,8 @@ def _task_rows(tasks: Mapping[str, Iterable[int]]) -> list[TaskIds]:
 
 
 class GroupMember:
-    """A group member that sends requests. It uses the id that it is assigned, and keeps the
-    generation of its last JoinGroup.
+    """A group member that sends requests. It uses the member id that the coordinator assigns, and
+    the generation of its last JoinGroup response.
     """
 
     def __init__(
@@ -906,7 +916,8 @@ class GroupMember:
         return self.host.join_later(self.group, self.id, **{**self.join_with, **changed})
 
     def took(self, answer: Any) -> Any:
-        """Store the generation and the protocol in a JoinGroup response. Gives: the response."""
+        """Store the generation and the protocol of a JoinGroup response, and return the response.
+        """
         if answer is not PARKED and answer.error_code == Code.NONE:
             self.generation = answer.generation_id
             self.sync_with["protocol"] = answer.protocol_name
@@ -939,7 +950,7 @@ class GroupMember:
 
 
 def alone(host: GroupHost, group: str = "g", data: bytes = b"", **join: Any) -> GroupMember:
-    """A stable group with one member."""
+    """Make a stable group with one member."""
     member = GroupMember(host, group, data, **join)
     if member.generation < 0:
         member.join()
@@ -948,7 +959,7 @@ def alone(host: GroupHost, group: str = "g", data: bytes = b"", **join: Any) -> 
 
 
 def pair(host: GroupHost, group: str = "g", **join: Any) -> tuple[GroupMember, GroupMember]:
-    """A stable group in its second generation, with a leader and a follower."""
+    """Make a stable group with a leader and a follower. It is in its second generation."""
     leader = alone(host, group, b"leader", **join)
     follower = GroupMember(host, group, b"follower", **join)
     ticket = follower.join_later()
@@ -966,7 +977,9 @@ def subscription(*topics: str, data: bytes = b"") -> bytes:
 
 
 def _feed(coordinator: GroupCoordinator, row: LogRow, offset: int) -> None:
-    """Let the coordinator replay a row of the log: a record, or a marker if it has no key."""
+    """Have the coordinator replay a row of the log, which is a marker if it has no key, and
+    otherwise a record.
+    """
     partition, key, value, producer = row
     if key is None:
         producer_id, producer_epoch, commit = value
@@ -982,7 +995,7 @@ def _offset_topics(
     metadata: str | None,
     leader_epoch: int,
 ) -> list[Any]:
-    """The topics of an offset commit, made of these classes."""
+    """The topics of an offset commit, as objects of the given classes."""
     return [
         topic_class(
             name=topic,

@@ -5,8 +5,8 @@ neither.
     sasl=SaslServer("SCRAM-SHA-256", {"alice": "secret"})) as guarded:
         servers = f"localhost:{guarded.port}"
 
-The broker has to advertise this port (`advertised.listeners`). It forwards a connection's requests
-one at a time.
+The broker has to advertise this port (`advertised.listeners`). The listener forwards the requests
+of a connection one at a time.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from barnabas.protocol.errors import Code
 
 TLS_FILES = Path(__file__).parent.parent / "fixtures" / "tls"
 API_VERSIONS = 18
-MAX_FRAME_BYTES = 100 << 20  # a broker's limit for the size of a request
+MAX_FRAME_BYTES = 100 << 20  # a broker's limit on the size of a request
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
 def server_context(name: str, *, ask_for_certificate: bool = False) -> ssl.SSLContext:
-    """The TLS context of a server with this certificate of `fixtures/tls`."""
+    """The TLS context of a server that has this certificate from `fixtures/tls`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(TLS_FILES / name)
     if ask_for_certificate:
@@ -53,8 +53,8 @@ def server_context(name: str, *, ask_for_certificate: bool = False) -> ssl.SSLCo
 
 @dataclass
 class SaslServer:
-    """The server's side of logins, as in RFC 4616 and RFC 5802. With `knows_passwords` false it is
-    an impostor that accepts every login.
+    """The server's side of logins, as in RFC 4616 and RFC 5802. If `knows_passwords` is false, the
+    server is an impostor that accepts every login.
     """
 
     mechanism: str
@@ -80,7 +80,10 @@ class Login:
         self._salt = os.urandom(16)
 
     def answer(self, message: bytes) -> bytes:
-        """The server's next message. Raises: ValueError if the login is refused."""
+        """Return the server's next message.
+
+        Raises: ValueError if the login is refused.
+        """
         if self.server.mechanism == "PLAIN":
             _, self._user, password = message.decode().split("\0")
             return self._let_in(self.server.passwords.get(self._user) == password, b"")
@@ -107,8 +110,8 @@ class Login:
         return challenge.encode()
 
     def _final(self, final: str) -> bytes:
-        """Check the client's proof; gives the server's own. A server that does not know passwords
-        accepts any proof, and its own is wrong.
+        """Check the client's proof, and return the server's own proof. A server that does not know
+        passwords accepts any proof, and its own proof is wrong.
         """
         without_proof, proof = final.rsplit(",p=", 1)
         assert without_proof == "c=biws,r=" + self._said.split(",r=")[2].split(",")[0]
@@ -145,7 +148,7 @@ class GuardedListener:
         sasl: SaslServer | None = None,
     ) -> None:
         self.broker_port, self.tls, self.sasl = broker_port, tls, sasl
-        # the clock that decides when logins expire
+        # The clock by which logins expire.
         self.now_s: Callable[[], float] = time.monotonic
         self.expired = 0  # the number of connections closed because their login had expired
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -175,7 +178,7 @@ class GuardedListener:
             each.close()
 
     def _accept(self) -> None:
-        """Serve each connection in a thread of its own."""
+        """Serve each connection in its own thread."""
         while True:
             try:
                 client, _ = self._listener.accept()
@@ -187,7 +190,7 @@ class GuardedListener:
             thread.start()
 
     def _serve(self, client: socket.socket) -> None:
-        """Serve one client over TLS if that is required, with its own connection to the broker."""
+        """Serve one client, over TLS if required, with a separate connection to the broker."""
         try:
             client.settimeout(600)
             if self.tls is not None:
@@ -202,7 +205,7 @@ class GuardedListener:
             client.close()
 
     def _hand_on(self, client: socket.socket, broker: socket.socket) -> None:
-        """Answer the requests of a login here, and forward all others to the broker."""
+        """Answer login requests here, and forward all other requests to the broker."""
         login: Login | None = None
         ends = float("inf")
         while True:
@@ -243,7 +246,8 @@ class GuardedListener:
                 continue
             if self.sasl is not None and api_key != API_VERSIONS:
                 if login is None or not login.done:
-                    return  # closes without a response, as Apache Kafka does before a login
+                    # close the connection without a response, as Apache Kafka does before a login
+                    return
                 if self.now_s() >= ends:
                     self.expired += 1
                     return
@@ -251,7 +255,7 @@ class GuardedListener:
             _send(client, _receive(broker))
 
     def _authenticate(self, login: Login, body: bytes, version: int) -> tuple[bytes, bool]:
-        """The encoded response to a SaslAuthenticate, and whether the login is refused."""
+        """The encoded response to a SaslAuthenticate request, and whether the login is refused."""
         assert self.sasl is not None
         said = bytes(SaslAuthenticateRequest.decode(body, version=version).auth_bytes)
         try:

@@ -1,7 +1,7 @@
-"""The hard state of a group coordinator as plain values, to compare it with the state of another
-that replayed the same log.
+"""The hard state of a group coordinator as plain values, for comparison with a coordinator that
+replayed the same log.
 
-Times of the monotonic clock are left out: they depend on when a log was replayed.
+Times of the monotonic clock are left out, because they depend on when a log was replayed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from barnabas.protocol.topic_partition import TopicPartition
 
 
 def hard_state(holder: GroupCoordinator | ConsumerGroup | GroupOffsets | None) -> Any:
-    """The hard state of a coordinator, a group or its offsets; None for a consumer group that does
-    not exist.
+    """The hard state of a coordinator, a group, or a group's offsets. It is None for a consumer
+    group that does not exist.
     """
     if isinstance(holder, GroupCoordinator):
         return _of_coordinator(holder)
@@ -67,7 +67,7 @@ def _of_coordinator(coordinator: GroupCoordinator) -> dict[str, Any]:
 
 
 def _of_typed(typed: Any) -> Any:
-    """The hard state of a share group or streams group; None for a group that does not exist."""
+    """The hard state of a share group or streams group, or None for a group that does not exist."""
     if typed is None or not typed.exists:
         return None
     if isinstance(typed, StreamsGroup):
@@ -101,7 +101,9 @@ def _of_streams(streams: StreamsGroup) -> dict[str, Any]:
 def _without_age(
     offsets: dict[TopicPartition, CommittedOffset],
 ) -> dict[TopicPartition, CommittedOffset]:
-    """The offsets without the times since which they count, which a replay does not restore."""
+    """The offsets without the times at which their retention began, which a replay does not
+    restore.
+    """
     return {
         partition: committed._replace(since_ms=NO_TIMESTAMP)
         for partition, committed in offsets.items()

@@ -2,10 +2,10 @@
 
     PYTHONPATH=tests:. python -m helpers.java_classes
 
-Without the archive, reading and verifying classes takes more than half of the CPU time of starting
-Spark, and the tests start Spark dozens of times. The file is Java's own archive for class data
-sharing (JDK 17, `-XX:ArchiveClassesAtExit`). A Java of another version, or with other jars, does
-not use it.
+Without the archive, more than half of the CPU time of a Spark start is spent on reading and
+verifying classes, and the tests start Spark dozens of times. The file is a normal archive of Java
+for class data sharing (JDK 17, `-XX:ArchiveClassesAtExit`). A Java of another version, or with
+other jars, ignores it.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ARCHIVE = Path(__file__).resolve().parents[2] / "build" / "spark-classes.jsa"
-# Each Java process of the tests runs for a minute or less, too short for the optimising compiler
-# and the parallel collector to save more time than their start costs.
+# Each Java process of the tests runs for at most a minute. In that time the optimising compiler and
+# the parallel collector cost more than they save.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# hides warnings about classes and jars that do not fit the archive
+# Hide warnings about classes and jars that do not match the archive.
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-LONGEST_EXIT_S = 300.0  # long, since Java writes the archive when it ends
+LONGEST_EXIT_S = 300.0  # long, since Java writes the archive at its exit
 
 
 def java_options() -> str:
-    """The value of JDK_JAVA_OPTIONS for each Java of the tests."""
+    """The value of JDK_JAVA_OPTIONS for each Java process of the tests."""
     if not ARCHIVE.exists():
         return SHORT_LIVED
     return f'{SHORT_LIVED} "-XX:SharedArchiveFile={ARCHIVE}" {QUIET}'
 
 
 def make() -> None:
-    """Run queries in a Spark whose Java archives its loaded classes when it exits.
+    """Make the archive: run queries in a Spark whose Java archives its loaded classes when it
+    exits.
 
     Raises: MissingRequirementError if Java or PySpark is missing; TimeoutExpired if Java does not
     exit; FileNotFoundError if it writes no archive.

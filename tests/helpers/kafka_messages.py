@@ -1,7 +1,8 @@
-"""kafka-python's message classes, an independent implementation with which our own is compared.
+"""kafka-python's message classes. They are an independent implementation with which our own is
+compared.
 
-They are attributes of this module: `kafka_messages.FetchResponse`. kafka-python's nested classes
-are attributes of the message's class: `kafka_messages.FetchRequest.FetchTopic`.
+They are attributes of this module, such as `kafka_messages.FetchResponse`. kafka-python's nested
+classes are attributes of the message class, such as `kafka_messages.FetchRequest.FetchTopic`.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from kafka.protocol.api_message import ApiMessage
 
 Decoder = Callable[[Any, int], tuple[Any, int]]
 FAMILIES = ("metadata", "producer", "consumer", "admin", "sasl")
-# Packages with schemas of the messages that kafka-python lacks.
+# Packages with schemas of messages that kafka-python does not have.
 OWN_SCHEMAS = ("barnabas.protocol.generator.schemas",)
 
 
 @functools.cache
 def message_class(name: str) -> Any:
-    """The class of that name from one of kafka-python's modules; if they lack it, the class that
-    kafka-python generates from our schema.
+    """The class with this name from one of kafka-python's modules. If they do not have it, the
+    class that kafka-python generates from our schema.
     """
     for family in FAMILIES:
         module = importlib.import_module(f"kafka.protocol.{family}")
@@ -43,8 +44,8 @@ def __getattr__(name: str) -> Any:
 
 
 def decoder(message_class: Any, version: int) -> Decoder:
-    """A function f(buffer, position) -> (message, position after it) that decodes as kafka-python's
-    own `decode` does.
+    """A function (buffer, position) -> (message, end position), which decodes like kafka-python's
+    own `decode`.
     """
     is_flexible = message_class.flexible_version_q(version)
     decode: Decoder = message_class._struct.compiled_decode_from(

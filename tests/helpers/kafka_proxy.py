@@ -9,13 +9,13 @@ a test can inject a failure at an exact point.
         servers = proxy.bootstrap_servers
 
 A hook is called with each `Frame` of its api_key (None: of all keys), in the thread that forwards
-one direction of a connection: a hook that blocks delays the later frames of that direction, and
-nothing else. Its return value is the action for the frame:
+one direction of a connection. A hook that blocks therefore delays only the later frames of that
+direction. Its return value is the action for the frame:
 
     PASS or None     forward it
     CUT              close the connection; the frame is lost
-    PASS_THEN_CUT    forward it, then close the connection: for a request, the broker executes it
-                     and its answer is lost, however soon it comes
+    PASS_THEN_CUT    forward it, then close the connection; if it is a request, the broker executes
+                     it, and the response is lost, however soon it is sent
     SWALLOW          drop the frame, keep the connection
     bytes            forward these bytes instead (a whole frame without its size)
 
@@ -69,7 +69,7 @@ PASS, CUT, PASS_THEN_CUT, SWALLOW = Action.PASS, Action.CUT, Action.PASS_THEN_CU
 
 
 class Frame(NamedTuple):
-    """A request or a response. data: the frame without the size field."""
+    """A request or a response. `data` is the frame without the size field."""
 
     api_key: int
     api_version: int
@@ -82,8 +82,8 @@ Hook = Callable[[Frame], Action | bytes | None]
 
 
 def once(action: Action | bytes | Hook, *, after: int = 0) -> Hook:
-    """A hook that applies to one frame: the first, or with `after`, the frame that follows this
-    number of frames. It may be shared between threads.
+    """A hook that applies to a single frame: to the first one, or to the one that follows `after`
+    other frames. Several threads may share the hook.
     """
     lock, seen = threading.Lock(), 0
 
@@ -101,7 +101,7 @@ def once(action: Action | bytes | Hook, *, after: int = 0) -> Hook:
 def hold(
     release: threading.Event, reached: threading.Event | None = None, *, timeout_s: float = 120
 ) -> Hook:
-    """A hook that sets `reached`, and passes the frame on when `release` is set."""
+    """A hook that sets `reached`, and forwards the frame when `release` is set."""
 
     def hook(frame: Frame) -> Action:
         if reached is not None:
@@ -138,11 +138,12 @@ class KafkaProxy:
         return self._add(False, api_key, hook)
 
     def on_response(self, api_key: int | None, hook: Hook | Action) -> KafkaProxy:
-        """Call the hook with the answer to each request of this kind before the client gets it."""
+        """Call the hook with the response to each request of this kind before the client gets it.
+        """
         return self._add(True, api_key, hook)
 
     def _add(self, response: bool, api_key: int | None, hook: Hook | Action) -> KafkaProxy:
-        """Add a hook for requests or responses of this API, or of all."""
+        """Add a hook for the requests or responses of this API, or of all APIs."""
         called: Hook = (lambda frame: hook) if isinstance(hook, Action) else hook
         self._hooks[response] = [*self._hooks[response], (api_key, called)]
         return self
@@ -152,7 +153,7 @@ class KafkaProxy:
         self._hooks = {False: [], True: []}
 
     def cut_all(self) -> None:
-        """Close all open connections; new ones are accepted."""
+        """Close all open connections. New connections are accepted."""
         with self._lock:
             for each in self._sockets:
                 _end(each)
@@ -183,7 +184,7 @@ class KafkaProxy:
         thread.start()
 
     def _accept(self) -> None:
-        """Connect each client to the broker, and forward each direction in a thread of its own."""
+        """Connect each client to the broker, and forward each direction in its own thread."""
         number = 0
         while True:
             try:
@@ -222,7 +223,8 @@ class KafkaProxy:
                 if action is PASS_THEN_CUT and not response:
                     del asked[
                         frame.correlation_id
-                    ]  # before the request is forwarded, since the response may be fast
+                    # deleted before the request is forwarded, since the response may arrive at once
+                    ]
                 if action is not SWALLOW:
                     handed_on = action if isinstance(action, bytes) else data
                     target.sendall(struct.pack(">i", len(handed_on)) + handed_on)
@@ -237,8 +239,8 @@ class KafkaProxy:
     def _frame(
         self, data: bytes, response: bool, number: int, asked: dict[int, tuple[int, int]]
     ) -> Frame | None:
-        """A frame with its request's API key and version; None for a response that is to be
-        dropped.
+        """The frame with the API key and the version of its request, or None for a response that is
+        to be dropped.
         """
         if response:
             (correlation_id,) = struct.unpack_from(">i", data)
@@ -252,7 +254,9 @@ class KafkaProxy:
         return Frame(api_key, api_version, correlation_id, number, data)
 
     def _decide(self, response: bool, frame: Frame) -> Action | bytes:
-        """What the first hook that does not let the frame pass does with it."""
+        """Call the hooks for the frame. Return the action of the first hook that does not let the
+        frame pass.
+        """
         for api_key, hook in self._hooks[response]:
             if api_key is None or api_key == frame.api_key:
                 action = hook(frame)
@@ -276,13 +280,13 @@ def broker_behind_proxy(
 
 
 def _read_frame(source: socket.socket) -> bytes | None:
-    """One whole frame; None if the connection ends before it is complete."""
+    """Read one whole frame, or return None if the connection ends before it is complete."""
     prefix = _read(source, 4)
     return None if prefix is None else _read(source, struct.unpack(">i", prefix)[0])
 
 
 def _read(source: socket.socket, size: int) -> bytes | None:
-    """The next `size` bytes; None if the connection ends before."""
+    """Read `size` bytes, or return None if the connection ends before that."""
     data = bytearray()
     while len(data) < size:
         part = source.recv(min(size - len(data), 1 << 20))

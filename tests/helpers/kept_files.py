@@ -1,5 +1,5 @@
-"""A check that a log's state agrees with its files: no file is unknown, none is missing, and no
-state of a deleted segment is left.
+"""A check that a log's state agrees with its files: no file is unknown or missing, and no state of
+a deleted segment is left.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from barnabas.storage.log.log import Log
 
 
 def wrong_files(broker: Any) -> list[str]:
-    """The differences between state and files. Takes: broker, an idle broker."""
+    """The differences between the state of the broker's logs and their files.
+
+    Takes: broker, an idle broker.
+    """
     logs = broker.routes.parts.logs
     found: list[str] = []
     trash = {path for _, path in logs.log_dir.trash._heap}
@@ -37,7 +40,7 @@ def wrong_files(broker: Any) -> list[str]:
 
 
 def _wrong_in_memory(log: Log) -> Iterator[str]:
-    """What a log in memory has of files or segments that are gone."""
+    """The parts of a log's state in memory that refer to files or segments that no longer exist."""
     if log.snapshots.sound_offset not in (-1, *log.snapshots.offsets):
         yield f"{log!r}: the sound snapshot, of {log.snapshots.sound_offset}, is gone"
     gone = [one for one in log.durability._unflushed if one not in list(log.segments)]

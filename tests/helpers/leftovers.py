@@ -1,7 +1,7 @@
 """Finds every path by which a broker still refers to an object that should be gone.
 
-An entry that was not removed is found wherever it is stored, since the search visits all objects
-that are reachable from the broker.
+The search visits all objects that are reachable from the broker, so it finds an entry that was not
+removed wherever it is stored.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 OURS = "barnabas."
 MOST_OBJECTS = 400_000
-# Two bounded tables: the access questions that were already audited, by connection, until an access
-# right changes; and the last connection of each transactional id, by which a late request is
-# recognised.
+# Two bounded tables. One has, by connection, the authorizations that were already audited, until an
+# ACL changes. The other has the last connection of each transactional id, by which a late request
+# is recognised.
 KEPT_OF_CONNECTIONS = ("audited", "_latest_connections")
 # A bounded cache of decoded offset keys.
 KEPT_OF_TOPICS = ("_topic_partitions",)
@@ -25,8 +25,9 @@ KEPT_OF_TOPICS = ("_topic_partitions",)
 def places_of(
     root: Any, is_wanted: Callable[[Any], bool], left_out: tuple[str, ...] = ()
 ) -> list[str]:
-    """The paths from the root to the wanted objects. Takes: left_out, names of attributes that are
-    not followed.
+    """The paths from the root to the wanted objects.
+
+    Takes: left_out, the names of attributes that are not followed.
     """
     found = []
     seen = {id(root)}
@@ -49,8 +50,8 @@ def places_of(
 
 
 def is_to_enter(value: Any) -> bool:
-    """Whether the search follows this value: a container, a closure, or an object of this
-    project.
+    """Whether the search enters this value, which must be a container, a closure, or an object of
+    this project.
     """
     if isinstance(
         value, dict | list | tuple | set | frozenset | deque | partial | types.MethodType

@@ -1,4 +1,4 @@
-"""The tests' part of the event loop's watchdog: it starts watched daemons and collects faults.
+"""The tests' part of the watchdog of the event loop. It starts watched daemons and collects faults.
 
     daemon_command()     the command of a daemon, watched after a call of `start_watching`
     take_faults()        the faults of all daemons of this process since the last call
@@ -21,7 +21,7 @@ from barnabas import LocalBroker
 from helpers import watched_daemon
 
 BOUND_MS = 50
-CI_FACTOR = 2  # higher on CI, where other virtual machines share the caches of the hardware
+CI_FACTOR = 2  # higher on CI, where other virtual machines share the hardware's caches
 _UNWATCHED = ("-P", "-m", "barnabas")
 _WATCHED = ("-P", watched_daemon.__file__)
 
@@ -37,7 +37,7 @@ def start_watching() -> None:
 
 
 def bound_ms() -> int:
-    """The limit of CPU time for a callback of the loop on this machine."""
+    """The limit, on this machine, of the CPU time of a callback of the event loop."""
     return BOUND_MS * (CI_FACTOR if os.environ.get("CI") else 1)
 
 

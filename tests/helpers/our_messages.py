@@ -1,4 +1,4 @@
-"""Our own messages as frames, and our message classes by the name of their API."""
+"""Our own messages as frames, and our message classes by the names of their APIs."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def request_frame(
 
 
 def read_answer(frame: Buffer, request: type[Message], version: int) -> Message:
-    """Decode the response to a request of that class. The frame has its header, but no size
-    field.
+    """Decode the response to a request of the class `request`. The frame has its header, but no
+    size field.
     """
     api = BY_KEY[request.API_KEY]
     start = 5 if response_has_tagged_header(api, version) else 4
@@ -60,8 +60,8 @@ def read_answer(frame: Buffer, request: type[Message], version: int) -> Message:
 
 
 def operations_in(bits: int) -> set[int] | None:
-    """The operations whose bits are set in a field of authorized operations; None if the field has
-    its default.
+    """The operations whose bits are set in a field of authorized operations, or None if the field
+    has its default value.
     """
     if bits == NO_OPERATIONS:
         return None

@@ -1,4 +1,4 @@
-"""Two daemons that share a lease in a real etcd, and the connections between them."""
+"""Two daemons that share a lease in a real etcd, and the connections between the two."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def listens(port: int) -> bool:
 def etcd(
     data_dir: Path, certificate: Path | None = None
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A new etcd. Gives: its HOST:PORT and its process. It uses TLS if a file with certificate and
-    key is given.
+    """Start an etcd, and yield its HOST:PORT and its process. It uses TLS if a file with a
+    certificate and a key is given.
     """
     port, peer_port = free_port(), free_port()
     client = f"{'http' if certificate is None else 'https'}://127.0.0.1:{port}"
@@ -58,7 +58,7 @@ def etcd(
 
 
 class PairNode:
-    """A daemon of the pair; it keeps its ports when it is started again.
+    """A daemon of the pair. It keeps its ports when it is started again.
 
     Takes: engine, HOST:PORT of the etcd; settings, in addition to the settings of a pair in `sync`.
     """
@@ -151,8 +151,8 @@ def pair(
 
 
 def take_over(leader: PairNode, standby: PairNode) -> float:
-    """Kill the leader, and start it again once the standby answers. Gives: the seconds between the
-    kill and the answer.
+    """Kill the leader, and start it again as soon as the standby responds. Return the seconds
+    between the kill and the standby's first response.
     """
     follows = standby.log.read_text().count(FOLLOWS)
     leader.kill()

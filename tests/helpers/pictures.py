@@ -1,9 +1,9 @@
-"""The state of a broker as plain values, each under the path that leads to it, to compare two
-brokers part by part.
+"""The state of a broker as plain values, each under the path that leads to it. Two brokers can thus
+be compared part by part.
 
-All attributes are compared except those in LEFT_OUT, which has a reason for each. So without a list
-of attributes the comparison finds any state that a start loses, that remains after its record was
-deleted, or that replay builds differently from live code.
+All attributes are compared except those in LEFT_OUT, which gives a reason for each. The comparison
+needs no list of attributes. It finds any state that a start loses, that remains after its record
+was deleted, or that replay builds differently from live code.
 """
 
 from __future__ import annotations
@@ -82,13 +82,14 @@ LEFT_OUT: dict[str, str] = {
 }  # fmt: skip
 
 
-# These states stay set after a rebalance until the next one sets them again, as in Apache Kafka.
+# The timers of these states remain after a rebalance until the next rebalance sets them again, as
+# in Apache Kafka.
 WAITS_OF_A_REBALANCE = ("join", "sync")
 
 
 def picture(roots: Mapping[str, Any], left_out: Mapping[str, str] = LEFT_OUT) -> dict[str, str]:
-    """The values by their paths from the roots. Containers and objects are replaced by their
-    members, each object once, at its shortest path; an empty container is a value itself.
+    """The plain values by their paths from the roots. Containers and objects are replaced by their
+    members. Each object appears once, at its shortest path. An empty container is a plain value.
     """
     rows: dict[str, str] = {}
     seen: set[int] = set()
@@ -126,7 +127,7 @@ def _is_one(value: Any) -> bool:
 
 def _members(value: Any, left_out: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     """The members of a value, each with its step in the path."""
-    if isinstance(value, Timers):  # the existing deadlines are compared, but not their times
+    if isinstance(value, Timers):  # compares which deadlines exist, but not their times
         for key in value:
             if key[0] not in WAITS_OF_A_REBALANCE:
                 yield f"[{_key(key)}]", True
@@ -151,7 +152,7 @@ def _members(value: Any, left_out: Mapping[str, str]) -> Iterator[tuple[str, Any
 
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:
-    """The attributes of an object, also those in slots."""
+    """The attributes of an object, including those in slots."""
     found = dict(getattr(value, "__dict__", {}))
     for kind in type(value).__mro__:
         for name in getattr(kind, "__slots__", ()):
@@ -166,7 +167,7 @@ def _key(key: Any) -> str:
 
 
 def differences(live: Mapping[str, str], restarted: Mapping[str, str]) -> list[str]:
-    """The paths at which two pictures differ; an empty table may be missing from either."""
+    """The paths at which two pictures differ. An empty table counts as equal to a missing one."""
     return [
         f"{way}: live {live.get(way, 'nothing')[:80]}, "
         f"after a start {restarted.get(way, 'nothing')[:80]}"
@@ -176,9 +177,9 @@ def differences(live: Mapping[str, str], restarted: Mapping[str, str]) -> list[s
 
 
 def _is_more(way: str, live: Mapping[str, str]) -> bool:
-    """Whether a restarted broker may have this row in addition. It checks the retention of every
-    group, which for a share group is otherwise unnecessary; and an expired producer exists again
-    until the next checkpoint.
+    """Whether a restarted broker may have this path although the live one does not. A start sets
+    the retention timer of every group, which a share group otherwise does not need. An expired
+    producer exists again until the next checkpoint.
     """
     if "_timers[('retention'" in way:
         return way not in live
@@ -188,7 +189,7 @@ def _is_more(way: str, live: Mapping[str, str]) -> bool:
 def known_of(broker: Any, left_out_groups: Collection[str] = ()) -> dict[str, str]:
     """The picture of the state that a start must restore.
 
-    Takes: left_out_groups, groups with members that are joining, which a start does not restore.
+    Takes: left_out_groups, the groups with joining members, whose state a start does not restore.
     """
     names = [repr(name) for name in left_out_groups]
     return {
@@ -202,7 +203,7 @@ def groups_unknown_to_a_start(broker: Any) -> list[str]:
     """The classic groups with members that are joining or not synchronised, and the groups without
     a record.
 
-    An aborted transaction's offsets may leave a group without a record.
+    A group may have no record if its only offsets were those of an aborted transaction.
     """
     return [
         group.group_id
@@ -238,5 +239,5 @@ def _roots_of(broker: Any) -> dict[str, Any]:
 
 
 def short(way: str) -> str:
-    """The path without keys and numbers, to name a kind of difference."""
+    """The path without keys and numbers, as a name for this kind of difference."""
     return re.sub(r"\[[^\[\]]*\]|\{[^{}]*\}", "[]", re.sub(r"'[^']*'|\"[^\"]*\"", "", way))

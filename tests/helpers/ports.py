@@ -7,13 +7,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# These ports are below those that the system gives to connecting sockets and to listeners on port
-# 0, so no connection takes one between its choice and its use.
+# The system assigns ports to outgoing connections and to listeners on port 0 from a higher range,
+# so it does not take one of these ports between its choice and its use.
 OWN_PORTS = range(15_000, 30_000)
 
 
 def free_port() -> int:
-    """A free port for a process that listens later, or that closes the port for a time."""
+    """A free port for a process that starts to listen later, or that closes the port for a time."""
     while True:
         port = random.SystemRandom().choice(OWN_PORTS)
         try:
@@ -25,7 +25,7 @@ def free_port() -> int:
 
 @contextmanager
 def refusing_port() -> Iterator[int]:
-    """A port that refuses connections while the context lasts: bound, but not listening."""
+    """A port that refuses connections while the context lasts. It is bound, but does not listen."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield int(bound.getsockname()[1])

@@ -1,4 +1,6 @@
-"""The environment of processes that tests start from this checkout, and the memory of processes."""
+"""The environment of processes that tests start from this checkout, and the memory use of
+processes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ def environment() -> dict[str, str]:
 
 
 def rss_mb(pid: int) -> float:
-    """The resident memory of a process in MB; 0 if the process has ended."""
+    """The resident memory of a process in MB, or 0 if the process has ended."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024

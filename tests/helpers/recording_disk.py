@@ -1,4 +1,4 @@
-"""A disk of the operating system that records, in order, what is made durable or deleted."""
+"""A real disk that records, in order, which files and directories are made durable or deleted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from barnabas.storage.disk import Data, File, OsDisk
 
 
 class RecordingDisk(OsDisk):
-    """A disk that records its steps. steps: (operation, name of the file or directory without its
-    path).
+    """A disk that records its steps. Each of the `steps` is an operation and the name of the file
+    or directory, without its path.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A broker that requires SASL, and the client's side of SASL."""
+"""A broker that requires SASL, and the client's side of the authentication."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ JAAS = f'a.LoginModule required user_{USER}="{PASSWORD}" user_bob="{PASSWORD}";'
 
 
 def sasl_host(directory: Path, **more: str) -> CoreHost:
-    """A broker whose SCRAM-SHA-512 sessions end after REAUTH_MS; USER and bob have the same
-    password.
+    """A broker whose SCRAM-SHA-512 sessions end after REAUTH_MS. The users USER and bob have the
+    same password.
     """
     settings = {
         "listeners": "SASL://127.0.0.1:9092",
@@ -39,8 +39,7 @@ def plain_token(user: str, password: str) -> bytes:
 def scram_log_in(
     host: CoreHost, connection: int, *, user: str = USER, expects_answer: bool = True
 ) -> Any:
-    """Send the two messages of a SCRAM-SHA-512 login after the handshake. Gives: the last
-    response.
+    """Log in with SCRAM-SHA-512: send the handshake and the two messages. Return the last response.
     """
     answer = host.call(connection, SaslHandshakeRequest("SCRAM-SHA-512"), 1)
     assert answer.error_code == Code.NONE

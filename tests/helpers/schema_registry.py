@@ -1,8 +1,8 @@
 """A schema registry for tests, with the part of Confluent's REST interface that clients need.
 
-It answers as the API reference says, with its error codes, and keeps schemas in memory. It neither
-parses schemas nor checks compatibility; it refuses new versions of the subjects in `incompatible`.
-The same tests pass with a real registry (tests/README.md says how).
+It responds as the API reference specifies, with the same error codes, and keeps schemas in memory.
+It neither parses schemas nor checks compatibility, but it refuses new versions of the subjects in
+`incompatible`. The same tests pass with a real registry (see tests/README.md).
 
 Source: Confluent Platform, "Schema Registry API Reference".
 """
@@ -26,9 +26,9 @@ Answer = tuple[int, Mapping[str, Any]]
 class FakeRegistry:
     """The schemas of the registry, and the requests that it received.
 
-    incompatible: subjects for which each new version is refused. authorization: the Authorization
-    header that clients must send, if any. requests: method, path and Authorization header of each
-    request.
+    Each new version of a subject in `incompatible` is refused. `authorization` is the Authorization
+    header that clients must send, if any. `requests` has the method, the path and the Authorization
+    header of each request.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class FakeRegistry:
         return 200, {"subject": subject, "version": number, "id": schema_id, **found}
 
     def _register(self, subject: str, body: Any) -> Answer:
-        """The response to a registration; equal schemas have one id."""
+        """The response to the registration of a schema. Equal schemas have the same id."""
         if subject in self.incompatible:
             return 409, {"error_code": 409, "message": "Schema being registered is incompatible"}
         schema_id = self._id_of(body)
@@ -96,7 +96,7 @@ class FakeRegistry:
 
 
 def _shown(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema as a response has it: without a type if it is Avro."""
+    """A schema in the form of a response, which leaves out the type of an Avro schema."""
     return {name: one for name, one in schema.items() if (name, one) != ("schemaType", "AVRO")}
 
 
@@ -107,7 +107,10 @@ def basic(user: str, password: str) -> str:
 
 @contextmanager
 def fake_registry(context: ssl.SSLContext | None = None) -> Iterator[FakeRegistry]:
-    """A registry that listens while the block runs. Takes: context, for TLS."""
+    """A registry that listens while the block runs.
+
+    Takes: context, for TLS.
+    """
     registry = FakeRegistry()
 
     class Handler(BaseHTTPRequestHandler):

@@ -15,7 +15,8 @@ Labels = frozenset[tuple[str, str]]
 
 
 class Scrape(NamedTuple):
-    """The result of a scrape: samples by name and labels, and the metrics' kinds."""
+    """The result of a scrape. It has the samples by name and labels, and the type of each metric.
+    """
 
     samples: dict[tuple[str, Labels], float]
     kinds: dict[str, str]
@@ -28,7 +29,8 @@ class Scrape(NamedTuple):
 
 
 def port_in(log: str) -> int | None:
-    """The port of the metrics endpoint, from the broker's log; None if the log does not have it."""
+    """The port of the metrics endpoint, from the broker's log, or None if the log does not show it.
+    """
     match = re.search(r"metrics on http://127\.0\.0\.1:(\d+)/metrics", log)
     return None if match is None else int(match[1])
 
@@ -45,7 +47,7 @@ def port_of(broker: LocalBroker) -> int:
 
 
 def ask(port: int, path: str = "/metrics", method: str = "GET", **headers: str) -> tuple[int, str]:
-    """Status and text of the response to an HTTP request."""
+    """The status and the text of the response to an HTTP request."""
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     client.request(method, path, headers=headers)
     answer = client.getresponse()
@@ -55,7 +57,7 @@ def ask(port: int, path: str = "/metrics", method: str = "GET", **headers: str) 
 
 
 def scrape_at(port: int) -> Scrape:
-    """All samples of the endpoint, each of which may occur once, and the kinds of the metrics."""
+    """Scrape the endpoint. No sample may occur twice."""
     status, text = ask(port)
     assert status == 200
     samples: dict[tuple[str, Labels], float] = {}
@@ -70,7 +72,7 @@ def scrape_at(port: int) -> Scrape:
 
 
 def logins_at(broker: LocalBroker) -> dict[str, tuple[int, int]]:
-    """The numbers of successful and failed logins by mechanism, at a broker with one listener."""
+    """How many logins have succeeded and failed, by mechanism, at a broker with one listener."""
     seen = scrape_at(port_of(broker))
     counts: dict[str, dict[str, int]] = {}
     for (name, labels), count in seen.samples.items():

@@ -1,5 +1,5 @@
-"""Directories for files that are deleted with the tests. They are in memory if the machine has a
-file system for that, since each start of a broker syncs many files.
+"""Directories that are deleted after the tests. They are in a file system in memory if the machine
+has one, since each start of a broker syncs many files.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 class SamePlaceDisk(OsDisk):
     """A disk on which every directory seems to be on the same mount.
 
-    So a broker that starts on a copy of a directory treats it as left by a killed broker, rather
-    than as a copy, in which unflushed data may be missing.
+    A broker that starts on a copy of a directory then takes it for a directory that a killed broker
+    left. Otherwise it would take it for a copy, in which unflushed data may be missing.
     """
 
     def mount_id(self, path: str) -> str:

@@ -1,5 +1,5 @@
-"""Members of a share group of a `DiskBroker`: their share sessions, and what they fetch and
-acknowledge.
+"""Members of a share group of a `DiskBroker`. They have share sessions, and fetch and acknowledge
+records.
 
     b = DiskBroker(**SHARED)
     b.topic("t")
@@ -42,7 +42,7 @@ def topic_id(b: DiskBroker, name: str) -> uuid.UUID:
 
 
 def begin_group(b: DiskBroker, group: str, *topics: str, start: int = 0) -> None:
-    """Initialise the state of a group for all partitions of topics."""
+    """Initialise the share state of a group for all partitions of the topics."""
     rows = []
     for name in topics:
         count = len(b.broker.topics.partitions_of(name))
@@ -53,7 +53,7 @@ def begin_group(b: DiskBroker, group: str, *topics: str, start: int = 0) -> None
 
 
 def configure(b: DiskBroker, group: str, **settings: str) -> None:
-    """Set settings of a group. Their names have underscores for dots."""
+    """Change settings of a group. In the names of settings, underscores replace the dots."""
     configs = [
         AlterableConfig(name.replace("_", "."), 0, value) for name, value in settings.items()
     ]
@@ -63,8 +63,8 @@ def configure(b: DiskBroker, group: str, **settings: str) -> None:
 
 
 class ShareMember:
-    """A member with a share session and its own connection. session: the epoch of its next request.
-    last: the last response.
+    """A member with a share session and its own connection. `session` is the epoch of its next
+    request, and `last` is the last response.
     """
 
     def __init__(self, b: DiskBroker, group: str, member_id: str) -> None:
@@ -88,7 +88,8 @@ class ShareMember:
         mode: int = 0,
         is_renewal: bool = False,
     ) -> Any:
-        """A ShareFetch of these partitions in the member's session, with acknowledgements."""
+        """A ShareFetch request for these partitions in the member's session, with acknowledgements.
+        """
         batches = acknowledged or {}
         topics = [
             share_fetch.FetchTopic(
@@ -113,11 +114,11 @@ class ShareMember:
         )  # fmt: skip
 
     def send_fetch(self, *places: tuple[str, int], **how: Any) -> None:
-        """Send a fetch; `answer` gives its response later."""
+        """Send a fetch. `answer` returns the response once there is one."""
         self.b.send(self.connection, self.fetch_request(*places, **how), 2)
 
     def answer(self) -> Any:
-        """The response to the last request; None while the request waits."""
+        """The response to the last request, or None while the request waits."""
         answer = self.b.answer(self.connection)
         if answer is not None and answer is not self.last:
             self.last = answer
@@ -126,14 +127,14 @@ class ShareMember:
         return answer
 
     def fetch(self, *places: tuple[str, int], **how: Any) -> Any:
-        """The response to a fetch, which must come immediately."""
+        """Fetch, and return the response, which must come immediately."""
         self.send_fetch(*places, **how)
         answer = self.answer()
         assert answer is not None, "the fetch waits"
         return answer
 
     def take(self, topic: str, index: int = 0, **how: Any) -> list[tuple[int, int, int]]:
-        """Fetch one partition. Gives: the acquired rows."""
+        """Fetch one partition, and return the acquired ranges (see `acquired`)."""
         answer = self.fetch((topic, index), **how)
         assert answer.error_code == 0, answer
         return acquired(answer)
@@ -148,7 +149,8 @@ class ShareMember:
         session: int | None = None,
         is_renewal: bool = False,
     ) -> None:
-        """Send a ShareAcknowledge; `acknowledged` gives its error code later."""
+        """Send a ShareAcknowledge. `acknowledged` returns its error code once there is a response.
+        """
         made = share_acknowledge
         rows = [
             made.AcknowledgementBatch(first, last, _types(kinds)) for first, last, kinds in batches
@@ -172,7 +174,7 @@ class ShareMember:
         return int(answer.responses[0].partitions[0].error_code)
 
     def acknowledge(self, topic: str, *batches: Batch, **how: Any) -> int:
-        """Acknowledge batches. Gives: the error code."""
+        """Acknowledge batches, and return the error code."""
         self.send_acknowledge(topic, *batches, **how)
         code = self.acknowledged()
         assert code is not None, "the acknowledgement waits"
@@ -185,7 +187,7 @@ class ShareMember:
 
 
 def acquired(answer: Any) -> list[tuple[int, int, int]]:
-    """(first offset, last offset, delivery count) of all acquired rows in a response."""
+    """The first offset, last offset and delivery count of each acquired range in a response."""
     return [
         (one.first_offset, one.last_offset, one.delivery_count)
         for topic in answer.responses

@@ -1,5 +1,5 @@
-"""Slices of one element for all limits of how much is done at once, so that a small history has as
-many slices as one with thousands of topics, groups and sessions.
+"""Sets all limits of how much work is done at once to one element. A small history then has as many
+slices of work as one with thousands of topics, groups and sessions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from contextlib import contextmanager
 _BOUND = re.compile(
     r"_?([A-Z_]+_)?AT_ONCE|PARTS_IN_A_FRAME|WORK_BETWEEN_PAUSES|CHECKPOINTED_(BESIDE|ALONE)"
 )
-# These limits of a request's size, above which a request is refused, stay unchanged.
+# Limits whose names match this pattern stay unchanged, since they bound the size of a request, and
+# larger requests are refused.
 _OF_REQUESTS = re.compile(r"MOST_(TOPICS|PARTITIONS)_.*|LONGEST_.*")
 _FOLDERS = ("broker.logs", "broker.share", "broker.requests", "broker.replication",
             "broker.transactions", "broker.handlers", "coordinator", "storage")  # fmt: skip
@@ -22,7 +23,9 @@ _FOLDERS = ("broker.logs", "broker.share", "broker.requests", "broker.replicatio
 
 @contextmanager
 def small_slices(size: int = 1) -> Iterator[list[str]]:
-    """Set the size of all slices while the context lasts. Gives: the names of the limits."""
+    """Set the size of all slices while the context lasts, and yield the names of the changed
+    limits.
+    """
     for folder in _FOLDERS:
         package = importlib.import_module(f"barnabas.{folder}")
         for one in pkgutil.walk_packages(package.__path__, package.__name__ + "."):

@@ -1,8 +1,8 @@
-"""A Spark standalone cluster on this machine: a master and workers, each in its own process and
-with its own address in 127.0.0.0/8.
+"""A Spark standalone cluster on this machine. It has a master and workers, each in its own process
+and with its own address in 127.0.0.0/8.
 
-Each worker needs its own address since Spark does not start the speculative copy of a task on the
-host that runs the task.
+Each worker needs its own address, because Spark does not start the speculative copy of a task on
+the host that already runs the task.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.depl
 
 
 class Cluster:
-    """A cluster that runs while the context lasts; at the end all its processes are killed,
+    """A cluster that runs while the context lasts. At the end all its processes are killed,
     including executors.
     """
 
@@ -65,7 +65,7 @@ class Cluster:
         kill_session(self.workers[number])
 
     def said(self) -> str:
-        """The last lines of all logs, for messages of failed assertions."""
+        """The last lines of all logs, for the messages of failed assertions."""
         return "\n".join(
             f"--- {path.name}\n{path.read_text(errors='replace')[-3000:]}"
             for path in sorted(self.directory.glob("*.log"))
@@ -113,7 +113,7 @@ class Cluster:
 
 
 def spark_home() -> Path:
-    """The directory of the Spark that pip installed."""
+    """The directory of Spark: that in SPARK_HOME, or else the one that pip installed."""
     given = os.environ.get("SPARK_HOME")
     if given:
         return Path(given)

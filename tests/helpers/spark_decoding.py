@@ -1,4 +1,4 @@
-"""Values that tests read from the columns of decoded records."""
+"""Values that tests extract from the columns of decoded records."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A streaming query as a separate program, so that a test can kill it: `python -m
 helpers.spark_driver '{"servers": ...}'`.
 
-It reads a topic up to the end that the topic has when the program starts, changes each value
-(`v7` -> `v7!`), and writes it with its key to another topic. Exit code 0, or 1 with the error on
-stderr.
+The query reads a topic up to the end that the topic has when the program starts. It changes each
+value (`v7` -> `v7!`) and writes it with its key to another topic. The exit code is 0, or 1 with the
+error on stderr.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 @dataclass
 class Query:
-    """The options of the program. shuffled: whether rows go to other tasks each time a batch is
-    computed; faults: see `spark_faults`.
+    """The options of the program. With `shuffled`, the rows go to other tasks each time a batch is
+    computed. `faults` is described in `spark_faults`.
     """
 
     servers: str
@@ -46,8 +46,8 @@ class Query:
 
 
 def through_slow_starts(run: Callable[[], T]) -> T:
-    """Run the query again if a Python process of Spark did not start in time: Spark allows it ten
-    seconds, which is not enough on a busy machine.
+    """Run the query. Repeat it if a Python process of Spark did not start within the ten seconds
+    that Spark allows, which may happen on a busy machine.
     """
     from pyspark.errors import StreamingQueryException
 
@@ -61,8 +61,8 @@ def through_slow_starts(run: Callable[[], T]) -> T:
 
 
 def main(text: str) -> int:
-    """Run the query until it has read all available records. Gives: the exit code, 1 if the query
-    failed.
+    """Run the query until it has read all available records. Return the exit code, which is 1 if
+    the query failed.
     """
     query = Query(**json.loads(text))
     from pyspark.errors import StreamingQueryException
@@ -72,7 +72,7 @@ def main(text: str) -> int:
         spark.readStream.format("barnabas")
         .option("kafka.bootstrap.servers", query.servers)
         .option("subscribe", query.source)
-        # joined ranges would change the numbers of the tasks, which faults name
+        # Joined ranges would change the task numbers, by which faults are addressed.
         .option("joinRangesUpTo", "0")
     )
     reader = reader.option("startingOffsets", "earliest").option(
@@ -101,7 +101,7 @@ def main(text: str) -> int:
 
 
 def session_of(query: Query) -> Any:
-    """The session of the query, with the sink that can fail."""
+    """The Spark session of the query. The sink whose tasks can fail is registered in it."""
     from barnabas.spark_connector.session import local_session, prepare
     from helpers.spark_faults import FaultySource
 
@@ -131,7 +131,7 @@ def session_of(query: Query) -> Any:
 
 
 def planned(query: Query, rows: DataFrame) -> DataFrame:
-    """The rows as the query writes them: marked, and shuffled if the query says so."""
+    """The rows that the query writes, with changed values, and shuffled if the query says so."""
     from pyspark.sql import functions
 
     if query.shuffled:

@@ -1,4 +1,4 @@
-"""The implementations of row encoding, all of which must give the same bytes."""
+"""The implementations of row encoding, all of which must produce the same bytes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PLAIN = EncodingLoops(encoding_loops.write_records, encoding_loops.murmur2)
 
 @lru_cache(maxsize=1)
 def ways() -> list[EncodingLoops | None]:
-    """The implementations: arrays (None), loops in plain Python, and compiled loops if numba is
-    installed.
+    """The implementations: one with arrays (None), one with loops in plain Python, and one with
+    compiled loops if numba is installed.
     """
     found = [None, PLAIN]
     with suppress(UnavailableError):

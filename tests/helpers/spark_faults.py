@@ -1,13 +1,13 @@
 """The sink with tasks that fail on purpose: `format("faulty")`, with the option `faults`.
 
-Faults are JSON: `[{"batch": 3, "task": 0, "does": "raise"}]`. A fault occurs only in the task's
-first attempt, at its end, when all rows are encoded and in its spool file: the worst moment, since
-all its output exists and must be discarded.
+Faults are JSON: `[{"batch": 3, "task": 0, "does": "raise"}]`. A fault occurs only in the first
+attempt of the task. It occurs at the end, when all rows are encoded and in the task's spool file.
+This is the worst moment, since all output of the task exists and must be discarded.
 
     raise   the task fails with an exception
     die     the Python worker is killed by SIGKILL
     crash   the executor that runs the task is killed by SIGKILL, with all its tasks
-    dawdle  the task sleeps for `seconds`: a straggler, which Spark starts twice
+    dawdle  the task sleeps for `seconds`, so that Spark starts a second copy of it
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from barnabas.spark_connector.source import BarnabasSource
 
 
 class FaultyWriter(StreamWriter):
-    """The stream writer, followed by the faults of its task."""
+    """The stream writer. After it has written the rows of a task, the task's fault occurs."""
 
     faults: list[dict[str, Any]]
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        """Write the rows, and then fail if a fault names this batch and task. Repeated attempts do
-        not fail.
+        """Write the rows. If a fault names this batch and task, fail at the end of the first
+        attempt.
         """
         message = super().write(iterator)
         context = TaskContext.get()
@@ -51,7 +51,7 @@ class FaultyWriter(StreamWriter):
 
 
 def does(fault: dict[str, Any]) -> None:
-    """Fail in this way: raise an error, kill the worker or the executor, or wait."""
+    """Carry out the fault: raise an error, kill the worker or the executor, or sleep."""
     if fault["does"] == "raise":
         raise RuntimeError("failed on purpose")
     if fault["does"] == "die":
@@ -62,8 +62,8 @@ def does(fault: dict[str, Any]) -> None:
 
 
 def executor() -> int:
-    """The process id of the executor's JVM: the parent of PySpark's daemon, which is the parent of
-    this worker.
+    """The process id of the executor's JVM, which is the parent of PySpark's daemon. The daemon is
+    the parent of this worker.
     """
     state = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
     return int(state[1])
@@ -82,7 +82,7 @@ class FaultySource(BarnabasSource):
             name: value for name, value in self.options.items() if name.lower() != "faults"
         }
         plain = super().streamWriter(schema, overwrite)
-        # The writer becomes a faulty one with the same attributes.
+        # Replace the writer by a FaultyWriter with the same attributes.
         writer = FaultyWriter.__new__(FaultyWriter)
         writer.__dict__.update(plain.__dict__, faults=faults)
         return writer

@@ -32,7 +32,7 @@ PARTITIONS = 3
 
 
 def spark_environment() -> dict[str, str]:
-    """The variables of a process that imports this checkout and runs Spark."""
+    """The environment variables of a process that imports this checkout and runs Spark."""
     return {
         **environment(),
         "PYSPARK_PYTHON": sys.executable,
@@ -41,8 +41,8 @@ def spark_environment() -> dict[str, str]:
 
 
 def processes_of(session: int) -> list[int]:
-    """All processes of the session of a process that was started with start_new_session. PySpark's
-    workers leave its process group, but not its session.
+    """All processes in the session of a process that was started with start_new_session. PySpark's
+    workers leave the process group, but not the session.
     """
     found = []
     for directory in Path("/proc").glob("[0-9]*"):
@@ -66,7 +66,7 @@ def signal_all(session: int, number: signal.Signals) -> None:
 
 def kill_session(process: subprocess.Popen[bytes]) -> None:
     """Send SIGKILL to a process that was started with start_new_session, and to all its
-    descendants. They are stopped first, so that none of them starts another process.
+    descendants. All of them are stopped first, so that none can start another process.
     """
     deadline = time.monotonic() + PATIENCE_S
     signal_all(process.pid, signal.SIGSTOP)
@@ -78,8 +78,8 @@ def kill_session(process: subprocess.Popen[bytes]) -> None:
 
 
 class Driver:
-    """A query's driver: Python, JVM and workers. At the end of the context, processes that are
-    still running are killed.
+    """The driver of a query, with its Python processes and its JVM. At the end of the context,
+    processes that are still running are killed.
     """
 
     def __init__(self, query: Query) -> None:
@@ -114,7 +114,7 @@ class Driver:
         return self._process.pid
 
     def kill(self) -> None:
-        """Send SIGKILL to all processes at once, so that none can notify another."""
+        """Send SIGKILL to all processes at once, so that none can react to the end of another."""
         assert self._process is not None
         kill_session(self._process)
 
@@ -126,7 +126,7 @@ class Driver:
         signal_all(self.pid, signal.SIGCONT)
 
     def wait(self, timeout_s: float = 600) -> int:
-        """Wait until the driver ends. Gives: its exit code; -9 if it was killed."""
+        """Wait until the driver ends, and return its exit code, which is -9 if it was killed."""
         assert self._process is not None
         try:
             return self._process.wait(timeout_s)
@@ -136,14 +136,14 @@ class Driver:
             ) from None
 
     def said(self) -> str:
-        """The output of driver and JVM so far."""
+        """The output of the driver and its JVM so far."""
         self._output.flush()
         return os.pread(self._output.fileno(), 1 << 22, 0).decode(errors="replace")
 
 
 class Input(NamedTuple):
     """A record of the source. The sink must have it in the same partition, since both topics are
-    partitioned by key in the way of the Java client.
+    partitioned by key, like those of the Java client.
     """
 
     key: bytes
@@ -154,7 +154,9 @@ class Input(NamedTuple):
 def topics_with_input(
     servers: str, *, records: int, keys: int = 23
 ) -> tuple[str, str, list[Input]]:
-    """A source topic with records, an empty sink topic, and the list of the source's records."""
+    """Create a source topic with records and an empty sink topic. Return the two names and the
+    source's records.
+    """
     source, sink = (
         create_topic(servers, "source", PARTITIONS),
         create_topic(servers, "sink", PARTITIONS),
@@ -183,14 +185,14 @@ def topics_with_input(
 class Proof:
     """Reads the sink while the query runs, and at the end compares all records with the input.
 
-    ordered: whether the plan preserves the order of each key's records.
+    With `ordered`, the plan preserves the order of each key's records.
     """
 
     def __init__(
         self, servers: str, sink: str, written: Iterable[Input], *, ordered: bool = True
     ) -> None:
-        """Start a reader of the sink. With `ordered`, the records of a key must keep their
-        order.
+        """Start the thread that reads the sink. With `ordered`, the records of a key must keep
+        their order.
         """
         self._servers, self._sink = servers, sink
         self.history = checkers.History()
@@ -219,7 +221,7 @@ class Proof:
         self._thread.join(PATIENCE_S)
 
     def _read(self) -> None:
-        """Read the sink as a read_committed consumer until the end, and keep all records in the
+        """Read the sink as a read_committed consumer until the end, and add all records to the
         history.
         """
         reader = consumer(self._servers, isolation_level="read_committed")
@@ -252,8 +254,8 @@ class Proof:
         return len(self.history.reads)
 
     def findings(self) -> list[checkers.Finding]:
-        """All faults in the sink once the query has ended: a record may not be missing, duplicated,
-        reordered, read and lost later, or never read.
+        """Return all errors in the sink after the end of the query. No record may be missing,
+        duplicated, reordered, lost after it was read, or never read.
         """
         self.history.final = final_logs(self._servers, self._sink)
         committed = sum(len(log.committed) for log in self.history.final.values())
@@ -269,14 +271,14 @@ class Proof:
         return checkers.check(self.history)
 
     def aborted(self) -> int:
-        """The number of aborted records in the sink's log, which killed drivers have left."""
+        """The number of aborted records that killed drivers have left in the sink's log."""
         return len(read_all(self._servers, self._sink, committed=False)) - len(
             read_all(self._servers, self._sink)
         )
 
 
 def final_logs(servers: str, topic: str) -> dict[checkers.Partition, checkers.FinalLog]:
-    """The records that read_committed readers find. Aborted attempts have the same values as the
+    """The records that read_committed consumers find. Aborted attempts have the same values as the
     committed one, so only committed records are compared.
     """
     logs: dict[checkers.Partition, checkers.FinalLog] = {}

@@ -1,4 +1,4 @@
-"""Helpers for tests of the Spark source: they write to topics, run a query, and record the rows of
+"""Helpers for tests of the Spark source. They write to topics, run a query, and record the rows of
 each batch.
 """
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def publish(
     broker: LocalBroker, topic: str, transactions: list[tuple[str, list[tuple[Any, ...]]]]
 ) -> None:
-    """Write groups of records, each given as (end, records), where the end is commit, abort or
-    plain. A record is (partition, key, value[, timestamp[, headers]]).
+    """Write groups of records. Each group is given as (end, records), where the end is "commit",
+    "abort" or "plain". A record is (partition, key, value[, timestamp[, headers]]).
     """
     from confluent_kafka import Producer
 
@@ -47,8 +47,8 @@ def publish(
 
 
 class Query:
-    """A streaming query with one checkpoint, which a test may start several times. `batches` has
-    the rows of every run of each batch id.
+    """A streaming query with one checkpoint, which a test may start several times. `batches` has,
+    by batch id, the rows of each run of the batch.
     """
 
     def __init__(
@@ -64,13 +64,15 @@ class Query:
         self.on_batch: Callable[[int], None] = lambda batch_id: None
 
     def run(self, **options: str) -> StreamingQuery:
-        """Read all available records in a new run; raises the query's error."""
+        """Run the query once, until it has read all available records. If the query fails, its
+        error is raised.
+        """
         return through_slow_starts(
             lambda: self._finished(self._start({"availableNow": True}, options))
         )
 
     def begin(self, **options: str) -> StreamingQuery:
-        """Start the query in continuous micro-batches; returns after the first one."""
+        """Start the query in continuous micro-batches, and return after the first one."""
         return through_slow_starts(
             lambda: self._begun(self._start({"processingTime": "0 seconds"}, options))
         )
@@ -90,7 +92,7 @@ class Query:
         return query
 
     def _begun(self, query: StreamingQuery) -> StreamingQuery:
-        """Wait for the first batch; raises the query's error."""
+        """Wait for the first batch. If the query fails, its error is raised."""
         while not self.batches:
             if not query.isActive:
                 query.awaitTermination()  # raises the query's error
@@ -111,14 +113,14 @@ class Query:
         return sorted(value for runs in self.batches.values() for rows in runs for value in rows)
 
     def forget(self, batch_id: int) -> None:
-        """Delete the batch from the commit log, as if the driver had died before it wrote the
-        entry.
+        """Delete the batch from the commit log, as if the driver had been killed before it wrote
+        the entry.
         """
         for name in (f"commits/{batch_id}", f"commits/.{batch_id}.crc"):
             (self.checkpoint / name).unlink()
 
     def _take(self, rows: DataFrame, batch_id: int) -> None:
-        """Keep the values of a batch; a repeated batch has several entries."""
+        """Store the values of a batch. A batch that is repeated has several entries."""
         values = sorted(bytes(row.value).decode() for row in rows.collect())
         self.batches.setdefault(batch_id, []).append(values)
         self.on_batch(batch_id)

@@ -1,8 +1,9 @@
-"""A check of what groups store together with the version of the topics that they have read.
+"""A check of the data that groups store together with the version of the topics from which they
+were derived.
 
-If that version is current, the stored data must equal what the current topics give. Otherwise the
-group read the topics before a change and stored the version after it, and would not see that change
-until the next one.
+If this version is the current one, the stored data must equal what the current topics give.
+Otherwise the group read the topics before a change, but stored the version after it, and would not
+notice this change until the next one.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from barnabas.coordinator.groups.topic_directory import TopicDirectory, hash_of_
 
 
 def wrongly_current(groups: GroupCoordinator) -> Iterator[str]:
-    """Data that count as current although the topics would now give other data. It may be called
-    after any event.
+    """Yield the stored data that count as current although the current topics would give other
+    data. May be called after any event.
     """
     topics = groups._context.topics
     for group in groups.all_groups():
@@ -49,13 +50,13 @@ def wrongly_current(groups: GroupCoordinator) -> Iterator[str]:
 def _patterns(
     one: ConsumerGroup, groups: GroupCoordinator, topics: TopicDirectory
 ) -> Iterator[str]:
-    """Patterns whose stored topics differ from those that match now, though they count as
-    current.
+    """Yield the patterns that count as current, but whose stored topics differ from those that
+    match now.
     """
     if one.lookup is not None or one.patterns_version != topics.version or one.looked_up_for:
         return
     read: PatternReader = groups._kinds.consumers.patterns
-    names = sorted(type(topics).names(topics))  # not `topics.names()`, whose calls tests count
+    names = sorted(type(topics).names(topics))  # not `topics.names()`, since tests count its calls
     for regex, row in one.patterns.items():
         try:
             found = run_through(read(regex).matching(names), 0)

@@ -1,7 +1,7 @@
 """A leader and its standby on two simulated disks, and the connection between them, byte by byte.
 
-Bytes move only in `deliver`, which carries a number of bytes each way and may split messages
-anywhere.
+Bytes move only in `deliver`, which carries a limited number of bytes each way and may split
+messages anywhere.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ SECRET = "of both"
 
 
 class LeaderBroker(DiskBroker):
-    """A broker whose disk has a standby. leading: the leader's side of replication, for the running
-    process.
+    """A broker whose disk is replicated to a standby. `leading` is the leader's side of replication
+    in the running process.
     """
 
     leading: Leading
@@ -51,8 +51,8 @@ class LeaderBroker(DiskBroker):
 
 
 class Pair:
-    """A leader and its standby. leader: the broker, created with the settings if none is given.
-    standby_disk: the standby's disk.
+    """A leader and its standby. `leader` is the broker, which is created with the settings if none
+    is given. `standby_disk` is the standby's disk.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Pair:
         self._to_leader = self._to_standby = b""
 
     def connect(self) -> None:
-        """Connect the standby, unless it is connected."""
+        """Connect the standby, unless it is already connected."""
         if self.following is None:
             leading = self.leader.leading
             leading.on_connected(bytes(NONCE_BYTES), self.leader.now_ms)
@@ -85,7 +85,7 @@ class Pair:
             self._to_leader, self._to_standby = self.following.greeting(), b""
 
     def cut(self) -> None:
-        """End the connection; bytes in transit are lost."""
+        """End the connection. Bytes in transit are lost."""
         if self.following is not None:
             self.following.close()
             self.following = None
@@ -93,7 +93,7 @@ class Pair:
             self.leader.leading.on_closed()
 
     def deliver(self, most_bytes: int) -> bool:
-        """Carry at most that many bytes each way. Gives: whether there were any."""
+        """Carry at most `most_bytes` bytes each way, and return whether there were any."""
         if self.following is None:
             return False
         leading = self.leader.leading
@@ -114,7 +114,9 @@ class Pair:
 
     @property
     def applied(self) -> int:
-        """The position that the standby has acknowledged as applied; -1 if it does not follow."""
+        """The position up to which the standby has acknowledged the changes, or -1 if it does not
+        follow.
+        """
         link = self.leader.leading.link
         return link.applied if self.leader.leading.follows and link is not None else -1
 
@@ -135,7 +137,7 @@ def files_of(disk: SimDisk) -> dict[str, bytes]:
 
 
 def replicated_files(disk: SimDisk) -> dict[str, bytes]:
-    """The files that leader and standby have in common."""
+    """The files that are replicated from the leader to the standby."""
     return {
         path: data
         for path, data in files_of(disk).items()

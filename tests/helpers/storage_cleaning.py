@@ -1,5 +1,5 @@
-"""Compaction of a log without a broker: the steps of `broker.compaction` in one call, and the
-contents of the log after it.
+"""Compaction of a log without a broker. One call takes all steps of `broker.compaction`; other
+functions return the contents of the log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def put(log: Log, key: bytes, value: bytes | None, now_ms: int = NOW_MS, **sent:
 def put_many(
     log: Log, now_ms: int = NOW_MS, *, sent: dict[str, object] | None = None, **values: bytes | None
 ) -> int:
-    """Append a batch with a record for each key. Gives: its first offset."""
+    """Append a batch with a record for each key, and return its first offset."""
     data = batch(list(values.values()), keys=[key.encode() for key in values], **(sent or {}))  # type: ignore[arg-type]
     return log.append(data, now_ms=now_ms).first_offset
 
@@ -39,7 +39,7 @@ def put_many(
 def job_of(
     log: Log, cleaned_to: int | None = None, now_ms: int = NOW_MS, map_bytes: int = 1 << 20
 ) -> CleanJob | None:
-    """The cleaner's job for the log; None if there is nothing to clean."""
+    """The cleaner's job for the log, or None if there is nothing to clean."""
     dirt: Dirt | None = assess(log, cleaned_to, now_ms)
     return None if dirt is None else plan(log, dirt, job_id=1, map_bytes=map_bytes, wall_ms=now_ms)
 
@@ -53,7 +53,7 @@ def compact(
     map_bytes: int = 1 << 20,
     disk: Disk | None = None,
 ) -> int | None:
-    """Compact a log once. Gives: the end offset of the clean part."""
+    """Compact a log once, and return the end offset of the clean part."""
     log.flush()
     job = job_of(log, cleaned_to, now_ms, map_bytes)
     if job is None:
@@ -69,7 +69,7 @@ def batches_of(log: Log) -> list[tuple[BatchHeader, bytes]]:
 
 
 def entries(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key and value of each data record in the files, including aborted records."""
+    """The offset, key and value of each data record in the files, including aborted records."""
     return [
         (record.offset, record.key, record.value)
         for header, data in log.read_batches()

@@ -1,4 +1,4 @@
-"""The logs of a directory that Apache Kafka 3.9 wrote, opened by the storage engine.
+"""The logs of a directory that Apache Kafka 3.9 wrote, opened by our storage engine.
 
 The expected contents of `txn-0` come from Kafka's own tool (`dumps/`, `expected.json`):
 

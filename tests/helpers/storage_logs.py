@@ -1,5 +1,5 @@
-"""Logs and batches for tests of the storage engine: real files in a temporary directory, and
-batches that may be corrupt.
+"""Logs and batches for tests of the storage engine. The logs are real files in a temporary
+directory, and the batches may be corrupt.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def broken(
     codec: int = 0,
     body: bytes | None = None,
 ) -> bytearray:
-    """A corrupt batch: with a wrong count, checksum, magic, offset or attributes; `body` replaces
-    the compressed records.
+    """A corrupt batch, for example with a wrong count, checksum, magic, offset or attributes.
+    `body` replaces the compressed records.
     """
     records = b"".join(
         encode_record(NewRecord(None, value, SECOND_MS), at, SECOND_MS)
@@ -152,8 +152,8 @@ def open_manager(
 
 
 def kill(manager: LogManager, *, machine: bool = True) -> None:
-    """End the process: it writes nothing more, and its lock is free. With `machine` the machine has
-    also ended, so that unflushed data may be lost.
+    """Kill the process: it writes nothing more, and its lock is released. With `machine`, the
+    machine has failed as well, so that unflushed data may be lost.
     """
     assert manager._lock is not None
     manager._lock.release()
@@ -173,7 +173,7 @@ def new_log(path: Path | str, **config: object) -> tuple[LogManager, Log]:
 def reopened(
     manager: LogManager, config: LogConfig, *, clean: bool, now_ms: int = NOW_MS
 ) -> tuple[LogManager, Log]:
-    """The log after a clean stop, or after a power loss, and its manager."""
+    """Reopen the log after a clean stop or a power loss. Return its manager and the log."""
     if clean:
         manager.close(now_ms)
     else:
@@ -183,7 +183,7 @@ def reopened(
 
 
 def fetched(data: FetchData) -> bytes:
-    """The bytes of a fetch."""
+    """The bytes that a fetch returns."""
     return (
         b"" if data.slice is None else data.slice.file.pread(data.slice.size, data.slice.position)
     )
@@ -200,8 +200,8 @@ def offsets_in(data: FetchData) -> list[int]:
 
 
 def values_of(log: Log) -> dict[int, bytes | None]:
-    """Offset and value of each data record, fetched one response after the other, as a
-    read_uncommitted consumer does.
+    """The offset and the value of each data record. They are fetched in one response after the
+    other, as a read_uncommitted consumer does.
     """
     found: dict[int, bytes | None] = {}
     at = log.log_start_offset
@@ -219,8 +219,8 @@ def values_of(log: Log) -> dict[int, bytes | None]:
 
 
 def committed_values(log: Log) -> dict[int, bytes | None]:
-    """The offset and value of each record that a read_committed consumer delivers, according to
-    each response's list of aborted transactions.
+    """The offset and the value of each record that a read_committed consumer delivers. It skips the
+    aborted transactions that each response lists.
     """
     found: dict[int, bytes | None] = {}
     at = log.log_start_offset
@@ -245,7 +245,7 @@ def committed_values(log: Log) -> dict[int, bytes | None]:
 
 
 def delete_log(manager: LogManager, topic: str, partition: int, now_ms: int) -> None:
-    """Delete one log; its files are deleted after file.delete.delay.ms."""
+    """Delete one log. Its files are deleted after file.delete.delay.ms."""
     manager.remove(topic, partition, now_ms)
     manager.end_removals()
 

@@ -1,11 +1,11 @@
-"""A search for state that outlives the object to which it belongs, without a list of attributes.
+"""A search for state that outlives the object to which it belongs. It needs no list of attributes.
 
 `strays_of` visits all objects that are reachable from a broker. It reports state of an object that
-is no longer in its table, rows of empty tables, and deadlines without an owner.
+is no longer in its table, empty containers in tables, and deadlines without an owner.
 
 `sizes_of` counts the elements of each container by its path. When all topics, groups, connections
-and timers of a broker are gone, `surplus` gives the containers in which it has more elements than a
-broker that was newly started on its directory.
+and timers of a broker are gone, `surplus` returns the containers in which it has more elements than
+a broker that was just started on its directory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from helpers.stamped import wrongly_current
 
 MOST_OBJECTS = 400_000
 
-# Empty rows that are allowed, by a part of their paths, each with the reason.
+# Empty containers in tables that are allowed, by a part of their paths, each with the reason.
 EMPTY_ROWS = {
     ".targets[": "the target of a member that gets nothing",
     "._disk._files[": "a directory whose files are closed; the row goes with the directory",
@@ -56,7 +56,7 @@ NAMES_KEPT = {
     "._topic_partitions": "decoded keys of offsets, up to a bound",
     ".counters._counts": "labels of metrics, which a group may be named like",
 }
-# Bounded caches that grow with requests, and values that are not tables.
+# Bounded caches that grow with requests, and sizes of values that are not tables.
 GROWING = {
     ".transactions._last_due": "the ids of the last tick, a few",
     ".logs.logs[].segments": "how far files are written and trusted",
@@ -81,7 +81,8 @@ GROWING = {
 
 
 def reached(broker: Any) -> Iterator[tuple[str, Any, Any]]:
-    """(path, holder, value) of each value that is reachable, each object once."""
+    """The path, the holder and the value of everything that is reachable. Each object occurs once.
+    """
     seen = {id(broker)}
     waiting: deque[tuple[str, Any]] = deque([("", broker)])
     count = 0
@@ -99,7 +100,10 @@ def reached(broker: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def strays_of(broker: Any) -> list[str]:
-    """State that belongs to a deleted object. Takes: broker, an idle broker."""
+    """The state that belongs to deleted objects.
+
+    Takes: broker, an idle broker.
+    """
     parts = broker.routes.parts
     homes = {
         Log: lambda log: parts.logs.logs.get((log.topic, log.partition)),
@@ -117,7 +121,7 @@ def strays_of(broker: Any) -> list[str]:
         home = homes.get(type(value))
         if home is not None and home(value) is not value:
             found.append(f"{way}: {value!r} is gone, and still there")
-        # an entry of the dict, not an attribute of a subclass of dict
+        # This is an entry of a dict, and not an attribute of a subclass of dict.
         is_row = isinstance(holder, dict) and way.endswith("]")
         is_empty = isinstance(value, dict | set | list | deque) and not value
         if is_row and is_empty and not any(end in way for end in EMPTY_ROWS):
@@ -132,7 +136,7 @@ def strays_of(broker: Any) -> list[str]:
 
 
 def wrong_deadlines(groups: GroupCoordinator) -> list[str]:
-    """Groups' deadlines that are superfluous or missing; may be called after any event."""
+    """Deadlines of groups that are superfluous or missing. May be called after any event."""
     return [*deadlines_of_nothing(groups), *lacking_deadlines_of_groups(groups)]
 
 
@@ -159,7 +163,7 @@ def lacking_deadlines_of_groups(groups: GroupCoordinator) -> Iterator[str]:
 def _wanted_deadlines(group: Group) -> Iterator[TimerKey]:
     """The timers that a group in this state must have."""
     group_id, classic = group.group_id, group.classic
-    if not isinstance(group.typed, ShareGroup):  # a share group has no offsets that expire
+    if not isinstance(group.typed, ShareGroup):  # the offsets of a share group do not expire
         yield timers_of.RETENTION, group_id, ""
     for member_id in (*group.member_ids, *classic.pending_ids):
         yield timers_of.SESSION, group_id, member_id
@@ -185,7 +189,7 @@ def lacking_deadlines(
 ) -> Iterator[str]:
     """Transactional ids without a deadline, and deadlines of deleted ids.
 
-    Takes: under_way, the ids whose transactions are being ended.
+    Takes: under_way, the transactional ids whose transactions are being ended.
     """
     for transactional_id in transactions.timers:
         if transactions.metadata(transactional_id) is None:
@@ -210,7 +214,7 @@ def traces_of(broker: Any, names: Collection[str]) -> list[str]:
 
 
 def sizes_of(broker: Any) -> Counter[str]:
-    """The number of elements in all containers, by their paths without keys."""
+    """The number of elements in all containers with the same path, without the keys in it."""
     sizes: Counter[str] = Counter()
     for way, _, value in reached(broker):
         if isinstance(value, dict | list | set | deque):
