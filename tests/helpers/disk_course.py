@@ -47,9 +47,9 @@ class Course:
     """A broker with every kind of state, and the actions on it.
 
     `states` has the broker's state after each change, and `names` has the action that made each
-    change. `facts` has the lasting promises, each with the number of actions that were completed
-    when it was made. `is_whole` says whether the whole state is compared, which is possible only as
-    long as no time passes and no restart happens.
+    change. `facts` has the lasting promises, each with the number of changes that preceded it.
+    `is_whole` says whether the whole state is compared, which is possible only as long as no time
+    passes and no restart happens.
     """
 
     def __init__(

@@ -82,8 +82,8 @@ LEFT_OUT: dict[str, str] = {
 }  # fmt: skip
 
 
-# The timers of these states remain after a rebalance until the next rebalance sets them again, as
-# in Apache Kafka.
+# These timers stay set after a rebalance until the next rebalance sets them again, as in Apache
+# Kafka.
 WAITS_OF_A_REBALANCE = ("join", "sync")
 
 

@@ -223,7 +223,7 @@ def sizes_of(broker: Any) -> Counter[str]:
 
 
 def surplus(emptied: Mapping[str, int], started: Mapping[str, int]) -> list[str]:
-    """The paths that have more elements in the emptied broker than in the newly started one."""
+    """The paths at which the emptied broker has more elements than the newly started one."""
     return [
         f"{way}: {size} and not {started.get(way, 0)}"
         for way, size in sorted(emptied.items())

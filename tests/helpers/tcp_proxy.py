@@ -13,8 +13,8 @@ CHUNK_BYTES, WAIT_S, CONNECT_S = 1 << 16, 0.05, 2.0
 
 
 class TcpProxy:
-    """A port in front of another port. While it is cut, connections are closed, including new ones;
-    while it is silent, connections stay open and carry no data.
+    """A port in front of another port. While it is cut, all connections are closed, including new
+    ones. While it is silent, connections stay open but carry no data.
     """
 
     def __init__(self, target: tuple[str, int]) -> None:
@@ -33,7 +33,7 @@ class TcpProxy:
         return f"127.0.0.1:{self.port}"
 
     def _accept(self) -> None:
-        """Serve each client in a thread of its own."""
+        """Serve each client in its own thread."""
         while True:
             try:
                 client, _ = self._listening.accept()
@@ -42,8 +42,8 @@ class TcpProxy:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        """Connect a client to the target, and forward both directions; a cut proxy closes the
-        client at once.
+        """Connect a client to the target, and forward both directions. If the proxy is cut, close
+        the client's connection at once.
         """
         try:
             if self._is_cut:
@@ -61,7 +61,8 @@ class TcpProxy:
             threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
-        """Copy bytes in one direction until either side ends; a silent proxy holds them."""
+        """Copy bytes in one direction until either side ends. While the proxy is silent, hold them.
+        """
         with contextlib.suppress(OSError):
             while data := source.recv(CHUNK_BYTES):
                 self._may_pass.wait()

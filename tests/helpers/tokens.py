@@ -1,4 +1,4 @@
-"""An issuer of tokens for tests: its keys, their JWKS, and signed tokens."""
+"""A token issuer for tests, with its keys, their JWKS, and signed tokens."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Issuer:
         return {"keys": [{**row, "kid": name, "use": "sig"} for name, row in named]}
 
     def write(self, path: Path) -> str:
-        """Write the public keys to a file; gives its URL."""
+        """Write the public keys to a file, and return its URL."""
         path.write_text(json.dumps(self.jwks()))
         return path.as_uri()
 

@@ -1,8 +1,9 @@
-"""A host in memory for a TransactionCoordinator: it stores the log, and replays what it appends. A
-test decides when records are flushed and markers written. The replies and effects of a result are
-held back until all earlier appends are flushed; a crash loses unflushed records.
+"""A host in memory for a TransactionCoordinator. It stores the log, and has the coordinator replay
+what is appended. A test decides when records are flushed and markers written. The replies and
+effects of a result are held back until all earlier appends are flushed. A crash loses unflushed
+records.
 
-Requests and responses are encoded and decoded at the request's version.
+Requests and responses are encoded and decoded in the request's version.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ LogRow = tuple[int, int, bytes, bytes | None]
 
 
 def check_tables(coordinator: TransactionCoordinator, ending: set[str]) -> None:
-    """Check that the tables derived from the transactions have exactly the rows that these need.
+    """Check that the tables that are derived from the transactions have exactly the required
+    entries.
+
     Takes: ending, the ids whose transactions are being ended, which have no timer.
     """
     transactions = coordinator._transactions
@@ -79,9 +82,9 @@ def check_tables(coordinator: TransactionCoordinator, ending: set[str]) -> None:
 class TxnHost:
     """A transaction coordinator with its log, clock and topics.
 
-    log: (partition, offset, key, value) of each record, in order; the first `flushed_count` records
-    survive a crash. markers: the effects that are not carried out yet, in order. written: the
-    effects that were carried out.
+    `log` has the partition, offset, key and value of each record, in order. The first
+    `flushed_count` records survive a crash. `markers` has the effects that are not carried out yet,
+    in order, and `written` has those that were carried out.
     """
 
     def __init__(
@@ -101,8 +104,9 @@ class TxnHost:
         self.flushes = flushes
         self.now_ms, self.wall_ahead_ms = now_ms, 0
         self.wall = WallClock()
-        self.decided: set[str] = set()  # ids with a decision whose record is not written yet
-        # ids whose commit was requested and is not decided yet
+        # ids whose transaction is decided, but without a written record of that
+        self.decided: set[str] = set()
+        # ids whose commit was requested, but is not decided yet
         self.awaiting_data: set[str] = set()
         self.log: list[LogRow] = []
         self.flushed_count = 0
@@ -143,8 +147,8 @@ class TxnHost:
         return coordinator
 
     def crash(self) -> None:
-        """Lose everything except the log: connections, waiting responses, unwritten markers. Then
-        start the broker again.
+        """Lose everything except the flushed log: connections, waiting responses, unwritten
+        markers. Then start the broker again.
         """
         self.markers.clear()
         self._versions.clear()
@@ -160,19 +164,19 @@ class TxnHost:
         self.resume()
 
     def resume(self) -> None:
-        """After a start, carry out the decisions that are in the log."""
+        """Carry out the decisions that are in the log, as after a start."""
         self._release(self.coordinator.prepared())
 
     # events
 
     def event_ms(self) -> int:
-        """The monotonic time of the next event; also sets the wall clock."""
+        """Return the monotonic time of the next event, and set the wall clock."""
         self.wall.feed(self.now_ms, self.now_ms + self.wall_ahead_ms)
         return self.now_ms
 
     def send(self, request: Any, version: int) -> int:
-        """Send a request. Gives: its ticket, under which `answers` has the response, immediately or
-        later.
+        """Send a request, and return its ticket. `answers` has the response under this ticket,
+        immediately or later.
         """
         ticket = self._next_ticket
         self._next_ticket += 1
@@ -199,7 +203,7 @@ class TxnHost:
         self.handle(Result(0, replies=[Reply(ticket, response)]))
 
     def call(self, request: Any, version: int) -> Any:
-        """The response to a request, which must come immediately."""
+        """Send a request and return the response, which must come immediately."""
         return self.answers.pop(self.send(request, version))
 
     def tick(self, elapsed_ms: int = 0) -> None:
@@ -237,7 +241,8 @@ class TxnHost:
         check_tables(self.coordinator, self.decided | self.awaiting_data)
 
     def flush(self) -> None:
-        """Make all records durable, and release what waited for the flush."""
+        """Make all records durable, and release the replies and effects that waited for the flush.
+        """
         released, self._held_back = self._held_back, []
         self.flushed_count = len(self.log)
         for one in released:
@@ -256,16 +261,14 @@ class TxnHost:
         self._release([])
 
     def _release(self, decisions: list[Decision]) -> None:
-        """Add decisions to those that wait, and write their markers at once with
-        `writes_markers`.
-        """
+        """Add decisions to the waiting ones. With `writes_markers`, write their markers at once."""
         self.markers += decisions
         while self.writes_markers and self.markers:
             self.write_markers()
 
     def _append_all(self, result: Result) -> None:
-        """Append the records of a result, which must match its metadata, and those of its
-        decisions.
+        """Append the records of a result and those of its decisions. The result's records must
+        match its metadata.
         """
         assert result.records == [record_of(metadata) for metadata in result.transactions]
         for metadata in result.transactions:
@@ -296,7 +299,8 @@ class TxnHost:
         """Store a response, encoded and decoded as on the wire."""
         name, version = self._versions.pop(
             ticket
-        )  # raises KeyError for a second response, or for one from an earlier run of the broker
+        # raises KeyError if this is a second response, or belongs to an earlier run of the broker
+        )
         self.answers[ticket] = response_class(name).decode(response.encode(version), version)
 
     # requests
@@ -311,7 +315,7 @@ class TxnHost:
         version: int = 4,
         call: bool = True,
     ) -> Any:
-        """The response to an InitProducerId, or with `call` false its ticket."""
+        """Send InitProducerId, and return the response, or the ticket if `call` is false."""
         request = InitProducerIdRequest(
             transactional_id=txn,
             transaction_timeout_ms=timeout_ms,
@@ -329,7 +333,7 @@ class TxnHost:
         *,
         version: int = 3,
     ) -> dict[tuple[str, int], int]:
-        """Send AddPartitionsToTxn. Gives: the code of each partition, in the order of the
+        """Send AddPartitionsToTxn, and return the error code of each partition, in the order of the
         response.
         """
         topics = [
@@ -350,7 +354,7 @@ class TxnHost:
     def add_batch(
         self, asked: list[tuple[str, int, int, bool, Mapping[str, list[int]]]], *, version: int
     ) -> list[tuple[str, Any]]:
-        """Send an AddPartitionsToTxn for several transactions, each given as (transactional id,
+        """Send AddPartitionsToTxn for several transactions, each given as (transactional id,
         producer id, epoch, verify only, partitions).
         """
         transactions = [
@@ -374,7 +378,7 @@ class TxnHost:
         ]
 
     def add_offsets(self, txn: str, pid: int, epoch: int, group: str, *, version: int = 3) -> int:
-        """Send AddOffsetsToTxn. Gives: the error code."""
+        """Send AddOffsetsToTxn, and return the error code."""
         request = AddOffsetsToTxnRequest(
             transactional_id=txn, producer_id=pid, producer_epoch=epoch, group_id=group
         )
@@ -384,14 +388,14 @@ class TxnHost:
     def end(
         self, txn: str, pid: int, epoch: int, commit: bool, *, version: int = 3, call: bool = True
     ) -> Any:
-        """Send EndTxn. Gives: the error code, or with `call` false the ticket."""
+        """Send EndTxn, and return the error code, or the ticket if `call` is false."""
         request = EndTxnRequest(
             transactional_id=txn, producer_id=pid, producer_epoch=epoch, committed=commit
         )
         return self.call(request, version).error_code if call else self.send(request, version)
 
     def describe(self, *txns: str) -> list[Any]:
-        """The rows of the response to a DescribeTransactions."""
+        """The transaction states in the response to a DescribeTransactions request."""
         states: list[Any] = self.call(
             DescribeTransactionsRequest(transactional_ids=list(txns)), 0
         ).transaction_states
@@ -406,7 +410,7 @@ class TxnHost:
         pattern: str | None = None,
         version: int = 1,
     ) -> Any:
-        """The response to a ListTransactions with these filters."""
+        """Send ListTransactions with these filters, and return the response."""
         request = ListTransactionsRequest(
             state_filters=list(states),
             producer_id_filters=list(pids),
@@ -417,7 +421,7 @@ class TxnHost:
 
     @property
     def waiting(self) -> list[int]:
-        """The tickets of requests that have not been answered."""
+        """The tickets of requests that have no response yet."""
         return list(self._versions)
 
     def state(self, txn: str) -> str | None:

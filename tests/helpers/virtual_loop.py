@@ -1,7 +1,7 @@
-"""An asyncio event loop whose clock advances only when no callback is ready: minutes pass
+"""An asyncio event loop whose clock advances only when no callback is ready. Minutes pass
 immediately, and timers fire in the order of their times.
 
-`leftovers` lists the timers, watched sockets and tasks that a rim leaves behind.
+`leftovers` lists the timers, watched sockets and tasks that a test of the rim leaves behind.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ class StuckError(Exception):
 
 
 class _Selector(selectors.SelectSelector):
-    """A selector that advances `now_s` where others would wait."""
+    """A selector that advances `now_s` instead of waiting."""
 
     now_s = 1000.0
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        """The sockets that are ready; if there are none, the clock jumps to the next timer. Raises:
-        StuckError if there is no timer either.
+        """Return the sockets that are ready. If there are none, advance the clock to the next
+        timer.
+
+        Raises: StuckError if there is no timer either.
         """
         ready = super().select(0)
         if not ready and timeout is None:
@@ -51,7 +53,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return round(self._virtual.now_s * 1000)
 
     def run_for(self, seconds: float) -> None:
-        """Run all events of the next seconds."""
+        """Advance the clock by this time, and run all callbacks that become due."""
         self.run_until_complete(asyncio.sleep(seconds))
 
     def settle(self) -> None:
@@ -74,7 +76,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _Socket(socket.socket):
-    """One end of a socket pair that behaves like TCP. options: the socket options that were set."""
+    """One end of a socket pair that behaves like TCP. `options` has the socket options that were
+    set.
+    """
 
     options: list[tuple[int, int]]
 
@@ -88,8 +92,9 @@ class _Socket(socket.socket):
 
 
 def stream_pair(buffer_bytes: int = 0) -> tuple[_Socket, _Socket]:
-    """Two connected non-blocking sockets. Takes: buffer_bytes, the buffer size of each; 0 for the
-    system's default.
+    """Two connected non-blocking sockets.
+
+    Takes: buffer_bytes, the buffer size of each socket, or 0 for the system's default.
     """
     ours, theirs = socket.socketpair()
     ends = _Socket(fileno=ours.detach()), _Socket(fileno=theirs.detach())
@@ -101,9 +106,10 @@ def stream_pair(buffer_bytes: int = 0) -> tuple[_Socket, _Socket]:
 
 
 class VirtualPort:
-    """A listening socket whose connections are pairs of sockets.
+    """A listening socket whose connections are socket pairs.
 
-    refusals: errors that `accept` raises first. accepted: the accepted sockets.
+    `refusals` has errors that `accept` raises before it accepts any client. `accepted` has the
+    accepted sockets.
     """
 
     def __init__(self) -> None:
@@ -116,10 +122,10 @@ class VirtualPort:
         self.is_closed = False
 
     def connect(self, host: str = "10.0.0.2", buffer_bytes: int = 0) -> _Socket:
-        """Open a connection; gives the client's end."""
+        """Open a connection, and return the client's end."""
         ours, theirs = stream_pair(buffer_bytes)
         ours.host = host  # type: ignore[attr-defined]
-        ours.setblocking(True)  # blocking, as `accept` returns sockets
+        ours.setblocking(True)  # blocking, like the sockets that `accept` returns
         self._waiting.append(ours)
         self._signal.send(b"x")
         self._clients.append(theirs)
@@ -131,7 +137,8 @@ class VirtualPort:
             sock.close()
 
     def accept(self) -> tuple[_Socket, tuple[str, int]]:
-        """Accept the oldest waiting client; raises the next error of `refusals` first."""
+        """Raise the next error of `refusals`, or accept the oldest waiting client if there is none.
+        """
         if self.refusals:
             raise self.refusals.pop(0)
         self._readable.recv(1)
@@ -152,8 +159,8 @@ class VirtualPort:
 
 
 def received(sock: socket.socket) -> bytes | None:
-    """All bytes that the socket has received so far; None at the end of the stream, if no bytes
-    precede it.
+    """All bytes that the socket has received so far, or None if there are none and the stream has
+    ended.
     """
     data = b""
     try:

@@ -11,9 +11,10 @@ class HasFileno(Protocol):
 
 
 def has_input(source: HasFileno, timeout_s: float = 0) -> bool:
-    """Whether `source` becomes readable within `timeout_s`; the end of the stream counts.
+    """Whether `source` becomes readable or ends within `timeout_s`.
 
-    `select.select` refuses descriptors above 1023, which a process that ran many tests may have.
+    This function does not use `select.select`, which refuses descriptors above 1023. A process that
+    ran many tests may have such descriptors.
     """
     poll = select.poll()
     poll.register(source, select.POLLIN)

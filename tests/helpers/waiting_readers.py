@@ -1,4 +1,4 @@
-"""A check for fetches that wait although the records they wait for are already readable.
+"""A check for fetches that wait for records although the records are already readable.
 
 Such a fetch was not notified when the records became readable. It would wait for the next append,
 or until its maximum wait time.
@@ -19,8 +19,9 @@ from barnabas.storage.log.segment_indexes import BuildPutOff
 def waiting_for_what_is_there(
     broker: Any, logs: Collection[Log] | None = None
 ) -> list[tuple[str, str]]:
-    """(kind of reader, the log it waits for) of each such reader. Takes: broker, an idle broker;
-    logs, those that have changed, or None for all.
+    """The fetches that wait although they could complete, each as its kind and its log.
+
+    Takes: broker, an idle broker; logs, the logs that have changed, or None for all.
     """
     purgatory = broker.purgatory
     if not (purgatory.waiting_count or purgatory.watchers):
@@ -30,7 +31,7 @@ def waiting_for_what_is_there(
     found = []
     for log in logs:
         if log in broker.topics.more_readable:
-            continue  # the next tick notifies the readers of this log
+            continue  # the next tick notifies the fetches that wait for this log
         found += [
             ("fetch", repr(log))
             for waiting in purgatory._by_log.get(log, ())
@@ -44,8 +45,8 @@ def _has_enough(broker: Any, waiting: WaitingFetch) -> bool:
     """Whether a waiting fetch would get enough bytes if it were read now."""
     fetch = getattr(waiting.try_complete, "__self__", None)
     if not isinstance(fetch, _Fetch) or fetch._generation != broker.cluster.generation:
-        # not a fetch, or a fetch from before leaders moved, which is answered with the next
-        # progress of a log
+        # It is not a fetch, or it was sent before leaders moved. The latter is completed at the
+        # next progress of a log.
         return False
     try:
         with broker.logs.cache.putting_off():
@@ -55,8 +56,8 @@ def _has_enough(broker: Any, waiting: WaitingFetch) -> bool:
 
 
 def _shared(broker: Any, log: Log) -> Iterator[Any]:
-    """The share fetches that wait for records of a log although they may acquire some. A fetch that
-    wants more than one byte, or whose partition is checked later, may continue to wait.
+    """The share fetches that wait for records of a log although they could acquire some. A fetch
+    that wants more than one byte, or whose partition is checked later, may rightly wait.
     """
     shares = broker.shares.made
     for loaded in broker.purgatory.watchers.get(log, ()):

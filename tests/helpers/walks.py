@@ -1,8 +1,8 @@
-"""Counts the functions of the product that handle an event: their number limits what a reader has
-to follow.
+"""Counts the product's functions that handle an event. A limit on their number limits how much code
+one has to read to follow the event.
 
-Calls into the standard library, C functions, and code below the disk's interface (the descriptor
-pool is below it) are not counted, so the numbers are the same with every Python.
+Calls into the standard library, C functions, and code below the disk's interface (such as the
+descriptor pool) are not counted, so the numbers are the same with every Python.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 
 
 class Walk:
-    """A context that records the calls of the product's functions: (package, file, function)."""
+    """A context that records the calls of the product's functions, each as package, file and
+    function.
+    """
 
     def __init__(self) -> None:
         root = Path(barnabas.__file__).parent
@@ -40,9 +42,11 @@ class Walk:
         sys.setprofile(None)
 
     def _note(self, frame: FrameType, event: str, _argument: object) -> None:
-        """Keep a call of a function of the product; a hook for `sys.setprofile`."""
+        """Record a call if the function belongs to the product. This is a hook for
+        `sys.setprofile`.
+        """
         code = frame.f_code
-        # how a call is reported before Python 3.12
+        # Before Python 3.12, comprehensions are reported as calls.
         if event == "call" and code.co_name not in COMPREHENSIONS:
             path = code.co_filename
             for root, package in self._roots.items():
@@ -55,5 +59,5 @@ class Walk:
 
     @property
     def changes(self) -> int:
-        """How often a call is in a different file from the call before it."""
+        """How many calls go to another file than the call before them."""
         return sum(after[1] != before[1] for before, after in pairwise(self.calls))

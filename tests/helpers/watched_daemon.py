@@ -1,18 +1,18 @@
 """The daemon with a watch on its event loop: `python -P watched_daemon.py start …`.
 
-It is the same program as `python -m barnabas`, with four functions of the standard library and one
-of the core wrapped before it starts. Between the end of the start and the beginning of the stop,
-each of these events writes a fault, a text file in the directory FAULTS_DIRECTORY:
+It is the same program as `python -m barnabas`, but four functions of the standard library and one
+of the core are wrapped before it starts. From the end of the start to the beginning of the stop,
+each of these events writes a fault, which is a text file in the directory FAULTS_DIRECTORY:
 
     a callback of the loop uses more CPU time of its thread than BOUND_MS
-    a garbage collection does so, in any thread: the other threads wait for it
+    a garbage collection does so, in any thread (all other threads wait for it)
     the loop's thread calls fsync, fdatasync or sync
-    the loop's thread imports a module: the worker does, before the first request that needs it
+    the loop's thread imports a module, which the worker should do before the first request for it
 
-The bound is in CPU time of a desktop machine (slowness.py); `loop_watchdog.py` doubles it on CI. A
-second thread records the loop's stack when a callback has used half of the bound.
+The bound is in CPU time of a desktop machine (see slowness.py); `loop_watchdog.py` doubles it on
+CI. A second thread records the loop's stack when a callback has used half of the bound.
 
-Of the tests' modules this one imports only slowness.py, so that it runs wherever the daemon does.
+Of the tests' modules, this one imports only slowness.py, so that it runs wherever the daemon does.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from typing import Any
 FAULTS_DIRECTORY = "BARNABAS_WATCHDOG_FAULTS"
 BOUND_MS = "BARNABAS_WATCHDOG_BOUND_MS"
 KNOWN_SYNCS = {
-    # A change of topics or settings is one frame, which must be durable before it takes effect or
+    # A change of topics or settings is one frame. It must be durable before it takes effect or
     # another request sees it.
     ("broker/logs/metadata.py", "_append"): "a change of topics or settings",
-    # The coordinator forgets the transaction with its Complete record, which is appended next.
+    # The coordinator forgets the transaction after the Complete record, which is appended next.
     (
         "broker/transactions/unwritten_markers.py",
         "_write",
     ): "a transaction ended, with a partition off line",
-    # No other request may see a log's raised start before it is durable.
+    # The raised start of a log must be durable before another request can see it.
     ("storage/directory/offset_checkpoints.py", "write"): "log starts, which DeleteRecords or "
     "retention raised",
-    # The manifest's segments are renamed next, and the segments that they replace are deleted.
+    # The next steps rename the segments of the manifest, and delete the segments that they replace.
     ("storage/cleaning/segment_swap.py", "_manifest_after"): "a compacted segment takes its place",
     # No batch may have an epoch that a start after a power loss could assign again.
     (
@@ -58,7 +58,7 @@ do: one or two flushes of a small file, independent of the broker's size, on whi
 the same call depends. Any other wait is a fault.
 """
 SMALL_IMPORTS = ("encodings.",)  # small modules
-OF_TEST_CONTROL = "/broker/control/"  # test control runs only in daemons that tests start
+OF_TEST_CONTROL = "/broker/control/"  # only daemons that tests start have the test control
 LOOK_INTERVAL_S = 0.01
 MOST_FAULTS = 50  # of one process
 MOST_STACKS = 3  # of one callback
@@ -66,10 +66,10 @@ NS_PER_MS = 1_000_000
 
 
 class LoopWatch:
-    """Watches the callbacks of a thread's event loop, and reports faults.
+    """Watches the callbacks of a thread's event loop, and reports faults, if `is_on` is set.
 
     Takes: bound_ms, the limit of CPU time; report, a function that is called with the text of each
-    fault. is_on: whether faults are reported.
+    fault.
     """
 
     def __init__(self, bound_ms: float, report: Callable[[str], object]) -> None:
@@ -77,7 +77,7 @@ class LoopWatch:
         self._report = report
         self._thread = threading.get_ident()
         self._names = itertools.count()
-        self._number = 0  # the number of the running callback; 0 if none is running
+        self._number = 0  # the number of the running callback, or 0 if none is running
         self._began_ns = 0
         self._requests: list[tuple[int, int, int, int]] = []
         self._collections: list[str] = []
@@ -90,7 +90,7 @@ class LoopWatch:
     # --- callbacks -------------------------------------------------------------------------------
 
     def run(self, handle: Any, run: Callable[[Any], object]) -> None:
-        """Run one callback of the loop with `run`, the loop's own function for that."""
+        """Run one callback of the loop. `run` is the loop's own function that runs a handle."""
         if threading.get_ident() != self._thread or self._number:
             run(handle)
             return
@@ -98,7 +98,8 @@ class LoopWatch:
         self._requests.clear()
         self._collections.clear()
         self._stacks = []
-        callback = handle._callback  # read now, since the callback may cancel its own handle
+        # read before the callback runs, since it may cancel its own handle
+        callback = handle._callback
         self._began_ns = time.thread_time_ns()
         self._number = next(self._names) + 1
         try:
@@ -110,7 +111,8 @@ class LoopWatch:
                 self._report(self._long_callback(repr(callback), took_ns))
 
     def _is_long(self, took_ns: int) -> bool:
-        """Whether a duration, converted to a desktop machine (slowness.py), is above the limit."""
+        """Whether a duration, converted to a desktop machine (see slowness.py), exceeds the limit.
+        """
         return took_ns > self._bound_ns and took_ns > self._bound_ns * _slowness()
 
     def _long_callback(self, callback: str, took_ns: int) -> str:
@@ -146,7 +148,7 @@ class LoopWatch:
     # --- garbage ---------------------------------------------------------------------------------
 
     def on_garbage(self, phase: str, info: dict[str, int]) -> None:
-        """Handle the begin or the end of a garbage collection, of which `gc.callbacks` notifies."""
+        """Handle the start or the end of a garbage collection, as a hook of `gc.callbacks`."""
         thread = threading.get_ident()
         if phase == "start":
             self._collection_began_ns[thread] = time.thread_time_ns()
@@ -160,14 +162,16 @@ class LoopWatch:
             f"CPU time in thread {threading.current_thread().name}"
         )
         if thread == self._thread and self._number:
-            self._collections.append(text)  # counts as a part of the callback
+            self._collections.append(text)  # its time counts as part of the callback's time
         elif self._is_long(took_ns) and self.is_on:
             self._report(f"{text}; the bound is {self._bound_ms:g} ms")
 
     # --- the disk --------------------------------------------------------------------------------
 
     def on_sync(self, name: str) -> None:
-        """Report a function of `os` that waits for the disk, if the loop's thread calls it."""
+        """Report the call of a function of `os` that waits for the disk, if it is on the loop's
+        thread.
+        """
         if not (self.is_on and self._number) or threading.get_ident() != self._thread:
             return
         stack = _stack_text(sys._getframe(2))
@@ -180,7 +184,7 @@ class LoopWatch:
     # --- modules ---------------------------------------------------------------------------------
 
     def on_import(self, name: str) -> None:
-        """Report a search for a module that is not imported yet, if the loop's thread makes it."""
+        """Report the import of a module that is not loaded yet, if it is on the loop's thread."""
         if not (self.is_on and self._number) or threading.get_ident() != self._thread:
             return
         if not name.startswith(SMALL_IMPORTS):
@@ -214,9 +218,7 @@ class LoopWatch:
 
 
 class ImportWatch:
-    """An import finder that is asked first. It finds no module, and reports each name to the
-    watch.
-    """
+    """The first import finder. It finds no module, but reports each name to the watch."""
 
     def __init__(self, watch: LoopWatch) -> None:
         self._watch = watch
@@ -227,7 +229,7 @@ class ImportWatch:
 
 
 def _slowness_of_machine() -> Callable[[], float]:
-    """`slowness` from slowness.py, loaded by its path since it is not importable in a daemon."""
+    """`slowness` from slowness.py. It is loaded by its path, since a daemon cannot import it."""
     path = os.path.join(os.path.dirname(__file__), "slowness.py")
     spec = importlib.util.spec_from_file_location("slowness", path)
     assert spec is not None and spec.loader is not None
@@ -271,9 +273,8 @@ def _stack_text(frame: FrameType) -> str:
 
 
 def watch_thread(watch: LoopWatch) -> Callable[[], None]:
-    """Make every loop, the core, the garbage collector and the disk report to the watch.
-
-    Gives: a function that undoes this.
+    """Make every loop, the core, the garbage collector and the disk report to the watch. Return a
+    function that undoes this.
     """
     from barnabas.broker.core import Broker
 
@@ -316,7 +317,8 @@ def watch_thread(watch: LoopWatch) -> Callable[[], None]:
 
 
 def file_reporter(directory: str, process: str) -> Callable[[str], None]:
-    """A function that writes each fault to a new file, which appears only when complete."""
+    """A function that writes each fault to a new file. The file gets its name when it is complete.
+    """
     numbers = itertools.count()
 
     def report(text: str) -> None:

@@ -48,8 +48,8 @@ def is_own(requirement: str) -> bool:
 
 
 def pins(table: Mapping[str, Any], extras: Iterable[str] = EXTRAS) -> list[str]:
-    """The requirements for pip, each in its lowest version: dependencies of the broker, of its
-    extras, and of the tests.
+    """The requirements for pip, each in its lowest version. They are the dependencies of the
+    broker, of its extras, and of the tests.
     """
     optional = table["optional-dependencies"]
     wanted = [*table["dependencies"], *(one for extra in extras for one in optional[extra])]

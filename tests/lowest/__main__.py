@@ -1,5 +1,5 @@
-"""`make test-lowest`: runs the tests of code that uses libraries with the lowest allowed versions
-of all libraries.
+"""`make test-lowest`: installs the lowest allowed versions of all libraries, and runs the tests of
+the code that uses libraries.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TESTS = (
 
 
 def main() -> int:
-    """Install the lowest versions, and run the tests; gives pytest's exit code."""
+    """Install the lowest versions, run the tests, and return pytest's exit code."""
     wanted = pins(project())
     print("with", *wanted, flush=True)
     if not (DIRECTORY / "bin" / "python").exists():
@@ -38,7 +38,7 @@ def main() -> int:
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, *wanted], check=True)
     files = sorted(str(path) for pattern in TESTS for path in (ROOT / "tests").glob(pattern))
-    # the version of barnabas is then that of this checkout
+    # With this path, barnabas is imported from this checkout.
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [python, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *files]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode

@@ -74,7 +74,7 @@ def main() -> int:
                 _show(verdict.mutant, _word(verdict, reasons))
 
     if options.sim:
-        # import here: it loads the product, which pytest must load first
+        # This import loads the product, which pytest must load first.
         from mutants import simulating
 
         known = {entry.key: (entry.seed,) for entry in judgements if entry.seed >= 0}
@@ -172,8 +172,8 @@ def _mutated_modules() -> dict[str, MutatedModule]:
 
 
 def _mutated_module(name: str) -> MutatedModule:
-    """The mutants of a module, from the cache unless the module or the code that makes mutants has
-    changed.
+    """The mutants of a module. They come from the cache unless the module or the code that makes
+    mutants has changed.
     """
     digest = hashlib.blake2b(digest_size=8)
     for path in (ROOT / name, HERE / "mutations.py", HERE / "targets.py"):
@@ -189,8 +189,8 @@ def _mutated_module(name: str) -> MutatedModule:
 
 
 def _sample(mutants: list[Mutant], count: int | None, seed: str) -> list[Mutant]:
-    """The mutants with the lowest hashes: when code changes, the other mutants stay in the
-    sample.
+    """The `count` mutants with the lowest hashes. When code changes, the mutants of unchanged code
+    stay in the sample.
     """
 
     def rank(mutant: Mutant) -> bytes:
@@ -265,7 +265,9 @@ def _report_effects(verdicts: list[Verdict], effects: dict[str, str]) -> None:
 
 
 def _print_share(name: str, verdicts: Iterable[Verdict], reasons: dict[str, str]) -> None:
-    """Print one line of the report: the share of the mutants that are not equivalent."""
+    """Print one line of the report, with the share of mutants that were found. Equivalent mutants
+    do not count.
+    """
     verdicts = list(verdicts)
     found = sum(verdict.is_found for verdict in verdicts)
     equivalent = sum(not verdict.is_found and verdict.mutant.key in reasons for verdict in verdicts)

@@ -1,9 +1,10 @@
-"""Mutants made manually: mistakes that a programmer makes (two steps in the wrong order, a missing
-flush, stale state kept, a forgotten case), each with the tests that find it.
+"""Mutants that were written by hand. Each is a mistake that a programmer could make, such as two
+steps in the wrong order, a missing flush, stale state or a forgotten case, with the tests that find
+it.
 
 `by_hand.toml` is the table. `python -m mutants.by_hand` plants the mutants one by one in a copy of
-the product and runs the tests of each there, which must fail. `unit/test_mutants_by_hand.py` checks
-that each mutant can still be planted, and that its tests exist.
+the product, and runs the tests of each there, which must fail. `unit/test_mutants_by_hand.py`
+checks that each mutant can still be planted, and that its tests exist.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ TABLE = Path(__file__).with_suffix(".toml")
 PRODUCT = ("barnabas", "broker", "coordinator", "protocol", "storage", "spark_connector")
 OTHERS = ("pyspark_barnabas.py", "pyproject.toml")
 LONGEST_S = 600
-# pytest's exit code for failed tests; a higher one means that the tests could not run
+# The exit code of pytest if tests have failed. A higher one means that the tests could not run.
 PYTEST_FAILED = 1
 
 
 class HandMade(NamedTuple):
-    """One mistake. says: a sentence on what is wrong. found_by: the pytest ids of the tests that
-    fail because of it.
+    """One mistake. `says` is a sentence that tells what is wrong. `found_by` has the pytest ids of
+    the tests that fail because of it.
     """
 
     file: str
@@ -40,8 +41,9 @@ class HandMade(NamedTuple):
     found_by: tuple[str, ...]
 
     def mutated(self, root: Path = ROOT) -> str:
-        """The file's text with the mistake in it. Raises: ValueError if the text to replace is not
-        in the file exactly once.
+        """The file's text with the mistake in it.
+
+        Raises: ValueError if the text to replace does not occur in the file exactly once.
         """
         text = (root / self.file).read_text(encoding="utf-8")
         count = text.count(self.old)
@@ -57,7 +59,7 @@ def load() -> list[HandMade]:
 
 
 def copied_product(into: Path) -> None:
-    """Copy the product into a directory; the tests are links, since no mutant changes them."""
+    """Copy the product and the tests into a directory. Folders that no mutant changes are links."""
     for name in PRODUCT:
         shutil.copytree(ROOT / name, into / name, symlinks=True, ignore=_without_caches)
     for name in OTHERS:
@@ -71,7 +73,10 @@ _without_caches = shutil.ignore_patterns("__pycache__", ".mypy_cache")
 
 
 def is_found(mutant: HandMade, copy: Path) -> bool:
-    """Whether the mutant's tests fail with it in the copy. After: the copy is restored."""
+    """Whether the mutant's tests fail when it is planted in the copy.
+
+    After: the copy is restored.
+    """
     path = copy / mutant.file
     before = path.read_text(encoding="utf-8")
     path.write_text(mutant.mutated(copy), encoding="utf-8")
@@ -82,9 +87,9 @@ def is_found(mutant: HandMade, copy: Path) -> bool:
 
 
 def _run(copy: Path, tests: tuple[str, ...]) -> int:
-    """Run the tests in the copy. Gives: pytest's exit code."""
+    """Run the tests in the copy, and return pytest's exit code."""
     environment = {**os.environ, "PYTHONPATH": f"{copy}:{copy / 'tests'}"}
-    # with cached bytecode, Python would not notice two changes of a file within a second
+    # With cached bytecode, Python would miss the second of two changes of a file within a second.
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(
@@ -101,7 +106,7 @@ def chosen(text: str) -> Iterator[HandMade]:
 
 
 def main() -> int:
-    """Plant the selected mutants; the exit code says whether all were found."""
+    """Plant the selected mutants, and return an exit code that says whether all were found."""
     parser = argparse.ArgumentParser(prog="mutants.by_hand", description=__doc__)
     parser.add_argument("text", nargs="?", default="", help="only those that have it in them")
     options = parser.parse_args()

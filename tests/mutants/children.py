@@ -1,6 +1,6 @@
-"""Runs jobs in forked children, a few at a time, each with a time limit and a directory of its own.
+"""Runs jobs in forked children, a few at a time. Each has a time limit and its own directory.
 
-A child is a fork of a process that has loaded all code and collected all tests, so this is not
+A child is a fork of a process that has loaded all code and collected all tests, so this work is not
 repeated for each job. Children do not affect each other: a child's changes end with it, its memory
 is limited, and its whole process group is killed at its end.
 """
@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 MOST_MEMORY_BYTES = 6 << 30
-WALL = 6  # the factor from CPU time to elapsed time, which allows for waits and a busy machine
+WALL = 6  # the ratio of elapsed time to CPU time, which allows for waits and a busy machine
 SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 class Job(NamedTuple):
-    """A job for a child. run(directory) returns the result. limit_s: the CPU time after which the
-    child is killed.
+    """A job for a child. `run` is called with the child's directory and returns the result.
+    `limit_s` is the CPU time after which the child is killed.
     """
 
     name: Any
@@ -38,8 +38,8 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The outcome of a job. value: the result of `run`; None if the child died (from a crash or the
-    memory limit) or ran out of time.
+    """The outcome of a job. `value` is the result of `run`. It is None if the child died (from a
+    crash or the memory limit) or ran out of time.
     """
 
     name: Any
@@ -57,7 +57,7 @@ class _Child(NamedTuple):
 
 
 def run_all(jobs: Iterable[Job], processes: int) -> Iterator[Outcome]:
-    """Run the jobs. Yields their outcomes in the order in which the jobs end."""
+    """Run the jobs, and yield their outcomes in the order in which they end."""
     waiting, selector, running = iter(jobs), selectors.DefaultSelector(), 0
     try:
         while True:
@@ -89,8 +89,8 @@ def run_all(jobs: Iterable[Job], processes: int) -> Iterator[Outcome]:
 
 
 def _begin(job: Job) -> tuple[int, _Child]:
-    """Start a child that runs the job and writes its pickled result into a pipe. Gives: the pipe's
-    end to read, and the child.
+    """Start a child that runs the job and writes its pickled result into a pipe. Return the read
+    end of the pipe, and the child.
     """
     reading, writing = os.pipe()
     directory = Path(tempfile.mkdtemp(prefix="barnabas-mutant-", dir=SCRATCH))
@@ -109,15 +109,15 @@ def _begin(job: Job) -> tuple[int, _Child]:
         finally:
             os._exit(status)
     os.close(writing)
-    # the child makes the same call; the later of the two may fail
+    # The child makes the same call. Whichever call comes later may fail.
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)
     return reading, _Child(job, pid, directory, time.monotonic(), bytearray())
 
 
 def _isolate(directory: Path, limit_s: float) -> None:
-    """In a child: no output, limits of memory and CPU time, and a directory of its own for
-    temporary files.
+    """Isolate a child: discard its output, limit its memory and CPU time, and give it its own
+    directory for temporary files.
     """
     silence = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
@@ -145,7 +145,7 @@ def limit_next_step(limit_s: float) -> None:
 def _end(
     selector: selectors.BaseSelector, key: selectors.SelectorKey, is_out_of_time: bool
 ) -> Outcome:
-    """Kill a child and its process group, and give its outcome."""
+    """Kill a child and its process group, and return its outcome."""
     child: _Child = key.data
     selector.unregister(key.fd)
     os.close(key.fd)  # type: ignore[arg-type]

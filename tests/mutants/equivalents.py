@@ -1,8 +1,8 @@
 """The list of mutants without an observable effect, each with its reason: `equivalent.toml`.
 
-An entry gives the module, the function, and the lines before and after the change, without
-indentation, so it does not depend on line numbers. Entries that no longer match a mutant are in the
-report.
+An entry has the module, the function, and the lines before and after the change, without
+indentation. It does not depend on line numbers. The report lists entries that no longer match a
+mutant.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PATH = Path(__file__).with_name("equivalent.toml")
 
 
 class Equivalent(NamedTuple):
-    """One entry. old, new: the lines before and after the change."""
+    """One entry. `old` and `new` are the lines before and after the change."""
 
     module: str
     function: str
@@ -36,7 +36,10 @@ class Equivalent(NamedTuple):
 
 
 def load() -> list[Equivalent]:
-    """All entries. Raises: KeyError if an entry lacks a field."""
+    """All entries.
+
+    Raises: KeyError if an entry lacks a field.
+    """
     entries = tomllib.loads(PATH.read_text()).get("equivalent", [])
     return [
         Equivalent(

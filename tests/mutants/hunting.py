@@ -1,5 +1,5 @@
-"""Runs the tests against mutants: records which tests run which lines, and finds out whether one
-of them fails when a line is changed.
+"""Runs the tests against mutants. It records which tests run which lines, and finds out whether one
+of these tests fails when a line is changed.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from mutants.mutations import Mutant, MutatedModule
 from mutants.planting import Functions, UnfitMutant
 
 FOLDERS = ("tests/unit", "tests/property")
-# These tests cover other code, and take a third of the time.
+# These tests cover other code, but need a third of the time.
 NOT_CONCERNED = (
     "test_spark_*.py",
     "test_bench_*.py",
     "test_protocol_[!m]*.py",
     "test_protocol_messages*.py",
-    # test_protocol_message_sets.py is not excluded, since it tests Produce and Fetch
+    # test_protocol_message_sets.py does not match, since it tests Produce and Fetch.
     "test_protocol_metadata*.py",
     "test_docs_*.py",
 )
 UNFIT = "unfit"
 RECORDING_LIMIT_S = 1800.0
-# the recorded times are longer than those of a run, since they include the tracing
+# The recorded times are longer than those of a normal run, since they include the tracing.
 LEAST_LIMIT_S, TIMES_AS_LONG = 10.0, 4
 
 
 class Coverage(NamedTuple):
-    """Which tests run which lines. lines: the tests that run each line, by file and line. took_s:
-    the CPU time of each test.
+    """Which tests run which lines. `lines` has the tests that run each line, by file and line.
+    `took_s` has the CPU time of each test.
     """
 
     lines: dict[str, dict[int, tuple[str, ...]]]
@@ -81,8 +81,8 @@ class Coverage(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The result for one mutant. test: the test that failed, or None. tests: how many tests run the
-    changed line. why: the kind of failure, in a word.
+    """The result for one mutant. `test` is the test that failed, or None. `tests` is the number of
+    tests that run the changed line. `why` is a word for the kind of failure.
     """
 
     mutant: Mutant
@@ -97,8 +97,8 @@ class Verdict(NamedTuple):
 
 
 class Hunt:
-    """A pytest plugin that, instead of running the tests, calls `body` when all tests are collected
-    and all code is loaded.
+    """A pytest plugin that does not run the tests. It calls `body` when all tests are collected and
+    all code is loaded.
     """
 
     def __init__(self, root: Path, modules: Iterable[str], body: Callable[[Hunt], None]) -> None:
@@ -111,8 +111,10 @@ class Hunt:
         self._failed = ""
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Make property tests draw the same examples each time, and not shrink failures."""
-        # import here: pytest must load Hypothesis's plugin first
+        """Make property tests draw the same examples each time, and not shrink them after a
+        failure.
+        """
+        # The import is here because pytest must load Hypothesis's plugin first.
         from hypothesis import HealthCheck, Phase, settings
 
         settings.register_profile(
@@ -138,7 +140,9 @@ class Hunt:
     def run_tests(
         self, names: Iterable[str], directory: Path, each: Callable[[str], None] = lambda name: None
     ) -> str:
-        """Run tests until one fails, in a child only. Gives the name of the failed test, or ""."""
+        """Run tests until one fails. Return the name of the failed test, or "". To be called in a
+        child only.
+        """
         self.session.config._tmp_path_factory._basetemp = directory  # type: ignore[attr-defined]  # a child has its own
         logging.raiseExceptions = False
         items = [self.items[name] for name in names]
@@ -152,8 +156,8 @@ class Hunt:
     # --- which test runs what --------------------------------------------------------------------
 
     def coverage(self, modules: Iterable[str], cache: Path) -> Coverage:
-        """The lines that each test runs. They are recorded in a child for each test file, and
-        cached until the file or the product changes.
+        """The lines that each test runs. Each test file is recorded in its own child, and cached
+        until the file or the product changes.
         """
         modules = sorted(modules)
         shared = [
@@ -185,8 +189,8 @@ class Hunt:
         return Coverage.joined(pickle.loads(path.read_bytes()) for path in kept.values())
 
     def _record(self, names: list[str], modules: list[str], directory: Path) -> Coverage | str:
-        """Run the tests and record their lines and times; the name of a failed test instead if
-        there is one.
+        """Run the tests, and record their lines and times. If a test fails, return its name
+        instead.
         """
         import coverage
 
@@ -210,7 +214,7 @@ class Hunt:
         if failed:
             return failed
         with warnings.catch_warnings():
-            # coverage warns about tests that run none of the target modules
+            # Coverage warns about tests that run none of the target modules.
             warnings.simplefilter("ignore")
             data = recorder.get_data()
         lines = {}
@@ -232,12 +236,12 @@ class Hunt:
         processes: int,
         most_s: float = math.inf,
     ) -> Iterator[Verdict]:
-        """The tests' verdict on each mutant. most_s: how much CPU time the tests of one mutant may
-        take, by the recorded times.
+        """The tests' verdict on each mutant. `most_s` limits the CPU time of the tests of one
+        mutant, according to the recorded times.
         """
         tests_of: dict[str, tuple[str, ...]] = {}
         by_key: dict[str, Mutant] = {}
-        # for each function, the test that found its most recent mutant
+        # The test that found the most recent mutant of each function.
         last_finder: dict[str, str | None] = {}
 
         def job(mutant: Mutant) -> Job:
@@ -269,7 +273,7 @@ class Hunt:
 
 
 def _verdict(mutant: Mutant, tests: int, outcome: Outcome) -> Verdict:
-    """The verdict of the tests, from the outcome of their process."""
+    """The verdict of the tests, from the outcome of the process that ran them."""
     if outcome.value == UNFIT:
         return Verdict(mutant, None, tests, UNFIT, outcome.took_s)
     if outcome.value is None:
@@ -290,9 +294,9 @@ def _tests_of(
 ) -> tuple[str, ...]:
     """The tests that run the changed lines, the most promising first.
 
-    First comes `first` if it is one of them, then the module's own test files, then the fast
-    tests: one of each file, then a second of each file, and so on, since the tests of one file are
-    similar. Together they take at most `most_s` of CPU time.
+    The first test is `first`, if it is one of them. Then come the module's own test files, and then
+    the fast tests: one of each file, then a second of each file, and so on, since the tests of one
+    file are similar. Together they take at most `most_s` of CPU time.
     """
     lines = coverage.lines.get(mutant.module, {})
     names: set[str] = set()
@@ -322,9 +326,9 @@ def hunt(
     body: Callable[[Hunt], None],
     test_files: Iterable[str] = (),
 ) -> None:
-    """Collect the tests, and call `body` with the plugin that has them.
+    """Collect the tests, and call `body` with the plugin that holds them.
 
-    Takes: test_files, patterns below tests/ for the test files to use; all files if empty.
+    Takes: test_files, patterns below tests/ for the test files to use, or nothing for all files.
     """
     folders = [root / folder for folder in FOLDERS]
     hunters = [path for pattern in test_files for path in (root / "tests").glob(pattern)]

@@ -2,8 +2,9 @@
 
 `effect` is what the mutant does to clients' data: it loses, duplicates or hides records, or reveals
 records that are aborted, deleted or another client's. "none" means that it does none of these: the
-broker stops at once, refuses the request, makes the client retry, or only does more work. Only the
-mutants with an effect measure the simulator (`python -m mutants --sim 500 --judged`).
+broker stops at once, refuses the request, makes the client retry, or only does more work. Only
+mutants with an effect count in a measurement of the simulator (`python -m mutants --sim 500
+--judged`).
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ EFFECTS = ("loses", "doubles", "hides", "reveals", NONE)
 
 
 class Judged(NamedTuple):
-    """One entry. old, new: the lines before and after the change. number: which occurrence, if the
-    function has these lines several times. how: the effect in words. seed: a seed that found the
-    mutant and is tried first; -1 if none is known.
+    """One entry. `old` and `new` are the lines before and after the change. If the function has
+    these lines several times, `number` says which occurrence is meant. `how` describes the effect.
+    `seed` is a seed that found the mutant and is tried first, or -1 if none is known.
     """
 
     module: str
@@ -42,8 +43,9 @@ class Judged(NamedTuple):
 
 
 def load() -> list[Judged]:
-    """All entries. Raises: TypeError if an entry lacks a field, ValueError for an unknown
-    effect.
+    """All entries.
+
+    Raises: TypeError if an entry lacks a field, ValueError for an unknown effect.
     """
     entries = []
     for entry in tomllib.loads(PATH.read_text())["judged"]:

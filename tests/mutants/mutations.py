@@ -1,12 +1,13 @@
-"""The mutants of a module: mutmut's operators, and further ones for typical mistakes in a log.
+"""The mutants of a module, made by mutmut's operators and by further ones for mistakes that are
+typical of a log.
 
 mutmut's operators change values: a comparison, a sum, a number. The typical mistakes in a log are
 different: a missing step, two steps in the wrong order, an unchecked condition. `OWN_OPERATORS`
 make these.
 
-Two of mutmut's operators are left out, which put None in place of an argument or an assigned value:
-they made half of all mutants and found nothing, since mypy --strict reports these. Operators that
-change strings are left out as well. Only code that runs in a function call is changed: no
+Two of mutmut's operators are left out. They put None in place of an argument or an assigned value,
+made half of all mutants, and found nothing, since mypy --strict reports such mistakes. Operators
+that change strings are left out as well. Only code that runs in a function call is changed, but no
 assertions, log calls, annotations, decorators or defaults.
 """
 
@@ -52,9 +53,9 @@ _NO_FUNCTIONS = ("__repr__", "__str__")
 class Mutant(NamedTuple):
     """One change of one function.
 
-    line: the number of the changed line, from 1. first_line: the first line of the outermost
-    function around the change. operator: the name of the mutation operator. key: identifies the
-    change, and stays the same when lines move.
+    `line` is the number of the changed line, from 1. `first_line` is the first line of the
+    outermost function around the change. `operator` is the name of the mutation operator. `key`
+    identifies the change, and stays the same when lines move.
     """
 
     module: str
@@ -72,7 +73,7 @@ class Mutant(NamedTuple):
 
 
 class _Site(NamedTuple):
-    """A change as positions in the source. first_line, last_line: those of the enclosing
+    """A change as positions in the source. `first_line` and `last_line` are those of the enclosing
     statement.
     """
 
@@ -84,7 +85,7 @@ class _Site(NamedTuple):
 
 
 class MutatedModule:
-    """A module and all its mutants; `source_of` gives the module's whole text with one mutant in
+    """A module and all its mutants. `source_of` returns the module's whole text with one mutant in
     it.
     """
 
@@ -105,7 +106,7 @@ class MutatedModule:
         return self.source[: site.start] + site.replacement + self.source[site.end :]
 
     def lines_of(self, mutant: Mutant) -> range:
-        """The lines of the changed statement, from 1."""
+        """The line numbers of the changed statement, from 1."""
         site = self._sites[mutant.key]
         return range(
             min(mutant.line, site.first_line),
@@ -127,8 +128,10 @@ class MutatedModule:
         replacement: str,
         lines: tuple[int, int] | None,
     ) -> None:
-        """Add a mutant. Takes: span, the start and end of the replaced text; lines, the line
-        numbers of the enclosing statement.
+        """Add a mutant.
+
+        Takes: span, the start and end of the replaced text; lines, the line numbers of the
+        enclosing statement.
         """
         start, end = span
         line = bisect_right(self._line_starts, start)
@@ -150,8 +153,9 @@ class MutatedModule:
 
 
 def key_of(module: str, function: str, old: str, new: str, number: int) -> str:
-    """The key of a mutant. Takes: number, which occurrence of the lines it is if a function has
-    them several times.
+    """The key of a mutant.
+
+    Takes: number, which occurrence it is, if the function has the lines several times.
     """
     text = f"{number} {module} {function}\n{old}\n{new}"
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
@@ -181,7 +185,7 @@ def step_left_out(node: cst.SimpleStatementLine) -> Iterable[cst.CSTNode]:
 
 
 def condition_forced(node: cst.If | cst.While | cst.CompIf) -> Iterable[cst.CSTNode]:
-    """Take a branch always, or never."""
+    """Always take a branch, or never."""
     if not isinstance(node, cst.While):
         yield node.test, cst.Name("True")  # type: ignore[misc]
     if not isinstance(node, cst.CompIf):
@@ -202,7 +206,7 @@ def extreme_swapped(node: cst.Call) -> Iterable[cst.CSTNode]:
 
 
 def keyword_left_out(node: cst.Call) -> Iterable[cst.CSTNode]:
-    """Omit a keyword argument; if it has a default, no type checker notices."""
+    """Omit a keyword argument. If it has a default, no type checker notices this."""
     for number, argument in enumerate(node.args):
         if argument.keyword is not None:
             yield node.with_changes(args=[*node.args[:number], *node.args[number + 1 :]])
@@ -228,8 +232,8 @@ _OPERATORS: list[tuple[Any, Operator]] = [
 
 
 def _may_swap(step: cst.CSTNode) -> bool:
-    """Whether swapping this step with a neighbour makes a sensible mutant: no raise, and nothing
-    that only logs.
+    """Whether swapping this step with a neighbour makes a sensible mutant. The step must not raise
+    an error or log a line.
     """
     return (
         m.matches(step, _STEP | _LASTING)
@@ -240,7 +244,7 @@ def _may_swap(step: cst.CSTNode) -> bool:
 
 class _Finder(cst.CSTVisitor):
     """Walks a module and collects its mutants. `_scope` has the names of the enclosing classes and
-    functions, `_outermost` the outermost function.
+    functions, and `_outermost` the name of the outermost function.
     """
 
     METADATA_DEPENDENCIES = (PositionProvider,)
@@ -265,8 +269,8 @@ class _Finder(cst.CSTVisitor):
         self._scope.pop()
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        """Visit only the bodies of target functions; an inner function belongs to the outermost
-        one.
+        """Visit only the bodies of target functions. An inner function counts as part of the
+        outermost one.
         """
         if node.name.value in _NO_FUNCTIONS:
             return False
@@ -291,13 +295,13 @@ class _Finder(cst.CSTVisitor):
         return m.matches(node, _KAFKA_ERROR)
 
     def visit_Call(self, node: cst.Call) -> bool:
-        """Leave out calls that only log or that change nothing."""
+        """Skip calls that only log or that change nothing."""
         return not m.matches(node, _LOGGED) and not (
             isinstance(node.func, cst.Name) and node.func.value in _NOT_CALLED
         )
 
     def visit_IndentedBlock(self, node: cst.IndentedBlock) -> None:
-        """Add a mutant for each pair of neighbouring steps: the two swapped."""
+        """Add, for each pair of neighbouring steps, the mutant in which they are swapped."""
         if self._outermost is None:
             return
         steps = list(node.body)

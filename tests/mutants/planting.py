@@ -1,8 +1,9 @@
 """Plants a mutant in a process that has loaded the product: the function gets the changed code.
 
 The changed module is compiled, and the existing function object gets the new `__code__`. No module
-is imported again and no file is written, so planting takes milliseconds; bound methods, properties
-and imported names have the change at once. It lasts until the process ends, so the caller forks.
+is imported again and no file is written, so planting takes milliseconds. The change applies at once
+to bound methods, properties and imported names as well. It lasts until the process ends, so the
+caller forks.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class _Place(NamedTuple):
 
 class Functions:
     """All functions of some loaded modules, by file and line. Create this object before
-    gc.freeze(); it unfreezes objects that are frozen already, since it would not find their
+    gc.freeze(). It unfreezes objects that are already frozen, because it could not find their
     functions.
     """
 
@@ -39,21 +40,22 @@ class Functions:
         for module in modules:
             importlib.import_module(
                 "barnabas." + module.removesuffix(".py").replace("/", ".")
-            )  # import each module: the core would load its handlers only when it needs them
+            )  # import every module, since the core loads its handlers only when they are needed
         self._functions: dict[_Place, list[FunctionType]] = {}
-        gc.unfreeze()  # pytest freezes all objects when it has collected the tests
+        gc.unfreeze()  # pytest freezes all objects after it has collected the tests
         for each in gc.get_objects():
             if isinstance(each, FunctionType) and each.__code__.co_filename.startswith(str(root)):
                 code = each.__code__
-                # realpath, since barnabas/storage is a symbolic link
+                # barnabas/storage is a symbolic link.
                 path = os.path.realpath(code.co_filename)
                 self._functions.setdefault(
                     _Place(path, code.co_name, code.co_firstlineno), []
                 ).append(each)
 
     def plant(self, mutant: Mutant, source: str) -> None:
-        """Replace the function's code by the mutant's. Raises: UnfitMutant if this is
-        impossible.
+        """Replace the function's code by that of the mutant.
+
+        Raises: UnfitMutant if this is impossible.
         """
         path = str(self._root / mutant.module)
         name = mutant.function.rpartition(".")[2]
@@ -73,7 +75,7 @@ class Functions:
         for function in functions:
             try:
                 function.__code__ = by_line[function.__code__.co_firstlineno]
-            except ValueError as error:  # the mutant has another number of free variables
+            except ValueError as error:  # the mutant has a different number of free variables
                 raise UnfitMutant(str(error)) from error
 
 

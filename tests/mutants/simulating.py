@@ -1,4 +1,6 @@
-"""Runs the simulator against mutants: each gets a number of seeds, or fewer if one has findings."""
+"""Runs the simulator against mutants. Each mutant gets a number of seeds, and stops at the first
+seed with findings.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from mutants.hunting import UNFIT, Verdict
 from mutants.mutations import Mutant, MutatedModule
 from mutants.planting import Functions, UnfitMutant
 
-SECONDS_A_SEED = 0.5  # a bound for the average seed; the unchanged broker takes an eighth of it
+SECONDS_A_SEED = 0.5  # a limit for the average seed; the unchanged broker takes an eighth of it
 LEAST_LIMIT_S = 60.0
 LONGEST_SEED_S = 15.0
 
@@ -28,10 +30,10 @@ def verdicts(
     processes: int,
     tried_first: Mapping[str, Sequence[int]] = {},
 ) -> Iterator[Verdict]:
-    """The verdict of the seeds 0 … `seeds` - 1 on each mutant.
+    """The verdict on each mutant, from the seeds 0 to `seeds` - 1.
 
-    A verdict's `test` names the seed and the kinds of its findings. tried_first: by a mutant's
-    key, seeds that found it before.
+    The `test` of a verdict names the seed and the kinds of its findings. `tried_first` has, by the
+    key of a mutant, seeds that found it before.
     """
     run_seed(0)  # load the lazily imported modules
     gc.collect()
@@ -63,7 +65,7 @@ def verdicts(
 
 
 def _verdict(mutant: Mutant, seeds: int, outcome: Outcome) -> Verdict:
-    """The verdict of the seeds, from the outcome of their process."""
+    """The verdict on a mutant, from the outcome of the process that ran the seeds."""
     if outcome.value == UNFIT:
         return Verdict(mutant, None, seeds, UNFIT, outcome.took_s)
     if outcome.value is None:

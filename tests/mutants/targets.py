@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-# For each module, or pattern of modules, the functions to mutate; None for all functions.
+# The functions to mutate, by module or pattern of modules. None means all functions.
 TARGETS: dict[str, tuple[str, ...] | None] = {
     "coordinator/*.py": None,
     "storage/*.py": None,
@@ -29,9 +29,9 @@ TARGETS: dict[str, tuple[str, ...] | None] = {
 }
 
 # Functions in which a mistake may lose, duplicate, hide or reveal data, or lose a decision or a
-# consumer's progress: append, flush, recovery, markers, decisions, fencing, group offsets,
-# isolation, deletion. Left out are responses to admin requests, metrics, refusals, and the format
-# of indexes, which can be rebuilt.
+# consumer's progress. They deal with append, flush, recovery, markers, decisions, fencing, group
+# offsets, isolation and deletion. Left out are responses to admin requests, metrics, refusals, and
+# the format of indexes, which can be rebuilt.
 DATA_PATHS: dict[str, tuple[str, ...]] = {
     "coordinator/transactions/transaction_coordinator.py": (
         "TransactionCoordinator.replay", "TransactionCoordinator.apply",

@@ -1,11 +1,11 @@
-"""Compares a broker with golden transcripts: requests and Apache Kafka's responses.
+"""Compares a broker with golden transcripts, which are requests and Apache Kafka's responses.
 
     PYTHONPATH=tests:. python -m oracle FOLDER [FAMILY_OR_SCENARIO …]
 
-FOLDER has the transcripts and their runner, `oracle.py`, which takes a broker's address. Each row
-of RUNS is a broker with the settings that its transcripts assume; if names are given, rows without
-any of these are skipped. DIFFERENCES has the scenarios that differ intentionally, each with the
-reason: an entry for a missing scenario, or for one that no longer differs, fails.
+FOLDER has the transcripts and their runner, `oracle.py`, which takes a broker's address. Each entry
+of RUNS is a broker with the settings that its transcripts assume. If names are given, entries
+without any of these are skipped. DIFFERENCES has the scenarios that differ intentionally, each with
+the reason. An entry for a missing scenario, or for one that no longer differs, is an error.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ ACLS = {
 class Run(NamedTuple):
     """A broker, and the transcripts with which it is compared.
 
-    emulate: the release to emulate. folder: the transcripts' folder, below FOLDER. golden: the
-    version whose responses are expected. settings: in addition to SETTINGS.
+    `emulate` is the release to emulate. `folder` is the transcripts' folder below FOLDER. `golden`
+    names the version whose responses are expected. `settings` are used in addition to SETTINGS.
     """
 
     title: str
@@ -74,7 +74,7 @@ class Run(NamedTuple):
 
 NEW = "golden-4.3"
 SMALL_SEGMENTS = "retention"  # the family whose settings Apache Kafka 4.3 rejects
-PREVIEW = {  # enables groups of the consumer protocol in 3.9
+PREVIEW = {  # enables the consumer group protocol in 3.9
     "group.coordinator.new.enable": "true",
     "group.coordinator.rebalance.protocols": "classic,consumer",
 }
@@ -133,7 +133,7 @@ _STUMBLES = {
     "Kafka, while the connection of the last session is open, from where the share partition in "
     "memory is, and the offset that was set is lost with the next acknowledgement",
 }
-# By scenario: the lines that may differ depending on timing, and why.
+# The lines that may differ depending on timing, and why, by scenario.
 OF_TIMING: Mapping[str, tuple[set[str], str]] = {
     "joining_a_share_group": (
         {'-  "answer": 0,', '+  "answer": 110,'},
@@ -141,7 +141,7 @@ OF_TIMING: Mapping[str, tuple[set[str], str]] = {
         "before which it had none; when they come later, it gets them with its second",
     ),
 }
-# By run: the scenarios that differ intentionally, and why.
+# The scenarios that differ intentionally, and why, by run.
 DIFFERENCES: Mapping[str, Mapping[str, str]] = {
     "Apache Kafka 3.9, who clients are": _WRONG_PROOFS,
     "by default, who clients are": _WRONG_PROOFS,
@@ -164,8 +164,8 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = {
 
 
 def main(arguments: list[str]) -> int:
-    """Run the comparisons. Gives: 1 if a run's responses differ; 0 otherwise, even if the folder
-    does not exist, since it is optional.
+    """Run the comparisons. Return 1 if the responses of a run differ, and otherwise 0, even if the
+    folder does not exist, since it is optional.
     """
     folder = Path(arguments[0])
     if not (folder / "oracle.py").exists():
@@ -200,7 +200,7 @@ def _scenarios(folder: Path, families: tuple[str, ...]) -> set[str]:
 
 
 def _compare(folder: Path, run: Run, wanted: list[str]) -> int:
-    """Run the scenarios against a broker, and judge the differences. Gives: the exit code."""
+    """Run the scenarios against a broker, judge the differences, and return the exit code."""
     settings = {**SETTINGS, **run.settings}
     with LocalBroker(settings=settings, emulate=run.emulate) as broker:
         command = [sys.executable, "-B", str(folder / "oracle.py")]
@@ -214,8 +214,8 @@ def _compare(folder: Path, run: Run, wanted: list[str]) -> int:
 
 
 def _judge(folder: Path, run: Run, wanted: list[str], output: str) -> int:
-    """Print unexpected differences. Gives: 1 if there are any, or if an expected one no longer
-    exists.
+    """Print unexpected differences. Return 1 if there are any, or if an expected difference no
+    longer exists.
     """
     *failures, summary = re.split(r"^(?=FAILED |[0-9]+ passed)", output, flags=re.MULTILINE)
     reasons = DIFFERENCES.get(run.title, {})

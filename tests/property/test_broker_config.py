@@ -1,5 +1,5 @@
 """Settings and properties files: the broker reads back any value that was written, and an error
-names the setting.
+message names the setting.
 """
 
 from __future__ import annotations

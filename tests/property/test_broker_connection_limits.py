@@ -1,5 +1,5 @@
-"""The connection-rate quota of an address (KIP-612), with clients that reconnect after a refusal:
-each is accepted in the end, the rate is kept, and addresses without a quota are not slowed.
+"""The connection-rate quota of an address (KIP-612), with clients that reconnect after a refusal.
+Each client is accepted in the end, the rate is kept, and addresses without a quota are not slowed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Quotas = dict[QuotaEntity, dict[str, float]]
 window_numbers = st.integers(2, 12)
 window_seconds = st.integers(1, 2)
 rates = st.sampled_from([1.0, 3.0, 20.0, 300.0])  # Kafka's are integers
-# the time at which each client first connects
+# The times at which clients first connect.
 comings = st.lists(st.integers(0, 5000), min_size=1, max_size=40)
 crowds = st.lists(st.integers(0, 2000), min_size=30, max_size=60)
 
@@ -52,9 +52,9 @@ quota_settings = st.builds(Setting, window_numbers, window_seconds, rates)
 def _admitted(
     limits: ConnectionLimits, comings: list[tuple[int, str]]
 ) -> list[tuple[int, str, int]]:
-    """For each accepted client: when it was accepted, its address, and when it first connected. A
-    refused client reconnects a millisecond after the delay, before or after clients that first
-    connect at that time.
+    """Return, for each accepted client, when it was accepted, its address, and when it first
+    connected. A refused client reconnects a millisecond after the delay, before or after clients
+    that first connect at that time.
     """
     queue = [(at_ms, number, address, at_ms) for number, (at_ms, address) in enumerate(comings)]
     heapq.heapify(queue)
@@ -86,8 +86,8 @@ def test_the_rate_is_kept_and_every_client_is_accepted_in_the_end(
         assert within <= setting.rate * (setting.number + 1) * setting.size_s + 1
     last_ms = max(at_ms for at_ms, _, _ in admitted)
     length_ms = (setting.number + 1) * size_ms
-    # With few windows and a small quota only a part of the rate gets through: half of it, for
-    # example, with a rate of 1 per second and two windows of a second.
+    # With few windows and a small quota, only a part of the rate is reached. For example, half of
+    # it is reached with a rate of 1 per second and two windows of a second.
     assert last_ms <= max(comings) + 3 * len(comings) / setting.rate * 1000 + 2 * length_ms
 
 

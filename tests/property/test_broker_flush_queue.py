@@ -1,9 +1,9 @@
 """The flush queue under any sequence of waits, flushes, full journals and a full disk.
 
-A journal is deleted only when all that it has is durable in the logs' own files: else a power loss
-takes what was acknowledged as durable. Each waiting callback is called once, when its data are
-durable, and while one waits a flush runs. Each record of a frame is appended, or undone where the
-frame found no space.
+A journal is deleted only when all its data are durable in the logs' own files. Otherwise a power
+loss would lose data that were acknowledged as durable. Each waiting callback is called once, when
+its data are durable, and a flush runs as long as a callback waits. Each record of a frame is
+appended, or undone if there was no space for the frame.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from barnabas.storage.log.durability import FlushToken, LogEnd
 
 
 class Log:
-    """A fake log with the methods that the queue calls; its offsets are also its positions."""
+    """A fake log with the methods that the queue calls. Its offsets are also its positions."""
 
     def __init__(self, name: str) -> None:
         self.name, self.durability = name, self
@@ -40,7 +40,7 @@ class Log:
         return LogEnd(self.log_end_offset, 0, self.log_end_offset)
 
     def begin_flush(self) -> FlushToken | None:
-        """What a flush of this log has to make durable; None if nothing."""
+        """What a flush of this log has to make durable, or None if there is nothing to do."""
         if self.recovery_point == self.log_end_offset:
             return None
         return FlushToken(cast(Any, (self.name,)), self.log_end_offset, 0, 0, True)
@@ -50,7 +50,9 @@ class Log:
         return Written(self, offset), FlushToken((), offset, 0, 0, False)
 
     def finish_flush(self, token: FlushToken) -> bool:
-        """Note what a flush has made durable; in the log's own files only if it was in place."""
+        """Record what a flush has made durable. This is in the log's own files only if the flush
+        was in place.
+        """
         self.durable_offset = max(self.durable_offset, token.end_offset)
         if token.in_place:
             self.recovery_point = max(self.recovery_point, token.end_offset)
@@ -58,7 +60,7 @@ class Log:
 
 
 class Written(NamedTuple):
-    """Data of a log in a journal, up to the offset `end`."""
+    """The data of a log in a journal, up to the offset `end`."""
 
     log: Log
     end: int
@@ -66,8 +68,8 @@ class Written(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record in a journal. effects: where it was appended, and what it has caused; left: the logs
-    that get the rest of its effects.
+    """A record in a journal. `effects` has what was appended because of it, including the record
+    itself. `left` has the logs to which its remaining effects will be appended.
     """
 
     effects: list[Written]
@@ -98,7 +100,7 @@ class Journal:
         self.size_bytes, self.has_older = 0, True
 
     def forget_older(self, *, keep_earlier: bool) -> None:
-        """Delete the older part, all of whose content must be durable in the logs' own files."""
+        """Delete the older part. All its content must be durable in the logs' own files."""
         for one in self.older:
             effects = [one] if isinstance(one, Written) else one.effects
             assert effects, "a record is not appended yet"
@@ -109,9 +111,9 @@ class Journal:
 
 
 class Host:
-    """A queue and its rim. calls: how often each of the waiting callbacks was called; outcomes: how
-    often each record was appended or undone; in_parts: records with effects to come, as those of a
-    large transaction.
+    """A queue and its rim. `calls` counts how often each waiting callback was called, and
+    `outcomes` how often each record was appended or undone. `in_parts` has the records with
+    remaining effects, like those of a large transaction.
     """
 
     def __init__(self, log_count: int) -> None:
@@ -181,7 +183,7 @@ class Host:
         self.queue.flush_later(cast(Any, logs), self.now_ms)
 
     def cause_rest(self) -> None:
-        """Append the rest of the effects of the first record that has some to come."""
+        """Append the remaining effects of the first record that has any."""
         if self.in_parts:
             record = self.in_parts.pop(0)
             self.cause(record, record.left)

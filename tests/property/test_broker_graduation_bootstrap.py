@@ -1,6 +1,6 @@
-"""`bootstrap.checkpoint` of any cluster: the broker's reader of Kafka's metadata finds the
-journal's whole contents in it, the conversion back gives the same journal, and its batches have the
-format of a file that Apache Kafka wrote.
+"""The file `bootstrap.checkpoint` of a random cluster. The broker's reader of Kafka's metadata
+finds the journal's whole contents in it, the conversion back gives the same journal, and its
+batches have the format of a file that Apache Kafka wrote.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def planned(metadata: ClusterMetadata, epochs: dict[str, tuple[int, ...]]) -> Ha
 
 
 def read_back(plan: HandOver) -> tuple[bytes, ClusterImage]:
-    """The bytes of the bootstrap checkpoint, and what the broker's reader finds in it."""
+    """The bytes of the bootstrap checkpoint, and what the broker's reader decodes from them."""
     data = encode_bootstrap(plan, NOW_MS)
     disk = new_disk()
     disk.mkdir("/data")
@@ -134,7 +134,7 @@ def test_the_bootstrap_checkpoint_has_the_whole_cluster_and_converts_back(
     before = state(metadata)
     report = _Merge(metadata, image, image, NODE_ID).run()
     assert (report.made, report.deleted, report.configured) == ([], [], [])
-    # merging an image that Kafka has not changed leaves the journal as it was
+    # Merging an image that Kafka has not changed must not change the journal.
     assert state(metadata) == before
     check_batches(data)
 
@@ -164,7 +164,7 @@ def test_the_bootstrap_checkpoint_has_the_format_of_one_that_apache_kafka_wrote(
     check_batches(kafkas)
     for data in (ours, kafkas):
         batches = list(batches_in(data))
-        # The control records of a snapshot: header (3) first and footer (4) last.
+        # The control records of a snapshot: the header (3) is first, and the footer (4) is last.
         for at, key, size in ((0, b"\0\0\0\3", 11), (-1, b"\0\0\0\4", 3)):
             position, header = batches[at]
             (record,) = records_of(memoryview(data)[position : position + header.size_bytes])

@@ -1,4 +1,4 @@
-"""Records of Kafka's metadata log: decoding an encoded record gives the same record, and decoding
+"""Records of Kafka's metadata log. Decoding an encoded record gives the same record, and decoding
 and encoding Apache Kafka's own records gives the same bytes.
 """
 
@@ -28,7 +28,7 @@ from barnabas.broker.kafka_directory.kafka_records import (
 from barnabas.storage.disk import OsDisk
 
 KAFKAS = Path(__file__).parent.parent / "fixtures" / "kafka-metadata" / "__cluster_metadata-0"
-WRITTEN_BY_KAFKA_3_9 = 7  # how many records of known kinds are in its log
+WRITTEN_BY_KAFKA_3_9 = 7  # the number of records of known kinds in Kafka's log
 
 NOT_WRITTEN = (BEGIN, PARTITION_CHANGE)  # the broker decodes only some fields of these
 

@@ -1,8 +1,8 @@
 """The metadata journal against a model: random changes, then a truncation, a wrong byte, a kill or
 a power failure.
 
-Afterwards a start finds all changes, or refuses the journal. Without the record of the journal's
-size it may also find just the changes before the damage. No other outcome is allowed.
+After that, a start finds all changes, or refuses the journal. If the file with the journal's size
+is missing, the start may also find just the changes before the damage. No other outcome is allowed.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def new_disk(seed: int = 0) -> SimDisk:
 
 
 def state_of(metadata: ClusterMetadata) -> State:
-    """The topics by id, including those whose creation is unfinished, since a start loads these as
-    well; and the other contents of the journal.
+    """The topics by id, and the other contents of the journal. Topics whose creation is unfinished
+    are included, since a start loads them as well.
     """
     topics = [
         (
@@ -147,7 +147,7 @@ class Model:
         return topics, copy.deepcopy(self.dynamic), self.next_producer_id
 
     def apply(self, change: tuple[Any, ...], metadata: ClusterMetadata) -> None:
-        """Apply the change to the model and then to the journal, if it is possible."""
+        """If the change is possible, apply it to the model and then to the journal."""
         kind, *arguments = change
         name = arguments[0] if arguments else ""
         if kind in ("create", "begin") and name not in self.topics:
@@ -162,7 +162,7 @@ class Model:
         elif kind == "is made" and self.coming:
             metadata.end_creation(metadata.coming[self.topics[self.coming.pop(0)][0]])
         elif name in self.coming:
-            return  # requests do not see a topic before its creation ends
+            return  # until a topic is created, requests do not see it
         elif kind == "delete" and name in self.topics:
             del self.topics[name]
             self.replicas.pop(name, None)
@@ -184,7 +184,7 @@ class Model:
             self._set(kind, arguments, metadata)
 
     def _set(self, kind: str, arguments: list[Any], metadata: ClusterMetadata) -> None:
-        """Make a change of anything but topics."""
+        """Change anything other than a topic."""
         name = arguments[0] if arguments else ""
         if kind == "group":
             _store(self.dynamic["groups"], name, arguments[1])
@@ -226,7 +226,7 @@ class Model:
 
 
 def written(disk: SimDisk, wanted: list[tuple[Any, ...]]) -> list[tuple[int, State]]:
-    """Make the changes. Gives the journal's size and the model's state after each of them."""
+    """Make the changes. Return the journal's size and the model's state after each change."""
     metadata = ClusterMetadata(disk, PATH)
     model = Model()
     history = [(disk.size(PATH), model.state())]
@@ -251,7 +251,7 @@ def test_a_truncated_journal_is_refused_until_its_size_file_is_deleted(
     wanted: list[tuple[Any, ...]], data: st.DataObject
 ) -> None:
     """The size file shows that the journal was longer. An operator who deletes this file accepts
-    the loss: the journal loads with all changes before the cut.
+    the loss, and the journal then loads with all changes before the cut.
     """
     disk = new_disk()
     history = written(disk, wanted)
@@ -313,8 +313,9 @@ def end_flush(job: FlushJob) -> None:
 def test_a_kill_or_power_loss_keeps_all_finished_changes_and_at_most_one_unfinished(
     wanted: list[tuple[Any, ...]], seed: int, data: st.DataObject
 ) -> None:
-    """The changes include rewrites of the journal, which happen every few changes here, at once or
-    in slices, with fsyncs that end at once or some changes later. The kill may come at each step.
+    """The changes include rewrites of the journal, which happen every few changes here. A rewrite
+    is done at once or in slices, and its fsyncs end at once or some changes later. The kill may
+    come at each step.
     """
     disk = new_disk(seed)
     model = Model()
@@ -334,8 +335,8 @@ def test_a_kill_or_power_loss_keeps_all_finished_changes_and_at_most_one_unfinis
             try:
                 metadata = ClusterMetadata(disk, PATH)
                 assert state_of(metadata) == model.state()
-                # a start of the broker would create the files of these topics and end their
-                # creation
+                # A start of the broker would create the files of these topics and end their
+                # creation.
                 model.coming.clear()
                 outbox = Outbox()
                 if not is_at_once:

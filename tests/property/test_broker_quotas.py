@@ -1,5 +1,5 @@
-"""Rates against a model that keeps every window, token buckets against the limit that they promise,
-and the precedence of several quotas.
+"""Compares rates with a model that keeps every window, token buckets with the limit that they
+promise, and quotas with their order of precedence.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from barnabas.broker.quotas.rates import MOST_MS, Rate, TokenBucket, Windows
 windows = st.builds(Windows, st.integers(1, 12), st.sampled_from([1000, 2000]))
 uses = st.lists(
     st.tuples(st.integers(0, 4000), st.floats(0, 50_000)), min_size=1, max_size=60
-)  # each use: (milliseconds since the previous one, amount)
+)  # the uses, each as (milliseconds since the previous one, amount)
 limits = st.floats(1, 10_000)
 KEY = "producer_byte_rate"
 
@@ -44,7 +44,7 @@ class Model:
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
         """How long a client must wait until its rate is within the limit, as in Apache Kafka's
-        Rate: at least all full windows but one count as elapsed.
+        Rate. The elapsed time counts as at least all full windows but one.
         """
         length_ms = self._windows.number * self._windows.size_ms
         living = [one for one in self._all if now_ms - one[1] < length_ms]
@@ -75,8 +75,8 @@ def test_a_rate_agrees_with_a_model_that_keeps_all_windows(
 def test_a_client_that_waits_for_the_bucket_keeps_to_the_limit(
     windows: Windows, uses: list[tuple[int, float]], limit: float
 ) -> None:
-    """A rate would promise less: it forgets the usage before the oldest window, even where that was
-    above the limit.
+    """A Rate would promise less. It forgets the usage before the oldest window, even if that usage
+    was above the limit.
     """
     bucket = TokenBucket(windows)
     now_ms, used = 0, 0.0
@@ -102,8 +102,8 @@ values = st.floats(1, 100) | st.sampled_from([math.inf, math.nan])
 def test_the_most_specific_quota_applies(
     quotas: dict[tuple[tuple[str, str | None], ...], dict[str, float]],
 ) -> None:
-    """KIP-55: the user has precedence over the client id, and a name over the default. One that
-    limits nothing exempts from the others.
+    """KIP-55: the user has precedence over the client id, and a name over the default. A quota
+    without a limit exempts from the less specific ones.
     """
 
     def nearness(entity: tuple[tuple[str, str | None], ...]) -> tuple[int, ...]:

@@ -1,5 +1,5 @@
-"""A client without rights changes nothing and learns nothing: it sends requests of every API and
-version to a broker with state, which is compared before and after.
+"""A client without rights changes nothing and learns nothing. It sends requests of every API and
+version to a broker, whose state is compared before and after.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ STEPS = 400  # the number of requests that build the broker's state
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Without log output, since thousands of requests are refused."""
+    """Disable logging, since thousands of requests are refused."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
 
 
 class Past:
-    """A used broker with users and ACLs, and the names in it that no response may contain."""
+    """A used broker with users and ACLs. It also has the names that no response may contain."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.storm = Storm(directory / "data", seed, **SETTINGS)
@@ -70,8 +70,8 @@ class Past:
         assert len(self.secrets) > 15, "the broker has names that a response must not contain"
 
     def answer(self, frame: bytes, principal: str = NOBODY) -> bytes:
-        """The response to a request from the principal; empty if there is none or the connection is
-        closed.
+        """Send a request as the principal and return the response, which is empty if there is none
+        or the connection is closed.
         """
         broker, outbox = self.broker, self.broker.outbox
         connection = self.storm._next_connection
@@ -127,7 +127,9 @@ def test_a_client_without_rights_changes_nothing_and_learns_nothing(past: Past, 
 def test_a_client_that_may_read_one_topic_changes_nothing_and_learns_nothing_else(
     past: Past, api: Api
 ) -> None:
-    """A request may give the topic by name or by id; half of the requests name this topic."""
+    """A request may give the topic by name or by id. Half of the requests give the topic that may
+    be read.
+    """
     maker, metadata = past.storm.maker, past.broker.metadata
     name = max(metadata.topics, key=lambda name: len(past.broker.topics.partitions_of(name)))
     past.storm.parts.access.authorizer = Authorizer(metadata)
@@ -154,7 +156,7 @@ def test_a_client_that_may_read_one_topic_changes_nothing_and_learns_nothing_els
 
 
 def check_asked(past: Past, api: Api) -> None:
-    """Check that the request got no right, and that all rights that it needed are in the table."""
+    """Check that every right that the request asked for was denied, and is in the table."""
     rule = RULES[api.name]
     table = {(ask.operation.name, ask.resource_type.name) for ask in rule.asks}
     asked = {(record.operation, record.resource_type) for record in past.audited}
@@ -164,12 +166,14 @@ def check_asked(past: Past, api: Api) -> None:
 
 
 def _only_leaves_out(api: Api) -> bool:
-    """Whether the API refuses no request and instead leaves out what the client may not see."""
+    """Whether the API never refuses a request, but leaves out what the client may not see."""
     return api.name in ("ListGroups", "ListTransactions", "DescribeCluster")
 
 
 def test_the_state_that_is_compared_can_change(past: Past) -> None:
-    """A request of a super user changes the compared state: the tests above can fail."""
+    """A request of a super user changes the compared state, which shows that the tests above can
+    fail.
+    """
     before = state_of(past.broker)
     frame = request_frame(CreateTopicsRequest([creatable("made")]), 7, 77)
     past.answer(frame)

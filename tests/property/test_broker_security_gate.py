@@ -1,4 +1,4 @@
-"""Any bytes from a client that has not authenticated: the client is never admitted, and the broker
+"""Whatever bytes a client sends before it has authenticated, it is never admitted, and the broker
 raises nothing unexpected.
 """
 

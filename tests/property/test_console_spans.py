@@ -1,4 +1,4 @@
-"""The console's strip of a log against a naive model, which stores the state of each offset."""
+"""Compares the console's strip of a log with a naive model that stores the state of each offset."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PRODUCERS = (1, 2, 3)
 
 
 class Model:
-    """The state of each offset. pending: offsets of open transactions, by producer."""
+    """The state of each offset. `pending` has the offsets of open transactions, by producer."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -44,7 +44,7 @@ class Model:
         self.sequences = dict.fromkeys(PRODUCERS, 0)
 
     def write(self, producer_id: int, count: int, *, transactional: bool) -> None:
-        """Append a batch, and note the kind of its offsets: plain, or open for a transaction."""
+        """Append a batch, and record the kind of its offsets, which is plain or open."""
         start = self.log.log_end_offset
         offsets = range(start, start + count)
         values = [b"v"] * count
@@ -64,7 +64,8 @@ class Model:
         self.owner.update(dict.fromkeys(offsets, (producer_id, first)))
 
     def end(self, producer_id: int, *, commit: bool) -> None:
-        """Append a marker, and note what became of the transaction's offsets."""
+        """Append a marker, and record whether the transaction's offsets were committed or aborted.
+        """
         at = self.log.log_end_offset
         append_marker(
             self.log, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, commit=commit,

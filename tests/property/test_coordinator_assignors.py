@@ -1,5 +1,5 @@
-"""Server-side assignors: each partition that any member wants is assigned to one member that wants
-it; `uniform` has the best possible balance and moves few partitions; `range` gives contiguous
+"""Server-side assignors. Each partition that any member wants is assigned to one member that wants
+it. `uniform` has the best possible balance and moves few partitions, and `range` gives contiguous
 ranges.
 """
 
@@ -24,8 +24,8 @@ TOPICS = [uuid.UUID(int=number) for number in range(1, 4)]
 
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[dict[str, MemberToAssign], dict[uuid.UUID, int]]:
-    """Up to four members, some with remains of an earlier assignment, and topics that may have
-    changed since then.
+    """Up to four members, of which some still have a part of an earlier assignment, and topics that
+    may have changed since that assignment.
     """
     counts = {
         topic: draw(st.integers(0, 4)) for topic in TOPICS[: draw(st.integers(1, len(TOPICS)))]
@@ -49,7 +49,7 @@ def groups(draw: st.DrawFn) -> tuple[dict[str, MemberToAssign], dict[uuid.UUID, 
 
 
 def owners(given_out: dict[str, Assignment]) -> dict[tuple[uuid.UUID, int], str]:
-    """The member that has each partition; fails if a partition has two."""
+    """The member that has each partition. Fails if a partition has two owners."""
     found: dict[tuple[uuid.UUID, int], str] = {}
     for name, assignment in given_out.items():
         for topic, partitions in assignment.items():
@@ -86,7 +86,7 @@ def test_uniform_has_the_best_possible_balance(
     takers = [
         [name for name, member in members.items() if topic in member.topics] for topic, _ in found
     ]
-    if len(found) > 6:  # too many partitions to try all assignments: compare pairs of members
+    if len(found) > 6:  # too many partitions to try all assignments, so compare pairs of members
         loads = {name: list(found.values()).count(name) for name in members}
         for (topic, _), name in found.items():
             for other in members:

@@ -1,11 +1,13 @@
 """Invariants of a group with random members of both protocols, with lost responses, restarts,
 topics that are created and deleted, and conversions between the protocols.
 
-Checked after every step: a new coordinator that replays the log has the same hard state (by the
-host); the topics that the coordinator regards as known are those of the registry, even while it
-looks up patterns in slices; no partition is owned by two members; a member's epoch does not
-decrease while the member stays. At the end, after undisturbed heartbeats, each partition that a
-member wants is owned by a member that wants it. Planted defects are found.
+These hold after every step. A new coordinator that replays the log has the same hard state (which
+the host checks). The topics that the coordinator regards as known are those of the registry, even
+while it looks up patterns in slices. No partition is owned by two members. A member's epoch does
+not decrease while the member stays. At the end, after undisturbed heartbeats, each partition that a
+member wants is owned by a member that wants it.
+
+The tests also find planted defects.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ class Actor:
         self.owned: set[Partition] = set()
 
     def by_id(self, partitions: dict[str, list[int]]) -> set[Partition]:
-        """The partitions by the ids of their topics."""
+        """The partitions, with topic ids in place of topic names."""
         return {
             (topic[0], number)
             for name, numbers in partitions.items()
@@ -107,8 +109,8 @@ class Consumer(Actor):
         self.id, self.epoch, self.has_missed = f"{self.name}{self.incarnation}", 0, False
 
     def beat(self, *, hears: bool = True, **more: Any) -> None:
-        """Send a heartbeat with all that a client sends, and do what the response demands. hears:
-        false if the response is lost.
+        """Send a heartbeat with all fields that a client sends, and do what the response requires.
+        If `hears` is false, the response is lost.
         """
         is_full = self.epoch == 0 or self.has_missed
         if is_full or "subscribed_topic_names" in more:
@@ -150,7 +152,7 @@ class Consumer(Actor):
             self.owned, self.epoch = set(), 0
 
     def leave(self, epoch: int) -> None:
-        """Leave the group, with the epoch -2 for a while as a static member."""
+        """Leave the group. With the epoch -2, a static member leaves for a while."""
         if epoch == -2 and self.instance is None:
             epoch = -1
         self.owned = set()
@@ -170,7 +172,7 @@ class Classic(Actor):
     def beat(self, *, hears: bool = True, **_: Any) -> None:
         """Send the next request of the classic protocol: JoinGroup, SyncGroup or Heartbeat."""
         if self.ticket is not None and self.ticket not in self.host.requests:
-            self.ticket, self.next = None, "join"  # the restart has lost the request that waited
+            self.ticket, self.next = None, "join"  # the waiting request was lost in a restart
         if self.ticket is not None:
             pass
         elif self.next == "join":
@@ -192,8 +194,8 @@ class Classic(Actor):
         self.read(hears=hears)
 
     def read(self, *, hears: bool) -> None:
-        """Take the response to the waiting request, if there is one. hears: false if the response
-        is lost.
+        """Take the response to the waiting request, if there is one. If `hears` is false, the
+        response is lost.
         """
         answer = None if self.ticket is None else self.host.answers.get(self.ticket)
         if answer is not None:
@@ -202,8 +204,8 @@ class Classic(Actor):
                 self.take(answer)
 
     def take(self, answer: Any) -> None:
-        """Do what the response to a JoinGroup or SyncGroup demands; each member plans an assignment
-        as if it were the leader.
+        """Do what the response to a JoinGroup or SyncGroup requires. Each member computes an
+        assignment as if it were the leader.
         """
         is_join = self.next == "join"
         if answer.error_code == Code.MEMBER_ID_REQUIRED:
@@ -247,7 +249,7 @@ class World:
         self.is_active = dict.fromkeys(NAMES, False)
 
     def take(self, step: Step) -> None:
-        """Make one step: of a member, or a change around the group."""
+        """Make one step: an action of a member, or a change of its environment."""
         actor, what = self.actors[step.who], step.what
         match step.kind:
             case "beat":
@@ -281,7 +283,9 @@ class World:
                 self.change(step)
 
     def change(self, step: Step) -> None:
-        """Make a change to topics, time or the coordinator that is not a step of a member."""
+        """Make a step that is not an action of a member: change the topics, the time or the
+        coordinator.
+        """
         host, what = self.host, step.what
         match step.kind:
             case "pause":
@@ -307,13 +311,13 @@ class World:
         return {row.member_id: ("classic", row) for row in self.host.describe(GROUP).members}
 
     def check(self) -> None:
-        """No partition is owned by two members, by what the members themselves believe."""
+        """Check that no two members believe that they own the same partition."""
         assert wrong_deadlines(self.host.coordinator) == []
         members = self.members()
         owners: dict[Partition, str] = {}
         for actor in self.actors:
             if actor.id not in members:
-                # this client is no member any more, so the coordinator would refuse its commits
+                # This client is no longer a member, so the coordinator would refuse its commits.
                 continue
             kind, row = members[actor.id]
             if kind == "consumer" and row.member_epoch < 0:
@@ -327,14 +331,14 @@ class World:
                 owners[partition] = actor.name
 
     def settle(self) -> None:
-        """Send undisturbed heartbeats until the group is stable; then check that each wanted
+        """Send undisturbed heartbeats until the group is stable, and check that each wanted
         partition has an owner.
 
-        Members that no client represents any more expire in the meantime.
+        Members that no client uses any more expire in the meantime.
         """
         for actor in self.actors:
             self.is_active[actor.name] = True
-        # with checks, each event replays the whole log; a single check follows at the end
+        # With checks, each event replays the whole log. A single check at the end is enough.
         self.host.checks = False
         for rank in range(70):
             for actor in self.actors:
@@ -363,7 +367,7 @@ class World:
 def run(steps: list[Step], interval_ms: int) -> None:
     """Make the steps, check after each, and let the group become stable."""
     with pytest.MonkeyPatch.context() as patch:
-        # short slices with pauses, during which other steps are made
+        # The slices are short, and other steps are made in the pauses between them.
         patch.setattr(topic_patterns, "WORK_BETWEEN_PAUSES", 1)
         patch.setattr(consumer_groups, "LOOKUP_PAUSE_MS", 400)
         world = World(interval_ms)
@@ -376,8 +380,8 @@ def run(steps: list[Step], interval_ms: int) -> None:
 def _notes_the_topics_of_its_end(
     groups: ConsumerGroups, group: Group, result: Result, now_ms: int, look_up: Any
 ) -> None:
-    """A defect: the patterns count as looked up in the topics at the end of the search, though
-    these may have changed since its begin.
+    """A defect: the search of a pattern stores the version of the topics at its end, although the
+    topics may have changed since its start.
     """
     look_up(groups, group, result, now_ms)
     consumer = group.require_consumer()
@@ -403,7 +407,7 @@ DEFECTS = {
 }  # fmt: skip
 
 
-FIRST_SEEDS = {  # for defects that the first seeds do not find
+FIRST_SEEDS = {  # start at these seeds for defects that the first seeds do not find
     "a lookup of patterns counts as one of the topics at its end": 64,
     "a member is believed to have given up what it was only asked to": 40,
 }
@@ -411,7 +415,7 @@ FIRST_SEEDS = {  # for defects that the first seeds do not find
 
 @pytest.mark.parametrize("defect", sorted(DEFECTS))
 def test_a_planted_defect_is_found(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of a hundred and fifty random histories must fail with the defect in the code."""
+    """At least one of 150 random histories must fail with the defect in the code."""
     owner, name, broken = DEFECTS[defect]
     monkeypatch.setattr(owner, name, broken)
     kinds = [kind for kind, weight in KINDS.items() for _ in range(weight)]

@@ -1,9 +1,9 @@
 """Invariants of two groups with random members, producers and operators, and with restarts.
 
-Checked after every step: a new coordinator that replays the log has the same hard state (by the
-host); offsets equal those of a naive reading of the log; generations do not decrease; a member gets
-one assignment in each generation; no request gets two responses. At the end, when only time passes,
-every waiting request gets a response.
+These hold after every step. A new coordinator that replays the log has the same hard state (which
+the host checks). Offsets equal those of a naive reading of the log. Generations do not decrease. A
+member gets one assignment in each generation. No request gets two responses. At the end, when only
+time passes, every waiting request gets a response.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class Step(NamedTuple):
 
 
 KINDS = {
-    # the weight of each step; in a round, each client without a waiting request follows the
-    # protocol
+    # The weight of each step. In a round, each client without a waiting request follows the
+    # protocol.
     "round": 10,
-    "join": 3,  # this and the following steps disregard the protocol's order
+    "join": 3,  # this and the following steps do not follow the protocol
     "sync": 2,
     "heartbeat": 1,
     "leave": 1,
@@ -87,12 +87,12 @@ class Actor:
         self.forget()
 
     def forget(self) -> None:
-        """Become a client that is no member."""
+        """Forget the membership, like a client that has not joined yet."""
         self.member_id, self.generation, self.next = "", -1, "join"
 
 
 class World:
-    """The coordinator's host, the clients, and what was observed of each group."""
+    """The coordinator's host, the clients, and the observations about each group."""
 
     def __init__(self, group_settings: GroupSettings) -> None:
         self.host = GroupHost(settings=group_settings, partition_count=2)
@@ -174,8 +174,8 @@ class World:
                 }
 
     def lose_power(self, end_offset: int) -> None:
-        """Lose power, after which no log of topic "t" ends beyond `end_offset`. Then check that no
-        group has members, and that no committed offset is beyond the end of its log.
+        """Simulate a power loss after which no log of topic "t" ends beyond `end_offset`. Check
+        that no group has members, and that no committed offset is beyond the end of its log.
         """
         host = self.host
         before = {group: host.fetch(group) for group in GROUPS}
@@ -194,7 +194,7 @@ class World:
         }
 
     def follow_the_protocol(self, actor: Actor) -> None:
-        """Let a member send its next request, as a client would."""
+        """Send the member's next request, as a client would."""
         if any(self.senders[ticket][0] is actor for ticket in self.host.waiting()):
             return
         if actor.next == "heartbeat":
@@ -212,7 +212,7 @@ class World:
         self.read_answers()
 
     def join(self, actor: Actor) -> None:
-        """Send JoinGroup; its response is read later."""
+        """Send JoinGroup. The response is read later."""
         who = next(who for (_, who), one in self.actors.items() if one is actor)
         ticket = self.host.join_later(
             actor.group,
@@ -226,8 +226,8 @@ class World:
         self.senders[ticket] = actor, "join", -1
 
     def sync(self, actor: Actor, count: int) -> None:
-        """Send SyncGroup with assignments for the first `count` members, each a value that was not
-        used before.
+        """Send SyncGroup with assignments for the first `count` members. Each assignment is a value
+        that was not used before.
         """
         self.assigned += 1
         everyone = [one.member_id for one in self.host.describe(actor.group).members]
@@ -243,8 +243,8 @@ class World:
         self.senders[ticket] = actor, actor.member_id, actor.generation
 
     def read_answers(self) -> None:
-        """Let members take the responses that have come. A member's assignment in a generation
-        never changes.
+        """Let members take the responses that have arrived. Check that a member's assignment does
+        not change within a generation.
         """
         for ticket, (actor, request, generation) in self.senders.items():
             answer = self.host.answers.get(ticket)
@@ -263,7 +263,9 @@ class World:
                 actor.next = "join"
 
     def read_join(self, actor: Actor, answer: Any) -> None:
-        """Let a member take the response to its JoinGroup. Generations never go back."""
+        """Let a member take the response to its JoinGroup. Check that the generation does not
+        decrease.
+        """
         if answer.error_code == Code.MEMBER_ID_REQUIRED:
             actor.member_id = answer.member_id
         elif answer.error_code == Code.NONE:
@@ -283,8 +285,8 @@ class World:
             actor.forget()
 
     def stored_generations(self) -> dict[str, int]:
-        """The generation in each group's last record. Checks that generations only grow while the
-        group exists.
+        """The generation in each group's last record. Checks that generations only increase while
+        the group exists.
         """
         generations: dict[str, int] = {}
         for _, key, value, _ in self.host.log:
@@ -300,7 +302,7 @@ class World:
 
     def check_offsets(self) -> None:
         """Check that each group's offset for a partition is the last committed one in the log that
-        no tombstone follows.
+        is not followed by a tombstone.
         """
         rows = list(enumerate(self.host.log))
         committed: dict[tuple[str, str, int], int] = {}
@@ -349,7 +351,7 @@ class World:
             }
 
     def check_groups(self) -> None:
-        """Check each existing group; the generations of a deleted group begin again."""
+        """Check each existing group. After a group is deleted, its generations start at 0 again."""
         assert wrong_deadlines(self.host.coordinator) == []
         living = self.host.list_groups()
         for group in GROUPS:
@@ -360,8 +362,8 @@ class World:
                 self.check_group(group)
 
     def check_group(self, group: str) -> None:
-        """Member ids and instances are unique, and the group's state fits its members and waiting
-        requests.
+        """Check that member ids and instance ids are unique, and that the group's state agrees with
+        its members and waiting requests.
         """
         answer = self.host.describe(group)
         ids = [member.member_id for member in answer.members]
