@@ -387,8 +387,8 @@ class World:
         return [ticket for ticket in self.host.waiting() if self.senders[ticket][0].group == group]
 
     def run(self, steps: list[Step]) -> None:
-        """Make the steps with checks after each; in the end all members expire and no request
-        waits.
+        """Make the steps, with checks after each. Check that in the end all members expire and no
+        request waits.
         """
         for step in steps:
             self.take(step)
@@ -429,7 +429,7 @@ def test_after_a_power_loss_a_groups_offset_is_the_end_of_the_records_it_has_rea
     the end, and a start.
 
     A naive group remembers the records that it received. They must include all records below its
-    reset offset, and no record above it.
+    reset offset, and no record from this offset on.
     """
     host = GroupHost(partition_count=1)
     log: list[tuple[int, int]] = []  # (leader epoch, a unique number) of each record

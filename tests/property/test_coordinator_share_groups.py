@@ -2,11 +2,13 @@
 offsets; topics that are created, grow and are deleted; lost responses; restarts; and a share
 coordinator that is late or refuses.
 
-Checked after every step: a new coordinator that replays the log has the same hard state (by the
-host); a partition is assigned only if its state is initialised, and only to members that want its
-topic; states that the group lists as initialised exist. At the end, after undisturbed heartbeats,
-each partition that a member wants is assigned to as many members as the assignor decides, and
-nothing is left to be initialised or deleted. Planted defects are found.
+These hold after every step. A new coordinator that replays the log has the same hard state (which
+the host checks). A partition is assigned only if its share state is initialised, and only to
+members that want its topic. States that the group lists as initialised exist. At the end, after
+undisturbed heartbeats, each partition that a member wants is assigned to as many members as the
+assignor decides, and no state remains to be initialised or deleted.
+
+The tests also find planted defects.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ class Actor:
         self.owned: set[tuple[uuid.UUID, int]] = set()
 
     def beat(self, *, hears: bool = True) -> None:
-        """Send a heartbeat, and do what the response demands. hears: false if the response is
+        """Send a heartbeat, and do what the response requires. If `hears` is false, the response is
         lost.
         """
         answer = self.host.share_heartbeat(
@@ -129,7 +131,7 @@ class World:
         self.is_active = dict.fromkeys(NAMES, False)
 
     def take(self, step: Step) -> None:
-        """Make one step: of a member, or a change around the group."""
+        """Make one step: an action of a member, or a change of its environment."""
         actor = self.actors[step.who]
         match step.kind:
             case "beat":
@@ -153,7 +155,9 @@ class World:
                 self.change(step)
 
     def change(self, step: Step) -> None:
-        """Make a change to topics, time or the coordinator that is not a step of a member."""
+        """Make a step that is not an action of a member: change the topics, the time or the
+        coordinator.
+        """
         host, what = self.host, step.what
         match step.kind:
             case "pause":
@@ -203,7 +207,7 @@ class World:
         return ShareGroup() if group is None else share_group(group)
 
     def check(self) -> None:
-        """Only wanted partitions whose share state is initialised are assigned."""
+        """Check that only wanted partitions with an initialised share state are assigned."""
         share, host = self.share(), self.host
         assert wrong_deadlines(host.coordinator) == []
         for topic_id, (_, partitions) in share.states.initialized.items():
@@ -220,14 +224,14 @@ class World:
                 ), "a partition without a state is assigned"
 
     def settle(self) -> None:
-        """Send undisturbed heartbeats until the group is stable; then check that each wanted
+        """Send undisturbed heartbeats until the group is stable, and check that each wanted
         partition is assigned.
         """
         host = self.host
         host.share_states.at_once, host.share_states.failing = True, Code.NONE
         host.change_states()
         host.topics.setdefault("t", 2)
-        # with checks, each event replays the whole log; a single check follows at the end
+        # With checks, each event replays the whole log. A single check at the end is enough.
         host.checks = False
         for _ in range(25):
             for actor in self.actors:
@@ -320,7 +324,7 @@ def previous_wishes(self: ShareGroupChange, member_id: str, is_changed: bool) ->
     ],
 )
 def test_a_planted_defect_is_found(owner: Any, name: str, value: Any) -> None:
-    """One of forty random histories must fail with the defect in the code."""
+    """At least one of forty random histories must fail with the defect in the code."""
     with replaced(owner, name, value), pytest.raises(AssertionError):  # noqa: PT012
         for seed in range(40):
             run(0, random_steps(seed))
@@ -334,7 +338,9 @@ SIZES = st.lists(st.integers(0, 5), min_size=1, max_size=3)
 
 @st.composite
 def groups(draw: Any) -> tuple[dict[str, MemberToAssign], dict[uuid.UUID, range]]:
-    """Members with remains of any earlier assignment, and partitions of some topics."""
+    """Members that may still have a part of an earlier assignment, and the partitions of some
+    topics.
+    """
     partitions = {TOPICS[at]: range(size) for at, size in enumerate(draw(SIZES))}
     members = {}
     is_alike = draw(st.booleans())

@@ -1,11 +1,13 @@
 """Invariants of a streams group with random members, with lost responses, restarts, power losses,
 and topics that are created, grow and are deleted.
 
-Checked after every step: a new coordinator that replays the log has the same hard state (by the
-host); no task is active on two members; no process has a task twice; a member's epoch does not
-decrease while the member stays; a commit for a task is accepted only while the group assigns the
-task to that member. At the end, after undisturbed heartbeats, each task has one active member, and
-as many standby members as configured. Planted defects are found.
+These hold after every step. A new coordinator that replays the log has the same hard state (which
+the host checks). No task is active on two members. No process has a task twice. A member's epoch
+does not decrease while the member stays. A commit for a task is accepted only while the group
+assigns the task to that member. At the end, after undisturbed heartbeats, each task has one active
+member, and as many standby members as configured.
+
+The tests also find planted defects.
 """
 
 from __future__ import annotations
@@ -93,14 +95,14 @@ class Member:
         self.forget()
 
     def forget(self) -> None:
-        """Drop all tasks, as a member does that was removed."""
+        """Drop all tasks, as a member does when the group has removed it."""
         self.active: set[Task] = set()
         self.standby: set[Task] = set()
         self.has_missed = False
         self.sent: Any = None
 
     def beat(self, *, hears: bool = True) -> None:
-        """Send a heartbeat, and do what the response demands. hears: false if the response is
+        """Send a heartbeat, and do what the response requires. If `hears` is false, the response is
         lost.
         """
         fields: dict[str, Any] = {}
@@ -142,7 +144,7 @@ class Member:
 
 
 def by_subtopology(tasks: set[Task]) -> dict[str, list[int]]:
-    """The numbers of the tasks of each subtopology."""
+    """The task numbers, by subtopology."""
     found: dict[str, list[int]] = {}
     for name, number in sorted(tasks):
         found.setdefault(name, []).append(number)
@@ -163,7 +165,7 @@ class World:
         self.is_active = dict.fromkeys(NAMES, False)
 
     def take(self, step: Step) -> None:
-        """Make one step: of a member, or a change around the group."""
+        """Make one step: an action of a member, or a change of its environment."""
         member, what = self.members[step.who], step.what
         match step.kind:
             case "beat":
@@ -188,12 +190,14 @@ class World:
                 if what < 3:
                     member.begin()
                 else:
-                    member.epoch = 0  # it joins again with the same id
+                    member.epoch = 0  # the member joins again with the same id
             case _:
                 self.change(step)
 
     def change(self, step: Step) -> None:
-        """Make a change to topics, time or the coordinator that is not a step of a member."""
+        """Make a step that is not an action of a member: change the topics, the time or the
+        coordinator.
+        """
         host, what = self.host, step.what
         match step.kind:
             case "pause":
@@ -236,7 +240,7 @@ class World:
             raise AssertionError(f"{member.name} commits for a task that is not its own")
 
     def agrees(self, member: Member, number: int) -> bool | None:
-        """Whether the group assigns the task to the member; None if the group has no members."""
+        """Whether the group assigns the task to the member, or None if the group has no members."""
         group = self.host.coordinator.group(GROUP)
         if group is None or not group.is_typed or not group.has_members:
             return None
@@ -247,7 +251,7 @@ class World:
         )
 
     def check(self) -> None:
-        """Check the state of each member against that of the group."""
+        """Compare the state of each member with that of the group."""
         assert wrong_deadlines(self.host.coordinator) == []
         described = self.host.describe_streams_group(GROUP)
         ids = {row.member_id for row in described.members}
@@ -263,7 +267,9 @@ class World:
             self.check_processes(group)
 
     def check_processes(self, group: Any) -> None:
-        """No process has a task twice, as active or standby, also while a task is being revoked."""
+        """Check that no process has a task twice, neither as an active nor as a standby task. Tasks
+        that are being revoked count as well.
+        """
         streams = streams_group_of(group)
         held: dict[tuple[str, Task], str] = {}
         for member_id, value in streams.members.items():
@@ -284,7 +290,7 @@ class World:
                 host.delete_topics(name)
         for member in self.members:
             self.is_active[member.name] = True
-        # with checks, each event replays the whole log; a single check follows at the end
+        # With checks, each event replays the whole log. A single check at the end is enough.
         host.checks = False
         for rank in range(40):
             for member in self.members:
@@ -334,14 +340,14 @@ DEFECTS = {
 }  # fmt: skip
 
 
-FIRST_SEEDS = {  # where those before find nothing
+FIRST_SEEDS = {  # start at these seeds for defects that the first seeds do not find
     "a member is believed to have given up what it was only to give up": 20,
 }
 
 
 @pytest.mark.parametrize("defect", sorted(DEFECTS))
 def test_a_planted_defect_is_found(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of a hundred and fifty random histories must fail with the defect in the code."""
+    """At least one of 150 random histories must fail with the defect in the code."""
     owner, name, broken = DEFECTS[defect]
     monkeypatch.setattr(owner, name, broken)
     kinds = [kind for kind, weight in KINDS.items() for _ in range(weight)]

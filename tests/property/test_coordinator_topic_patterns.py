@@ -1,5 +1,5 @@
-"""Topic name patterns against RE2 itself (google-re2): both accept the same patterns, and match the
-same names.
+"""Compares topic name patterns with RE2 itself (google-re2). Both must accept the same patterns and
+match the same names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAMES = st.text("abA1._-", max_size=5)
 
 
 def theirs(pattern: str):
-    """The pattern as google-re2 compiles it; None if it refuses the pattern."""
+    """The pattern as google-re2 compiles it, or None if google-re2 refuses it."""
     try:
         return re2.compile(pattern, OPTIONS)
     except re2.error:
@@ -52,8 +52,8 @@ def test_patterns_match_the_same_names_as_re2(pattern: str, names: list[str]) ->
 def test_patterns_match_the_same_names_as_re2_with_any_letters(
     pattern: str, names: list[str]
 ) -> None:
-    """Names may contain any letters, as transactional ids do; the pattern's letters come from the
-    names.
+    """Names may contain any letters, as transactional ids do. The letters of the pattern come from
+    the names.
     """
     compiled = theirs(pattern)
     assume(compiled is not None)

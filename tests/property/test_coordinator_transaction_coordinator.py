@@ -1,7 +1,7 @@
 """Invariants of TransactionCoordinator after every step, for any order of requests, ticks, flushes,
 written markers and crashes.
 
-The host (helpers/txn_host.py) holds responses and markers back until the records before them are
+The host (helpers/txn_host.py) holds back responses and markers until all earlier records are
 flushed, and a crash truncates the log to the flushed records.
 """
 
@@ -52,13 +52,13 @@ FOLLOWS = {
 Producer = tuple[int, int]
 
 txns = st.sampled_from(TXNS)
-which = st.integers(0, 4)  # the index of a producer of a transactional id, 0 for the newest
+which = st.integers(0, 4)  # which producer of a transactional id: 0 is the newest one
 some_partitions = st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=3, unique=True)
 
 
 class TransactionCoordinatorMachine(RuleBasedStateMachine):
-    """Random requests to a coordinator, and the checks of its responses. granted: by transactional
-    id, the (producer id, epoch) of each session that got a response, oldest first.
+    """Random requests to a coordinator, and the checks of its responses. `granted` has, by
+    transactional id, the (producer id, epoch) of each session that got a response, oldest first.
     """
 
     def __init__(self) -> None:
@@ -76,8 +76,8 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
         epochs=st.lists(st.sampled_from([-1, 0, 32764, 32765, 32766]), min_size=3, max_size=3)
     )
     def some_are_near_their_last_epoch(self, epochs: list[int]) -> None:
-        """Begin with transactional ids some of which soon need another producer id: epochs end at
-        32767.
+        """Begin with transactional ids of which some soon need another producer id, since epochs
+        end at 32767.
         """
         for txn, epoch in zip(TXNS, epochs, strict=True):
             if epoch < 0:
@@ -95,8 +95,8 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
     # requests
 
     def producer(self, txn: str, nth: int) -> Producer:
-        """The nth last producer id and epoch that the id was given; before the first, an unknown
-        one.
+        """The producer id and epoch that the transactional id got `nth` before the last one, or an
+        unknown pair if it got fewer.
         """
         had = self.granted[txn]
         if nth < len(had):
@@ -108,7 +108,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
         return found is not None and found.producer == producer and found.is_epoch_given_out
 
     def sent(self, request: Any, version: int, check: Callable[[Any], None]) -> None:
-        """Send a request, whose response will be given to `check`."""
+        """Send a request, and have `check` called with its response."""
         ticket = self.host.send(request, version)
         self.checks[ticket] = check
         self.take_answers()
@@ -128,7 +128,9 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
 
     @rule(txn=txns, nth=st.none() | which, timeout_ms=st.sampled_from([500, 1_000, 3_000]))
     def init(self, txn: str, nth: int | None, timeout_ms: int) -> None:
-        """A producer begins a session, or continues as the nth last one; only the last ones may."""
+        """Send InitProducerId, either for a new session or to continue that of the nth last
+        producer. Only the current producer and the one before it may continue.
+        """
         asked_by = None if nth is None else self.producer(txn, nth)
         known = (
             asked_by is None
@@ -178,8 +180,8 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
         self.check_fenced(before)
 
     def check_fenced(self, since: int) -> None:
-        """Check the aborts that fenced a producer among the records from `since` on: their epoch
-        was not given to any producer.
+        """Check the records from `since` on. If an abort fenced a producer, no producer may have
+        got the epoch of the abort.
         """
         for _, _, key, value in self.host.log[since:]:
             txn = decode_key(key)
@@ -198,7 +200,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
 
     @rule(txn=txns, nth=which, partitions=some_partitions)
     def add(self, txn: str, nth: int, partitions: list[tuple[str, int]]) -> None:
-        """A current or former producer adds partitions."""
+        """Add partitions as the current or a former producer."""
         producer = self.producer(txn, nth)
         is_current = self.is_current(txn, producer)
 
@@ -233,7 +235,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
 
     @rule(txn=txns, nth=which)
     def add_offsets(self, txn: str, nth: int) -> None:
-        """A current or former producer adds a group's offsets."""
+        """Add a group's offsets as the current or a former producer."""
         producer = self.producer(txn, nth)
         is_current = self.is_current(txn, producer)
 
@@ -258,7 +260,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
         )
 
     def check_added(self, txn: str, producer: Producer, partitions: list[tuple[str, int]]) -> None:
-        """The record with these partitions was durable before the response."""
+        """Check that the record with these partitions was durable before the response."""
         assert any(
             found
             and found.state.value == "Ongoing"
@@ -269,7 +271,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
 
     @rule(txn=txns, nth=which, commit=st.booleans())
     def end(self, txn: str, nth: int, commit: bool) -> None:
-        """A current or former producer ends its transaction; a repeated end succeeds."""
+        """End the transaction as the current or a former producer. A repeated EndTxn succeeds."""
         producer = self.producer(txn, nth)
         is_current = self.is_current(txn, producer)
         state = self.host.state(txn)
@@ -306,7 +308,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
 
     @rule(txn=txns, nth=which, pair=st.sampled_from(PARTITIONS))
     def verify(self, txn: str, nth: int, pair: tuple[str, int]) -> None:
-        """The leader of a partition asks whether it is in the open transaction."""
+        """Ask, as the leader of a partition, whether the partition is in the open transaction."""
         producer = self.producer(txn, nth)
         code = self.host.coordinator.verify(txn, *producer, *pair, 9)
         if not self.is_current(txn, producer):
@@ -325,14 +327,14 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        """Flush: markers are released only for decisions that are durable."""
+        """Flush, and check that markers are released only for decisions that are durable."""
         before = len(self.host.markers)
         self.host.flush()
         for effect in self.host.markers[before:]:
             last = self.durable(effect.transactional_id)[-1]
             assert last is not None and last.producer == (effect.producer_id, effect.producer_epoch)
             assert last.state.value == ("PrepareCommit" if effect.commit else "PrepareAbort")
-            # the order differs, since a record groups the partitions by topic
+            # The order may differ, since a record groups the partitions by topic.
             assert sorted(effect.partitions) == sorted(last.partitions) != []
         self.take_answers()
 
@@ -344,7 +346,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
 
     @rule(elapsed_ms=st.sampled_from([0, 1, 400, 1_000, 5_000]))
     def tick(self, elapsed_ms: int) -> None:
-        """Let time pass: something is written exactly if a deadline was due."""
+        """Let time pass. Check that a record is written if and only if a deadline was due."""
         self.host.now_ms += elapsed_ms
         due = self.host.coordinator.next_deadline_ms()
         before = len(self.host.log)
@@ -426,5 +428,5 @@ TestTransactionCoordinator.settings = settings(
         Phase.explicit,
         Phase.reuse,
         Phase.generate,
-    ),  # no Phase.shrink: shrinking a failure takes minutes
+    ),  # no Phase.shrink, since shrinking a failure takes minutes
 )

@@ -1,5 +1,5 @@
-"""Values of __transaction_state: encoding and then decoding any possible state of a transaction
-gives the same state.
+"""Values of __transaction_state. Encoding any possible state of a transaction and decoding it gives
+the same state.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Sessions of two-phase commit on one transactional id: prepared, kept, ended, aborted and
-abandoned in any order, with kills, power losses and pauses of any length in between. The model says
-which producer may do what.
+"""Sessions of two-phase commit on one transactional id. Transactions are prepared, kept, ended,
+aborted and abandoned in any order, with kills, power losses and pauses of any length in between.
+The model says which producer may do what.
 
 Source: KIP-939.
 """
@@ -38,16 +38,19 @@ which = st.sampled_from([0, 0, 0, 0, 1, 2])  # 0: the current producer, 1: its p
 
 
 class Prepared(RuleBasedStateMachine):
-    """pairs: all assigned ones. writer: the pair with the open transaction, or None. is_kept:
-    whether the current producer is another one. has_offsets: whether it has offsets of a group.
-    is_two_phase: whether the transaction never times out; otherwise timeout_ms is the time from
-    began_ms to its abort. decisions: of all ended transactions, whether they commit.
+    """A model of one transactional id, with two-phase commit.
+
+    `pairs` has all assigned (producer id, epoch) pairs. `writer` is the pair with the open
+    transaction, or None. `is_kept` says whether the current producer is another one, and
+    `has_offsets` whether the transaction has offsets of a group. With `is_two_phase` the
+    transaction never times out; otherwise it is aborted `timeout_ms` after `began_ms`. `decisions`
+    has, for each ended transaction, whether it committed.
     """
 
     @initialize(level=st.integers(0, 2), epoch=st.sampled_from([0, 32_762, 32_765]))
     def begin(self, level: int, epoch: int) -> None:
-        """Begin with a session of two-phase commit; for some epochs the next sessions need another
-        producer id.
+        """Begin with a session of two-phase commit. With some epochs, one of the next sessions
+        needs another producer id.
         """
         chosen = TxnSettings(transaction_version=level, two_phase_commit_enable=True)
         self.level, self.host = level, TxnHost(settings=chosen)
@@ -68,7 +71,7 @@ class Prepared(RuleBasedStateMachine):
         return self.pairs[-1 - nth] if nth < len(self.pairs) else (9_999, 0)
 
     def give(self, pair: tuple[int, int]) -> None:
-        """Make a pair, which must be new, that of the current producer."""
+        """Make `pair`, which must be new, the pair of the current producer."""
         assert pair not in self.pairs and 0 <= pair[1] <= 32_766
         if self.pairs and pair[0] == self.pairs[-1][0]:
             assert pair[1] > self.pairs[-1][1], "an epoch went backwards"
@@ -76,7 +79,8 @@ class Prepared(RuleBasedStateMachine):
         self.current = pair
 
     def end(self, commit: bool) -> None:
-        """The open transaction, if there is one, has ended in this way."""
+        """Record in the model that the open transaction, if there is one, was committed or aborted.
+        """
         if self.writer is not None:
             self.decisions.append(commit)
         self.writer, self.is_kept, self.has_offsets = None, False, False
@@ -89,7 +93,7 @@ class Prepared(RuleBasedStateMachine):
 
     @rule(enable=st.booleans(), timeout_ms=timeouts)
     def begin_session(self, enable: bool, timeout_ms: int = TIMEOUT_MS) -> None:
-        """Send InitProducerId without keepPreparedTxn: an open transaction is aborted."""
+        """Send InitProducerId without keepPreparedTxn, which aborts an open transaction."""
         answer = self.init(enable=enable, keep=False, timeout_ms=timeout_ms)
         assert answer.error_code == Code.NONE and answer.ongoing_txn_producer_id == -1
         self.end(False)
@@ -98,8 +102,8 @@ class Prepared(RuleBasedStateMachine):
 
     @rule(enable=st.booleans(), timeout_ms=timeouts)
     def keep(self, enable: bool, timeout_ms: int) -> None:
-        """Send InitProducerId with keepPreparedTxn: an open transaction stays open under its own
-        producer.
+        """Send InitProducerId with keepPreparedTxn. An open transaction stays open and keeps its
+        own producer.
         """
         answer = self.init(enable=enable, keep=True, timeout_ms=timeout_ms)
         if self.writer is not None and self.is_two_phase and not enable:
@@ -107,7 +111,7 @@ class Prepared(RuleBasedStateMachine):
             return
         assert answer.error_code == Code.NONE
         self.is_kept, self.is_two_phase = self.writer is not None, enable
-        # the open transaction may have been prepared with the longer timeout
+        # The open transaction may have been prepared with the longer timeout.
         self.timeout_ms = max(self.timeout_ms, timeout_ms) if self.is_kept else timeout_ms
         ongoing = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
         assert ongoing == (self.writer or NO_PRODUCER), "the prepared transaction keeps its name"
@@ -115,17 +119,15 @@ class Prepared(RuleBasedStateMachine):
 
     @rule(first_ms=timeouts, then_ms=timeouts)
     def prepare_and_keep(self, first_ms: int, then_ms: int) -> None:
-        """Keep a transaction in a later session, with a long timeout in place of two-phase
-        commit.
-        """
+        """Keep a transaction in a later session that has a long timeout and no two-phase commit."""
         self.begin_session(enable=False, timeout_ms=first_ms)
         self.write(0)
         self.keep(enable=False, timeout_ms=then_ms)
 
     @rule(nth=which)
     def write(self, nth: int) -> None:
-        """Produce as the nth last producer: only the current one may, and only without a kept
-        transaction.
+        """Produce as the nth last producer. Only the current producer may do so, and only if no
+        transaction is kept.
         """
         pair = self.pair(nth)
         coordinator = self.host.coordinator
@@ -171,7 +173,9 @@ class Prepared(RuleBasedStateMachine):
 
     @rule(enable=st.booleans(), nth=which, version=st.sampled_from([3, 5]))
     def prepare_offsets_and_keep(self, enable: bool, nth: int, version: int) -> None:
-        """Then one of the producers commits more of them."""
+        """Prepare a transaction with offsets and keep it. Then one of the producers commits further
+        offsets.
+        """
         self.begin_session(enable=enable)
         self.commit_offsets(0, version)
         self.keep(enable=enable, timeout_ms=TIMEOUT_MS)
@@ -179,7 +183,7 @@ class Prepared(RuleBasedStateMachine):
 
     @rule(nth=which, commit=st.booleans(), version=st.sampled_from([4, 5, 5]))
     def finish(self, nth: int, commit: bool, version: int) -> None:
-        """End the transaction as the nth last producer: only the current one may."""
+        """End the transaction as the nth last producer. Only the current producer may do so."""
         pair = self.pair(nth)
         was_open = self.writer is not None
         answer = self.host.call(EndTxnRequest(TXN, *pair, commit), version)
@@ -193,15 +197,16 @@ class Prepared(RuleBasedStateMachine):
         elif pair == self.current and version == 5 and not commit:  # without a transaction
             assert answer.error_code == Code.NONE
             self.give((answer.producer_id, answer.producer_epoch))
-        # other cases are a repeated EndTxn or one without a transaction, which other tests cover
+        # The other cases, a repeated EndTxn and one without a transaction, are covered by other
+        # tests.
 
     # --- the world -------------------------------------------------------------------------------
 
     @rule(ms=st.sampled_from([TIMEOUT_MS, TIMEOUT_MS, NO_TIMEOUT_MS]))
     def time_goes_by(self, ms: int) -> None:
-        """Let time pass: only a transaction without two-phase commit is aborted at its timeout."""
+        """Let time pass. Only a transaction without two-phase commit is aborted at its timeout."""
         if ms > TIMEOUT_MS and self.writer is None:
-            return  # after a longer time the id would expire
+            return  # the transactional id would expire in a longer time
         self.host.tick(ms)
         if self.writer is None or self.is_two_phase:
             return
@@ -222,8 +227,8 @@ class Prepared(RuleBasedStateMachine):
 
     @rule()
     def lose_power(self) -> None:
-        """Lose power: all but a transaction of two-phase commit are aborted, since their records
-        may be lost.
+        """Simulate a power loss. It aborts any transaction without two-phase commit, since some of
+        its records may be lost.
         """
         if self.level < 2:
             return

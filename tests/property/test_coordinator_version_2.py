@@ -1,5 +1,5 @@
 """Both versions of transactions on one transactional id, in any order, with late and repeated
-requests, timeouts, other sessions and kills; the model predicts each response and the outcome of
+requests, timeouts, other sessions and kills. The model predicts each response and the outcome of
 each transaction.
 
 Source: KIP-890, and tables of Apache Kafka 4.3's responses.
@@ -35,15 +35,19 @@ which = st.integers(0, 3)  # 0: the current producer, 1: its predecessor, ...
 
 
 class Versions(RuleBasedStateMachine):
-    """A model of one transactional id. pairs: all (producer id, epoch) pairs that were assigned, in
-    order. current: the pair that may continue; NO_PRODUCER after an abort below level 2. is_open:
-    whether a transaction is open. ended: the pair whose EndTxn of version 2 led to `current`, and
-    whether it committed. decisions: for each ended transaction, whether it committed.
+    """A model of one transactional id.
+
+    `pairs` has all (producer id, epoch) pairs that were assigned, in order. `current` is the pair
+    that may continue; it is NO_PRODUCER after an abort below level 2. `is_open` says whether a
+    transaction is open. `ended` is the pair whose EndTxn of version 2 led to `current`, and whether
+    it committed. `decisions` has, for each ended transaction, whether it committed.
     """
 
     @initialize(level=st.integers(0, 2), epoch=st.sampled_from([0, 32_763, 32_765]))
     def begin(self, level: int, epoch: int) -> None:
-        """Begin with a session; for some epochs the next ones need another producer id."""
+        """Begin with a session. With some epochs, one of the next sessions needs another producer
+        id.
+        """
         self.level = level
         self.host = TxnHost(settings=TxnSettings(transaction_version=level))
         self.pairs: list[tuple[int, int]] = []
@@ -59,13 +63,13 @@ class Versions(RuleBasedStateMachine):
         self.begin_session()
 
     def pair(self, nth: int) -> tuple[int, int]:
-        """The pair assigned `nth` before the last one; one that no producer has if there are too
-        few.
+        """The pair that was assigned `nth` before the last one, or an unknown pair if there were
+        fewer.
         """
         return self.pairs[-1 - nth] if nth < len(self.pairs) else (9_999, 0)
 
     def give(self, pair: tuple[int, int]) -> None:
-        """Make a pair, which must be new, that of the current producer."""
+        """Make `pair`, which must be new, the pair of the current producer."""
         assert pair not in self.pairs and 0 <= pair[1] <= 32_766
         if self.pairs and pair[0] == self.pairs[-1][0]:
             assert pair[1] > self.pairs[-1][1], "an epoch went backwards"
@@ -73,7 +77,7 @@ class Versions(RuleBasedStateMachine):
         self.current = pair
 
     def abort_if_open(self) -> None:
-        """An open transaction is aborted."""
+        """Record in the model that an open transaction was aborted."""
         if self.is_open:
             self.decisions.append(False)
         self.is_open = False
@@ -109,7 +113,7 @@ class Versions(RuleBasedStateMachine):
 
     @rule(nth=which)
     def add(self, nth: int) -> None:
-        """Send AddPartitionsToTxn of version 3: only the current producer may."""
+        """Send AddPartitionsToTxn of version 3. Only the current producer may do so."""
         pair = self.pair(nth)
         (code,) = self.host.add(TXN, *pair, {"t": [0]}).values()
         if pair == self.current:
@@ -120,7 +124,7 @@ class Versions(RuleBasedStateMachine):
 
     @rule(nth=which, commit=st.booleans())
     def end_in_version_1(self, nth: int, commit: bool) -> None:
-        """Send EndTxn of version 3; a repetition with the same outcome succeeds."""
+        """Send EndTxn of version 3. A repetition with the same outcome succeeds."""
         pair, was_open = self.pair(nth), self.is_open
         code = self.host.end(TXN, *pair, commit)
         if pair != self.current:
@@ -136,7 +140,7 @@ class Versions(RuleBasedStateMachine):
 
     @rule(nth=which, commit=st.booleans())
     def end_in_version_2(self, nth: int, commit: bool) -> None:
-        """Send EndTxn of version 5, whose response has the next epoch; a repetition by the former
+        """Send EndTxn of version 5, whose response has the next epoch. A repetition with the former
         epoch gets the same response.
         """
         pair = self.pair(nth)
@@ -162,7 +166,9 @@ class Versions(RuleBasedStateMachine):
 
     @rule()
     def time_is_up(self) -> None:
-        """Let the timeout of an open transaction pass: it is aborted with a higher epoch."""
+        """Let the timeout of an open transaction pass, and check that the transaction is aborted
+        with a higher epoch.
+        """
         self.host.tick(TIMEOUT_MS)
         if not self.is_open:
             return
@@ -183,7 +189,9 @@ class Versions(RuleBasedStateMachine):
 
     @rule()
     def lose_power(self) -> None:
-        """Lose power, at the level at which that aborts an open transaction with a higher epoch."""
+        """Simulate a power loss if the level is 2. At this level it aborts an open transaction with
+        a higher epoch.
+        """
         if self.level == 2:
             self.host.crash()
             self.host.handle(self.host.coordinator.on_power_loss(self.host.event_ms()))

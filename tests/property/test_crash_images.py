@@ -2,10 +2,11 @@
 write of a broker.
 
 The course is run once, on a disk that records at each change what a crash at that moment would
-leave (`helpers/crash_images.py`). Then a broker is started on each of these images. Its state must
-equal the live broker's state before or after the interrupted action (`helpers/pictures.py`); after
-a power loss, this holds only for state that must survive a power loss. The broker must keep no
-state of deleted things (`helpers/strays.py`), and a second power loss must not lose anything.
+leave (see `helpers/crash_images.py`). Then a broker is started on each of these images. Its state
+must equal the live broker's state before or after the interrupted action (see
+`helpers/pictures.py`). After a power loss, this holds only for state that must survive one. The
+broker must keep no state of deleted objects (see `helpers/strays.py`), and a second power loss must
+not lose anything.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from helpers.pictures import differences, groups_unknown_to_a_start, known_of
 from helpers.strays import strays_of
 from sim.disk import Refusal
 
-SHARE = 20  # the quick test tries one of this many images
+SHARE = 20  # the quick test tries one of every SHARE images
 
 
 def faults_of(course: Course, image: Image) -> list[str]:
@@ -74,8 +75,8 @@ def test_each_crash_leaves_what_there_was_or_what_there_is(part: str) -> None:
 
 
 def left_after(key: int, after: int) -> list[str]:
-    """Send a request while the disk allows only `after` further changes; then free space. Gives the
-    faults of the broker.
+    """Send a request while the disk allows only `after` further changes, then free space. Return
+    the faults of the broker.
     """
     full = FullDisk()
     b = full.b

@@ -1,5 +1,5 @@
-"""One file of the broker's directory is truncated, changed or missing: the broker starts with
-everything that the other files contain, or names the bad file and says what to do.
+"""One file of the broker's directory is truncated, changed or missing. The broker must start with
+everything that the other files contain, or name the bad file and say what to do.
 
 The requirements are in helpers/damaged_directories.py, which also tries every byte
 (`PYTHONPATH=tests:. python -m helpers.damaged_directories`).
@@ -28,8 +28,7 @@ from barnabas.storage.directory.last_run import BOOT_ID_NAME
 def test_the_broker_handles_any_damage_of_one_file(
     way: str, pick: float, kind: str, where: float, value: int
 ) -> None:
-    """`check` fails if the broker loses anything else than the damaged part, or loses it
-    silently.
+    """`check` fails if the broker loses anything but the damaged part, or does not report a loss.
     """
     files = files_of(way)
     name = list(files)[int(len(files) * pick)]
@@ -66,7 +65,7 @@ def test_the_broker_starts_without_any_one_of_the_files_beside_the_logs(
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_undamaged_directory_has_data_of_every_kind(way: str) -> None:
-    """Otherwise the tests above would damage files without any content to lose."""
+    """Without such data, the tests above would damage files that have no content to lose."""
     found = original(way)
     assert set(found.topics) == {"plain", "payments", "__consumer_offsets", "__transaction_state"}
     assert {metadata.state.name for metadata in found.transactions.values()} == {

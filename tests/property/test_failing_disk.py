@@ -1,9 +1,12 @@
-"""One operation of the disk fails: each operation in turn, during each kind of write of a broker.
+"""One operation of the disk fails. Each operation fails in turn, during each kind of write of a
+broker.
 
-After a device error (EIO) the broker either continues with all promised state, or ends with that
-error; then everything that is not durable is lost, and the next start has all promised state. After
-a lack of space for one operation (ENOSPC) the broker continues: its state equals the state after a
-restart, no trace of the refused request is left, and the next request of each kind succeeds.
+After a device error (EIO) the broker may continue with all promised state, or end with that error.
+If it ends, everything that is not durable is lost, and the next start must have all promised state.
+
+After a lack of space for one operation (ENOSPC) the broker must continue. Its state equals the
+state after a restart, no trace of the refused request is left, and the next request of each kind
+succeeds.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from helpers.failing_disk import FailingDisk, is_of_the_disk
 from helpers.pictures import differences, groups_unknown_to_a_start, known_of
 from helpers.strays import strays_of
 
-SHARE = 200  # the quick test fails one of this many operations
+SHARE = 200  # the quick test fails one of every SHARE operations
 CODES = (errno.EIO, errno.ENOSPC)
-OF_ANY_TIME = "metadata.", "log "  # not other state, since a start restores what has expired
+OF_ANY_TIME = "metadata.", "log "  # no other state, since a start restores state that has expired
 OURS = str(Path(__file__).resolve().parents[1])
 
 
@@ -40,7 +43,9 @@ def _course(part: str, code: int, fails_at: int) -> FailingDisk:
 
 
 def wrong_after(part: str, code: int, fails_at: int) -> list[str]:
-    """The faults of the broker after operation number `fails_at` has failed with `code`."""
+    """The faults of the broker after the operation with the number `fails_at` has failed with
+    `code`.
+    """
     course = Course(FailingDisk)
     b, disk = course.b, course.disk
     assert isinstance(disk, FailingDisk)
@@ -53,14 +58,14 @@ def wrong_after(part: str, code: int, fails_at: int) -> list[str]:
             raise
         has_ended = True
     except AssertionError as error:
-        if not _is_of_a_test(error):  # the course itself checks that a request succeeds, and fails
+        if not _is_of_a_test(error):  # the failed request made a check of the course itself fail
             raise
     disk.forget()
     facts = [fact for _, _, fact in course.facts]
     if has_ended:
         if code == errno.EIO:
             b.broker.logs.note_failure()
-        elif part != "starts":  # for want of space, only a start or a stop may end
+        elif part != "starts":  # a lack of space may end only a start or a stop
             return ["it ended for want of space"]
         if code == errno.EIO and fails_at % 2:
             b.copy_disk(is_new_mount=False)
@@ -74,7 +79,9 @@ def wrong_after(part: str, code: int, fails_at: int) -> list[str]:
 
 
 def wrong_now(b: DiskBroker, facts: list[Fact], ways: tuple[str, ...]) -> list[str]:
-    """The faults of a running broker, those after a restart, and those after a power loss."""
+    """The faults of a running broker, its faults after a restart, and its faults after a power
+    loss.
+    """
     found = [f"off line: {key}: {error}" for key, error in b.broker.logs.offline.items()]
     found += strays_of(b.broker)
     found += [f"lost: {number}" for number, fact in enumerate(facts) if not fact(b)]
@@ -104,7 +111,7 @@ def _write_of_each_kind(b: DiskBroker) -> None:
 
 
 def _is_of_a_test(error: BaseException) -> bool:
-    """Whether the error was raised by the tests' own code, not by the product."""
+    """Whether the tests' own code raised the error, and not the product."""
     trace = error.__traceback__
     assert trace is not None
     while trace.tb_next is not None:
@@ -113,7 +120,7 @@ def _is_of_a_test(error: BaseException) -> bool:
 
 
 def wrong_in(part: str, code: int, share: int) -> dict[int, list[str]]:
-    """The faults after a failure of one of every `share` operations, by the operation's number."""
+    """Fail one of every `share` operations. Return the faults by the number of the operation."""
     count = count_of(part, code)
     found = {at: wrong_after(part, code, at) for at in range(share // 2 % count, count, share)}
     return {at: wrong for at, wrong in found.items() if wrong}

@@ -1,5 +1,5 @@
-"""The largest and the most repetitive requests of every API, sent to a broker with an authorizer: a
-sample in this module, all of them by `make fuzz`. The requirements are in fuzz/ordeal.py.
+"""The largest and the most repetitive requests of every API, sent to a broker with an authorizer.
+This module sends a sample, and `make fuzz` all of them. The requirements are in fuzz/ordeal.py.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from barnabas.protocol.api_table import APIS, Api
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = "0.008"
-MOST_ANSWER_A_BYTE = 20  # a name of a few bytes may get a refusal of 100 bytes
+MOST_ANSWER_A_BYTE = 20  # an error response of 100 bytes may repeat for each name of a few bytes
 
 
 def test_a_sample_of_giants_delays_no_other_client() -> None:
-    """The sample always includes, for each kind of rule, an API that was slow before it was
-    processed in slices.
+    """For each kind of rule, the sample always includes an API that was slow before its requests
+    were processed in slices.
     """
     always = ["Fetch", "Metadata", "DescribeGroups"]
     for arguments in (
@@ -53,8 +53,8 @@ def test_a_repeated_element_does_not_repeat_long_contents_in_the_response(
     tmp_path: Path, api: Api
 ) -> None:
     """The requests repeat one element in an array, for each array of the oldest and the newest
-    version. The element names things that exist: a group whose description has 800 KB, a topic, a
-    user. Some responses have a row for each element, as Apache Kafka's do, but none repeats long
+    version. The element names existing objects: a group with a description of 800 KB, a topic, a
+    user. Some responses have an entry for each element, as Apache Kafka's do, but none repeats long
     contents.
     """
     for number, version in enumerate(sorted({api.min_version, api.max_version})):
@@ -73,8 +73,8 @@ def test_a_repeated_element_does_not_repeat_long_contents_in_the_response(
 def test_a_request_processed_in_slices_gets_the_same_response(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: Api
 ) -> None:
-    """Requests with some hundred elements, made from the schemas, are processed both at once and in
-    slices of seven elements.
+    """Requests with a few hundred elements, made from the schemas, are processed both at once and
+    in slices of seven elements.
     """
     shapes = wide_requests.SHAPES[api.name]
     for shape in shapes:

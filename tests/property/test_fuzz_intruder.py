@@ -1,5 +1,5 @@
-"""The intruder: a thousand frames in this module, a hundred thousand by `PYTHONPATH=tests:. python
--m fuzz --intruder`.
+"""The intruder. This module sends a thousand frames, and `PYTHONPATH=tests:. python -m fuzz
+--intruder` sends a hundred thousand.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fuzz.intruder import Intruder, blocks
 
 @pytest.fixture
 def intruder(tmp_path: Path) -> Iterator[Intruder]:
-    """An intruder with its own broker, without log output."""
+    """An intruder with its own broker. Logging is disabled."""
     logging.disable(logging.CRITICAL)
     intruder = Intruder(tmp_path, 1)
     yield intruder
@@ -25,7 +25,7 @@ def intruder(tmp_path: Path) -> Iterator[Intruder]:
 def test_an_intruder_is_not_admitted_and_causes_no_error_and_no_growth(intruder: Intruder) -> None:
     for _ in range(2):
         before = blocks()
-        # the second round has the same frames, but all lazily loaded code is in memory by then
+        # The second round has the same frames, but all lazily loaded code is already in memory.
         intruder.random.seed(1)
         intruder.run(1000)
         intruder.check_state()

@@ -1,7 +1,7 @@
-"""Mutated requests of every API and version against the real core: a few thousand in this module, a
-hundred thousand by `PYTHONPATH=tests:. python -m fuzz`.
+"""Mutated requests of every API and version against the real core. This module sends a few
+thousand, and `PYTHONPATH=tests:. python -m fuzz` a hundred thousand.
 
-The requirements are in fuzz/storm.py. The later tests send the frames that earlier storms found.
+The requirements are in fuzz/storm.py. The later tests send frames that earlier storms found.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PRODUCE, FETCH, METADATA, OFFSET_COMMIT, TXN_OFFSET_COMMIT, WRITE_TXN_MARKERS, A
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Without log output, since thousands of requests are refused."""
+    """Disable logging, since thousands of requests are refused."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -89,7 +89,7 @@ def test_a_storm_of_mutated_requests_causes_no_finding(seed: int, settings: dict
 
 
 def test_undecodable_requests_leave_nothing_in_memory() -> None:
-    """The same truncated frames are sent again: the second thousand takes no more memory than the
+    """The same truncated frames are sent twice. The second time must take no more memory than the
     first.
     """
     storm = Storm(Path(scratch_directory()) / "data", 3)
@@ -138,7 +138,7 @@ def test_both_decoders_read_the_same_values_of_a_valid_request(api: Api, version
 
 
 def assert_same(values: object, decoded: object) -> None:
-    """Check that the broker's decoded values are those of the fuzzer's decoder."""
+    """Check that the broker decoded the same values as the fuzzer."""
     if isinstance(values, dict):
         for name, value in values.items():
             assert_same(value, getattr(decoded, name))
@@ -214,7 +214,7 @@ def outcome(storm: Storm, frame: bytes) -> str:
 
 @pytest.mark.parametrize("count", [-2, -5, -(2**31)])
 def test_a_negative_count_is_null(storm: Storm, count: int) -> None:
-    """A negative count does not mean an empty array: Metadata returns all topics for null, and
+    """A negative count means null, not an empty array. Metadata returns all topics for null, and
     DescribeGroups (key 15) does not accept null.
     """
     assert outcome(storm, head(METADATA, 1) + struct.pack(">i", count)) == "answered"
@@ -271,7 +271,7 @@ def test_a_varint_without_end_is_refused_at_once(storm: Storm) -> None:
 
 @pytest.mark.parametrize("first", ["ok", "\ufffd"])
 def test_invalid_utf8_is_replaced_only_in_the_string_that_has_it(storm: Storm, first: str) -> None:
-    """The same bytes occur elsewhere in the request, where they are not replaced."""
+    """The same bytes also occur elsewhere in the request, and must not be replaced there."""
     resource = (
         struct.pack(">ib", 1, 4)
         + struct.pack(">h", 1)
@@ -284,7 +284,7 @@ def test_invalid_utf8_is_replaced_only_in_the_string_that_has_it(storm: Storm, f
 
 
 def test_an_offset_commit_with_the_longest_retention_is_accepted(storm: Storm) -> None:
-    """The retention of 2^63 - 1 ms, added to the current time, must not overflow."""
+    """The sum of the retention of 2^63 - 1 ms and the current time must not overflow."""
     body = string("g") + struct.pack(">i", -1) + string("") + struct.pack(">q", 2**63 - 1)
     body += struct.pack(">i", 1) + string("plain") + struct.pack(">iiq", 1, 0, 5) + string("")
     assert outcome(storm, head(OFFSET_COMMIT, 2) + body) == "answered"
@@ -312,7 +312,7 @@ def test_a_marker_of_no_producer_is_refused(storm: Storm) -> None:
 
 def test_offsets_with_an_unassigned_epoch_do_not_keep_a_transaction_open(storm: Storm) -> None:
     """While a transaction is open, offsets with such an epoch are accepted, as in Apache Kafka, and
-    raise the partition's epoch; the coordinator can still end the transaction.
+    raise the partition's epoch. The coordinator must still be able to end the transaction.
     """
     broker = storm.broker
     assert outcome(storm, head(22, 1) + string("id") + struct.pack(">i", 60_000)) in (

@@ -1,9 +1,10 @@
 """No command deletes topics' data, or sets it aside, because a file is missing, empty or truncated.
 
-There are data directories of Barnabas, of Barnabas after a hand-over to Kafka, and of Kafka itself.
-Each file is removed, emptied and truncated, one at a time; then a start, a take-over or a hand-over
-follows, and a day passes. Each segment that would remain without the damage must remain in its
-place, and its topic must exist; or the command refuses with an error and changes no segment.
+The data directories are those of Barnabas, of Barnabas after a hand-over to Kafka, and of Kafka
+itself. One file at a time is removed, emptied or truncated. Then a start, a take-over or a
+hand-over follows, and a day passes. Each segment that would remain without the damage must remain
+in its place, and its topic must exist. Otherwise the command must refuse with an error and change
+no segment.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ Files = dict[str, bytes]
 
 
 class World(NamedTuple):
-    """A data directory, and the id of its node. deleted: topics that the metadata log deletes."""
+    """A data directory, and the id of its node. `deleted` has the topics that the metadata log
+    deletes.
+    """
 
     files: Files
     node_id: int = NODE_ID
@@ -94,7 +97,8 @@ def loaded(files: Files) -> SimDisk:
 
 
 def filled() -> SimDisk:
-    """Topics with several segments each; "brief" has a retention of an hour and a half."""
+    """A disk with topics of several segments each. "brief" has a retention of an hour and a half.
+    """
     disk = new_disk()
     fill(disk)
     broker = opened(disk)
@@ -120,7 +124,7 @@ def filled() -> SimDisk:
 
 @cache
 def ours(way: str) -> World:
-    """A directory of Barnabas after a clean stop or a kill. The retention of the topic "brief" ends
+    """A directory of Barnabas after a clean stop or a kill. The records of the topic "brief" expire
     within the day that passes after a command.
     """
     disk = filled()
@@ -132,8 +136,8 @@ def ours(way: str) -> World:
 
 @cache
 def handed_over(way: str) -> World:
-    """That directory after the hand-over. Unless Kafka was not started, it creates one topic,
-    deletes one, and sets unlimited retention for "brief".
+    """The directory of `filled` after the hand-over. Unless Kafka was not started, it creates one
+    topic, deletes one, and sets unlimited retention for "brief".
     """
     disk = filled()
     graduate(disk)
@@ -181,7 +185,7 @@ def handed_over(way: str) -> World:
 
 
 def write_checkpoint(disk: SimDisk) -> None:
-    """Write a checkpoint of Kafka's metadata after the deletion, as of offset 900."""
+    """Write a checkpoint of Kafka's metadata as of offset 900, after the deletion of "orders"."""
     before = loaded(saved(disk))
     for name in (MARK_NAME, BOOTSTRAP_NAME):
         before.unlink(f"{DATA}/{name}")
@@ -208,8 +212,9 @@ def of_kafkas_own() -> World:
 
 
 def start(disk: SimDisk, world: World) -> None:
-    """Start the broker, let a day pass, and stop. Raises: AssertionError if a topic with segments
-    is gone.
+    """Start the broker, let a day pass, and stop it.
+
+    Raises: AssertionError if a topic with segments is gone.
     """
     broker = opened(disk, node_id=str(world.node_id))
     for hour in range(25):
@@ -296,8 +301,8 @@ def segments_of(files: Files) -> set[str]:
 
 @cache
 def kept(world_name: str, command: Command) -> frozenset[str]:
-    """The segments that remain if no file is damaged; metadata records delete the others. If the
-    directory is handed over to Kafka, those that a take-over keeps.
+    """The segments that remain if no file is damaged. Metadata records delete the other segments.
+    If the directory is handed over to Kafka, these are the segments that a take-over keeps.
     """
     world = WORLDS[world_name][0]()
     disk = loaded(world.files)
@@ -335,8 +340,8 @@ def complaints() -> Iterator[list[str]]:
 
 
 def check(world_name: str, command: Command, path: str, data: bytes | None) -> str:
-    """Run the command with the file `path` missing (data is None) or with other contents. Gives:
-    the outcome, "done" or the error's text.
+    """Run the command with the file `path` missing (if `data` is None) or with other contents.
+    Return "done" or the text of the error.
     """
     world = WORLDS[world_name][0]()
     files = {**world.files, path: data} if data is not None else dict(world.files)
@@ -351,7 +356,7 @@ def check(world_name: str, command: Command, path: str, data: bytes | None) -> s
             outcome = "done"
         except (LogDirectoryError, GraduationError) as error:
             outcome = str(error)
-            if isinstance(error, UncleanError):  # the command line appends the advice
+            if isinstance(error, UncleanError):  # the command line adds this advice
                 outcome += ": start the broker there"
             assert "\n" not in outcome and any(word in outcome for word in ADVICE), outcome
     after = saved(disk)
@@ -361,8 +366,8 @@ def check(world_name: str, command: Command, path: str, data: bytes | None) -> s
             continue
         now = after.get(segment)
         if now is None and segment.startswith(f"{own}/") and path.endswith(".log"):
-            # The segment is after the end of the truncated log: it is kept as a set-aside file, and
-            # a message says so.
+            # The segment is beyond the end of the truncated log. It is kept as a set-aside file,
+            # and a message reports this.
             now = after.get(segment.replace(".log", ".set-aside"))
             assert texts, f"{segment} is set aside, and nothing is said"
         assert now is not None and now.startswith(world.files[segment]), (
@@ -372,7 +377,7 @@ def check(world_name: str, command: Command, path: str, data: bytes | None) -> s
 
 
 def damages_of(data: bytes, seed: int) -> Iterator[bytes | None]:
-    """None for a missing file, then empty and truncated contents."""
+    """The damages of a file: None for a missing file, then empty and truncated contents."""
     chance = random.Random(seed)
     yield None
     if data:
@@ -398,7 +403,7 @@ def test_without_damage_each_command_succeeds_or_names_the_right_one(world_name:
 
 @pytest.mark.parametrize("world_name", WORLDS)
 def test_no_command_deletes_data_if_a_file_beside_the_logs_is_lost(world_name: str) -> None:
-    """The damaged files are those in the data directory itself and in Kafka's metadata log."""
+    """The damaged files are in the data directory itself or in Kafka's metadata log."""
     world, commands = WORLDS[world_name][0](), WORLDS[world_name][1]
     for path, data in world.files.items():
         if path.count("/") == 2 or path.startswith(OF_KAFKA):

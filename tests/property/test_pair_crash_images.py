@@ -1,12 +1,12 @@
 """A crash of the leader or of its standby at each change of its disk.
 
 The course of `test_crash_images.py` is run once by a leader whose standby receives every change.
-Then, at each change of a disk:
+Then, for each change of a disk:
 
 what crashes    what is tried
 the leader      it starts again, and its standby follows it again
-                the standby takes over, if its note allows that: it has the leader's state before
-                or after the interrupted action, and everything promised until then
+                the standby takes over, if its standby note allows that: it has the leader's state
+                before or after the interrupted action, and everything promised until then
 the standby     it follows the current leader, and becomes equal to it, also after a power loss
 """
 
@@ -27,7 +27,7 @@ from sim.disk import SimDisk
 from barnabas.broker.replication.following import FOLLOWING, StandbyNote, holding_of
 from barnabas.broker.replication.leadership import Holding
 
-SHARE = 200  # the quick test tries one of this many images
+SHARE = 200  # the quick test tries one of every SHARE images
 PARTS = ("transactions", "requests", "remake", "retention", "compaction", "returns")
 
 
@@ -38,12 +38,14 @@ class AwaitedLeader(LeaderBroker):
 
 
 class LeadersDisk(ImagedDisk):
-    """The leader's disk. copies: for each image of a kill, the standby's files at that moment."""
+    """The leader's disk. `copies` has, for each image of a kill, the standby's files at that
+    moment.
+    """
 
     standby: ImagedDisk | None = None
 
     def _note(self, kind: str, files: Files) -> None:
-        """Keep, with each image of a kill of the leader, the standby's files at that moment."""
+        """Record, with each image of a kill of the leader, the standby's files at that moment."""
         if kind == "kill" and (kind, files) not in self._images and self.standby is not None:
             self.copies[files] = files_on(self.standby, "kill")
         super()._note(kind, files)
@@ -56,7 +58,7 @@ class LeadersDisk(ImagedDisk):
 class PairCourse(Course):
     """A course whose standby receives every change after each event of the leader.
 
-    Takes: is_from_start, whether to take images during the first comparison as well.
+    Takes: is_from_start, whether to take images during the standby's first comparison as well.
     """
 
     def __init__(self, is_from_start: bool) -> None:
@@ -87,7 +89,8 @@ class PairCourse(Course):
                 self.standby.take()
 
     def returns(self) -> None:
-        """Disconnect the standby for many changes; then it compares its files piece by piece."""
+        """Disconnect the standby for many changes. After that it compares its files piece by piece.
+        """
         assert self.pair is not None
         self.pair.cut()
         self.do("delete", lambda: self.full.call(deletion("gone"), 4))
@@ -109,13 +112,14 @@ def faults_of_successor(course: PairCourse, image: Image) -> list[str]:
     found = [f"off line: {key}: {error}" for key, error in b.broker.logs.offline.items()]
     found += strays_of(b.broker)
     way = "" if course.is_whole else "metadata."
-    # two actions ahead: the start finishes a deletion that the standby has begun
+    # The start finishes a deletion that the standby has begun, so the state may be two actions
+    # ahead.
     found += changed_amid(course, image.done, b, way, ahead=2)
     return found + lost_by(course, image.done, b)
 
 
 def lost_by(course: Course, done: int, b: DiskBroker) -> list[str]:
-    """The promised facts, as of action `done`, that do not hold on the broker."""
+    """The facts that were promised up to action `done`, but do not hold on the broker."""
     return [f"lost: {name}" for at, name, fact in course.facts if at <= done and not fact(b)]
 
 
@@ -169,7 +173,7 @@ def wrong_in(part: str, share: int) -> list[str]:
 def _named(
     course: PairCourse, image: Image, who: str, faults: Callable[[], list[str]]
 ) -> list[str]:
-    """The first fault, with the crash and the action at which it was found."""
+    """The first of the faults, with the crash and the action at which it was found."""
     try:
         found = faults()
     except Exception as error:

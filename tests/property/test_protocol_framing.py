@@ -1,5 +1,5 @@
-"""Frames come out of the buffer whole and in order, no matter in which pieces the bytes arrive;
-headers are decoded from kafka-python's encoding.
+"""Frames come out of the buffer whole and in order, no matter in which pieces the bytes arrive.
+Headers are decoded from kafka-python's encoding.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def new_buffer(largest: int = 100 << 20, memory: ReceiveMemory | None = None) ->
 
 
 def receive(buffer: FrameBuffer, data: bytes, largest: int) -> tuple[int, list[bytes]]:
-    """Receive the beginning of `data`, at most `largest` bytes. Gives the number of bytes, and the
-    complete frames.
+    """Receive the beginning of `data`, at most `largest` bytes. Return the number of received
+    bytes, and the complete frames.
     """
     view = buffer.writable()
     count = min(len(view), largest, len(data))
@@ -48,7 +48,8 @@ def receive(buffer: FrameBuffer, data: bytes, largest: int) -> tuple[int, list[b
 
 
 def feed(buffer: FrameBuffer, data: bytes, largest: int) -> list[bytes]:
-    """Receive `data` in pieces of at most `largest` bytes, taking frames as they become whole."""
+    """Receive `data` in pieces of at most `largest` bytes, and take each frame when it is complete.
+    """
     found, at = [], 0
     while at < len(data):
         count, frames = receive(buffer, data[at : at + largest], largest)
@@ -89,7 +90,7 @@ def test_connections_that_share_memory_keep_apart(
 
 
 def test_frames_that_are_not_taken_yet_are_kept() -> None:
-    """A connection has a pending request, and its buffer has received further ones."""
+    """A request of the connection is pending, and the buffer has received further requests."""
     memory = ReceiveMemory()
     one, other = new_buffer(memory=memory), new_buffer(memory=memory)
     data = framed([b"first", b"second", b"third"])
@@ -136,8 +137,8 @@ def test_only_a_produce_may_be_larger_than_other_requests() -> None:
 
 @pytest.mark.parametrize("received", [5, 100_000])
 def test_a_buffer_that_moves_is_counted_only_by_its_new_memory(received: int) -> None:
-    """A client's buffer moves, once it has logged in, from the memory for clients without a login
-    to that of all others.
+    """After a client has logged in, its buffer moves from the memory for clients without a login to
+    the memory for all other clients.
     """
     first = ReceiveMemory()
     second = ReceiveMemory(shared=first.shared)
@@ -172,8 +173,8 @@ def test_an_announced_size_takes_no_memory_before_its_bytes_arrive() -> None:
 
 
 def test_little_is_received_at_once_where_memory_is_full() -> None:
-    """Then each connection receives few bytes at a time, so that small requests are still
-    completed.
+    """If memory is full, each connection receives few bytes at a time, so that small requests are
+    still completed.
     """
     memory = ReceiveMemory(1000)
     holder = new_buffer(memory=memory)

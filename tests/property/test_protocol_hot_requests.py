@@ -1,4 +1,4 @@
-"""The hand-written decoders of Produce and Fetch against the generated ones."""
+"""Compares the hand-written decoders of Produce and Fetch with the generated ones."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def produces(draw: st.DrawFn) -> tuple[ProduceRequest, int]:
 
 
 def outcome(read: Read, data: Buffer, at: int, version: int) -> tuple[Message, int] | None:
-    """The decoded message and its end; None if it was refused."""
+    """The decoded message and its end, or None if the decoder refused it."""
     try:
         return read(data, at, version)
     except REFUSALS:
@@ -118,8 +118,8 @@ def outcome(read: Read, data: Buffer, at: int, version: int) -> tuple[Message, i
 def check(
     by_hand: Read, generated: Read, encoded: bytes, version: int, noise: list[tuple[int, int]]
 ) -> None:
-    """Both decoders give the same result for the whole request, for each truncation of it, and with
-    other bytes in some places.
+    """Check that both decoders give the same result for the whole request, for each truncation of
+    it, and for the request with some changed bytes.
     """
     for end in range(len(encoded)):
         assert outcome(by_hand, memoryview(encoded)[:end], 0, version) is None
@@ -174,7 +174,7 @@ def test_decoded_records_are_a_view_of_the_receive_buffer(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(4, 18))
 def test_a_decoded_fetch_has_no_view_of_the_receive_buffer(version: int) -> None:
-    """A fetch may wait long after the buffer was reused."""
+    """A fetch may wait until long after the buffer was reused."""
     request = FetchRequest(
         topics=[FetchTopic("t" if version < 13 else "", partitions=[FetchPartition(1)])]
     )

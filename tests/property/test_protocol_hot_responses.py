@@ -62,7 +62,7 @@ diverging = st.builds(
 
 
 def framed(response: Any, correlation_id: int, version: int) -> bytes:
-    """kafka-python's response with size and header."""
+    """kafka-python's encoded response, with the size and the header."""
     body = bytes(response.encode(version=version))
     tags = b"\0" if response.flexible_version_q(version) else b""
     return struct.pack(">ii", 4 + len(tags) + len(body), correlation_id) + tags + body

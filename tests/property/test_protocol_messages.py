@@ -1,5 +1,5 @@
-"""Barnabas's messages against kafka-python's, whose code is generated from the same schemas: every
-message, every version, encoding and decoding.
+"""Compares Barnabas's messages with kafka-python's, whose code is generated from the same schemas.
+Every message is encoded and decoded in every version.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from barnabas.protocol.primitives import MalformedMessageError
 NUMBERS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 EXAMPLES = settings(
     max_examples=drawn(12), phases=[Phase.explicit, Phase.reuse, Phase.generate]
-)  # no shrinking, which takes minutes for a message
+)  # no shrinking, since it takes minutes for a message
 REFUSALS = (MalformedMessageError, IndexError, packing.error)
-# kafka-python decodes these as sets of bits under one name
+# kafka-python decodes each of these fields as a set of bits.
 SETS_OF_KAFKA_PYTHON = {
     "DescribeCluster": ("cluster_authorized_operations",),
     "DescribeGroups": ("authorized_operations",),
     "Metadata": ("cluster_authorized_operations", "topic_authorized_operations"),
 }
-# messages with arrays nested four deep, which take seconds to draw
+# Messages with arrays nested four deep, for which drawing an example takes seconds.
 DEEP = ("ConsumerGroupDescribe", "ShareGroupDescribe", "StreamsGroupDescribe")
 NO_ID = uuid.UUID(int=0)
 FIRST_VERSIONS = {api.name: api.min_version for api in APIS} | {
@@ -64,7 +64,7 @@ MESSAGES = [
 
 
 def value_of(api: str, one: Field, version: int) -> st.SearchStrategy[Any]:
-    """Values of the field in kafka-python's form; a struct is a dict."""
+    """A strategy for the field's values in kafka-python's form. A struct is a dict."""
     is_null = one.nullable.first <= version <= one.nullable.last
     if one.struct:
         base: st.SearchStrategy[Any] = st.deferred(
@@ -93,7 +93,7 @@ def value_of(api: str, one: Field, version: int) -> st.SearchStrategy[Any]:
 
 
 def fields_of(api: str, struct: Struct, version: int) -> st.SearchStrategy[dict[str, Any]]:
-    """Values for all fields of the version; tagged fields may be absent."""
+    """A strategy for the values of all fields of the version. Tagged fields may be absent."""
     required, optional = {}, {}
     for one in struct.fields:
         if one.versions.first <= version <= one.versions.last:
@@ -139,8 +139,8 @@ def their_message(
 
 
 def without_defaults_of_tags(api: str, struct: Struct, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields without tagged ones that have their default value: kafka-python writes these if
-    they are given, Apache Kafka and Barnabas do not.
+    """The fields without tagged ones that have their default value. kafka-python writes such fields
+    if they are given, but Apache Kafka and Barnabas do not.
     """
     kept = {}
     for one in struct.fields:
@@ -185,7 +185,7 @@ def test_a_message_is_encoded_and_decoded_as_by_kafka_python(
     )
     assert ours.encode(version) == encoded
     assert type(ours).read(memoryview(encoded), 0, version) == (ours, len(encoded))
-    for end in range(len(encoded)):  # decoding fails for a message that is truncated at any byte
+    for end in range(len(encoded)):  # decoding must fail, whatever byte the message is truncated at
         with pytest.raises(REFUSALS):
             type(ours).decode(memoryview(encoded)[:end], version)
 

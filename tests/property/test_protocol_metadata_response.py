@@ -41,7 +41,7 @@ def numbers(bits: int) -> frozenset[int]:
 
 
 def row(topic_class: Any, topic: MetadataTopic, node_id: int, asked: frozenset[int] | None) -> Any:
-    """A topic as kafka-python's response has it."""
+    """A topic in the form of kafka-python's response."""
     partitions = []
     for index, leader_epoch in enumerate(topic.leader_epochs):
         lost = index in topic.offline
@@ -121,7 +121,8 @@ def test_metadata(
 
 
 def test_many_partitions_need_a_longer_count() -> None:
-    """The count of a compact array has two bytes from 127 elements on, and three from 16,383 on."""
+    """The count of a compact array takes two bytes from 127 elements on, and three from 16,383 on.
+    """
     for count in (126, 127, 128, 16_382, 16_383, 16_384):
         topic = MetadataTopic(0, "t", uuid.UUID(int=5), False, (0,) * count)
         frame = encode_metadata(

@@ -1,4 +1,4 @@
-"""The hand-written response to ShareFetch has the same bytes as the generated message's."""
+"""The hand-written response to ShareFetch has the same bytes as the generated message."""
 
 from __future__ import annotations
 

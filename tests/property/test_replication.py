@@ -1,6 +1,6 @@
-"""For any changes of a leader and any interruptions of the connection, a standby that follows has a
-prefix of the leader's changes, and a broker started on its copy has everything that the standby
-confirmed.
+"""Whatever changes a leader makes and however the connection is interrupted, a standby that follows
+has a prefix of the leader's changes. A broker that is started on the standby's copy has everything
+that the standby confirmed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ ACTIONS = st.one_of(
 
 
 class World:
-    """A pair, and the transactions that were acknowledged. committed: for each topic, the values of
-    transactions committed since its creation, with the position up to which a standby must have
-    applied changes to have the value.
+    """A pair, and the transactions that were acknowledged. `committed` has, for each topic, the
+    values of transactions that were committed since the topic was created. Each value has the
+    position up to which a standby must have applied changes to have it.
     """
 
     def __init__(self) -> None:
@@ -83,11 +83,12 @@ class World:
             self.pair.leader.delete(name)
 
     def tick(self, elapsed_ms: int, _: None) -> None:
-        """Let time pass: checkpoints are written, and files of deleted topics are removed."""
+        """Let time pass, so that checkpoints are written and files of deleted topics are removed.
+        """
         self.pair.leader.tick(elapsed_ms)
 
     def deliver(self, size: int, times: int) -> None:
-        """Deliver some bytes, after opening a connection if there is none."""
+        """Deliver some bytes. Open a connection first if there is none."""
         self.pair.connect()
         for _ in range(times):
             self.pair.deliver(size)
@@ -105,18 +106,18 @@ class World:
         self._restart(self.pair.leader.stop)
 
     def _restart(self, how: Callable[[], None]) -> None:
-        """Cut the connection, and restart the leader in this way."""
+        """Cut the connection, and restart the leader by calling `how`."""
         self.pair.cut()
         self._producer = None
         how()
-        # The positions of the new run start from the beginning: everything acknowledged is in the
-        # logs, and so in every later copy.
+        # In the new run, positions start at 0 again. All acknowledged values are in the logs, and
+        # therefore in every later copy.
         self.committed = {
             name: [(0, value) for _, value in rows] for name, rows in self.committed.items()
         }
 
     def check_successor(self) -> None:
-        """Take over on the standby's copy, and check that it has everything that the standby
+        """Start a broker on the standby's copy, and check that it has everything that the standby
         confirmed.
         """
         applied = self.pair.applied
@@ -142,7 +143,7 @@ CHANGES = st.one_of(
     st.tuples(st.just("remove_tree"), st.sampled_from(DIRECTORIES), st.none()),
     st.tuples(st.just("look"), st.integers(1, 3), st.none()),
 )
-# changes of a directory in which one file is discarded repeatedly, as the cleaner does
+# Changes of a directory in which one file is discarded again and again, as the cleaner does.
 DISCARDS = st.one_of(
     st.tuples(st.just("append"), st.sampled_from(("d/f", "d/f.old")), st.binary(min_size=1)),
     st.tuples(st.just("rename"), st.just("d/f"), st.just("f.old")),
@@ -150,8 +151,8 @@ DISCARDS = st.one_of(
 )
 
 
-# changes of one file of several pieces, which is truncated and grows during the comparison, as a
-# log does
+# Changes of one file of several pieces. It is truncated and grows during the comparison, like a
+# log.
 CUTS = st.one_of(
     st.tuples(st.just("append"), st.just("r"), st.binary(min_size=4, max_size=9)),
     st.tuples(st.just("truncate"), st.just("r"), st.integers(0, 9)),
@@ -168,14 +169,14 @@ class Files:
         self.disk = ReplicatedDisk(self.inner, "/x")
 
     def change(self, kind: str, path: Any, value: Any) -> None:
-        """Make one change, if it is possible."""
+        """Make one change if it is possible, and otherwise do nothing."""
         disk: Any = self.disk
         full = f"/x/{path}"
         directory = full.rpartition("/")[0]
         if kind in ("append", "replace") and not disk.is_dir(directory):
             disk.mkdir(directory)
         if full.endswith(".cleaned") and kind in ("append", "replace", "truncate"):
-            disk = self.inner  # the cleaner, another process, writes directly to the disk
+            disk = self.inner  # the cleaner is another process, and writes directly to the disk
         if kind == "append":
             disk.open(full, create=True).append(value)
         elif kind == "replace":
@@ -205,7 +206,7 @@ class Files:
 
 
 def inventory_of(disk: ReplicatedDisk) -> dict[str, Held]:
-    """The leader's inventory of a copy once everything is acknowledged."""
+    """The leader's inventory of a copy, after the standby has acknowledged everything."""
     inventory: dict[str, Held] = {}
     for path, part in take_inventory(disk, "/x"):
         add_to_inventory(inventory, path, part)
@@ -215,14 +216,14 @@ def inventory_of(disk: ReplicatedDisk) -> dict[str, Held]:
 @settings(max_examples=drawn(400))
 @example([("append", "d/f.old", b"0")], None, [("look", 1, None), ("rename", "d/f.old", "f.old")])
 @example([("append", "d/f", b"0")], None, [("move", "d", "e")])
-@example(  # a new directory has the name of an old one that the copy has not yet removed
+@example(  # A new directory has the name of an old one that the copy has not removed yet.
     [("append", "d/f", b"0")], [("append", "e/g", b"1")], [("look", 3, None), ("move", "d", "e")]
 )
 @example([("append", "d/f", b"0")], [("append", "e/f", b"1")], [("move", "d", "e")])
-# a file has the name of a directory of the copy, and a directory that of a file
+# A file has the name of one of the copy's directories, or a directory that of one of its files.
 @example([("append", "e", b"0")], [("remove", "e", None), ("append", "e/f", b"1")], [])
 @example([("append", "e/f", b"0")], [("remove_tree", "e", None), ("append", "e", b"1")], [])
-@example(  # what the cleaner writes is sent when it is renamed, and not before
+@example(  # a file that the cleaner writes is sent when it is renamed, and not before
     [("append", "d/f.cleaned", b"0")], None, [("look", 3, None), ("rename", "d/f.cleaned", "f")]
 )
 @given(
@@ -236,7 +237,8 @@ def test_any_copy_becomes_equal_to_the_directory_while_that_changes(
     check_copy(before, of_the_copy, meanwhile)
 
 
-# a few files that all exist: most changes affect a file that is or will be compared
+# A few files, all of which exist. Most changes therefore affect a file that was or will be
+# compared.
 FEW = ("r", "d/f", "d/g", "e/f")
 FULL = st.tuples(*(st.binary(max_size=9) for _ in FEW)).map(
     lambda contents: [("replace", path, data) for path, data in zip(FEW, contents, strict=True)]
@@ -270,7 +272,9 @@ def test_a_file_that_is_truncated_and_grows_while_it_is_compared_is_copied(
 
 def check_copy(before: list[Any], of_the_copy: list[Any] | None, meanwhile: list[Any]) -> None:
     """Check that a standby's copy becomes equal to the directory, which changes in the meantime.
-    of_the_copy: how the copy differs at the start; None if there is no copy yet.
+
+    Takes: of_the_copy, the changes by which the copy differs at the start, or None if there is no
+    copy.
     """
     leader, copy = Files(), Files()
     for change in before:
@@ -337,9 +341,7 @@ SAID = st.one_of(
 def test_clients_without_the_secret_get_at_most_a_challenge_and_replace_no_standby(
     strangers: list[list[tuple[Any, ...]]], cut: int, order: random.Random
 ) -> None:
-    """This holds for any bytes, in any pieces, before a standby connects, during that, and
-    afterwards.
-    """
+    """This holds for any bytes, in any pieces, and before, while and after a standby connects."""
     pair = Pair()
     leading = pair.leader.leading
     admission: Admission[int] = Admission(leading)

@@ -1,8 +1,8 @@
-"""The share partition against a model that stores the state of every record.
+"""Compares the share partition with a model that stores the state of every record.
 
 At any moment, each record from the start offset on is available, acquired by one member until a
-deadline, acknowledged or archived; its delivery count is how often it was acquired. The stored
-state restores the same share partition, except that acquired records are available again.
+deadline, acknowledged, or archived. Its delivery count is the number of times it was acquired. The
+stored state restores the same share partition, except that acquired records are available again.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ MEMBERS = ("one", "two", "three")
 MOST_BATCHES, LONGEST_BATCH = 12, 6
 members = st.sampled_from(MEMBERS)
 sizes = st.integers(1, 12)
-batch_sizes = st.integers(-1, 12)  # -1 too, since a request may contain any number
+batch_sizes = st.integers(-1, 12)  # also -1, since a request may contain any number
 
 
 class Record:
-    """One record of the model. stored: its (delivery count, state) after a restart."""
+    """One record of the model. `stored` is its (delivery count, state) after a restart."""
 
     def __init__(self) -> None:
         self.state, self.count = AVAILABLE, 0
@@ -58,7 +58,7 @@ class Record:
 
 
 class Machine(RuleBasedStateMachine):
-    """Makes any allowed step of members, locks and the log, in any order."""
+    """Makes any allowed step of members, lock timeouts and the log, in any order."""
 
     @initialize(
         deliveries=st.integers(2, 6),
@@ -93,7 +93,7 @@ class Machine(RuleBasedStateMachine):
     def acquire(
         self, member: str, most: int, batch_size: int, is_limited: bool, reach: int
     ) -> None:
-        """A member acquires records of a fetch; those of aborted batches and removed offsets are
+        """A member acquires records of a fetch. Records of aborted batches and removed offsets are
         archived.
         """
         at = self.partition.next_offset
@@ -131,7 +131,7 @@ class Machine(RuleBasedStateMachine):
         self.partition.settle()
 
     def deliver(self, one: Acquired, member: str) -> None:
-        """Each acquired record was available, and its delivery count is one higher."""
+        """Check that each acquired record was available, and increase its delivery count."""
         for offset in range(one.first_offset, one.last_offset + 1):
             record = self.records[offset]
             assert offset >= self.partition.start_offset
@@ -152,8 +152,8 @@ class Machine(RuleBasedStateMachine):
     def acknowledge(
         self, member: str, first: int, length: int, types: list[int], is_one: bool
     ) -> None:
-        """A member acknowledges a range, with one type for all records or a type for each. It is
-        accepted exactly if the member holds all of them.
+        """A member acknowledges a range, with one type for all records or a type for each. The
+        acknowledgement is accepted if and only if the member holds all records of the range.
         """
         kinds = [types[0]] * length if is_one else types[:length]
         one = Acknowledgement(first, first + length - 1, types[:1] if is_one else kinds)
@@ -179,13 +179,13 @@ class Machine(RuleBasedStateMachine):
         self.take(made)
 
     def is_known(self, offset: int) -> bool:
-        """Whether the offset is in flight; compaction leaves some offsets out."""
+        """Whether the offset is in flight. Offsets that compaction removed are not."""
         return any(
             batch.first_offset <= offset <= batch.last_offset for batch in self.partition.batches()
         )
 
     def answer(self, record: Record, kind: int) -> None:
-        """The record's state after this acknowledgement."""
+        """Give the record the state that it has after an acknowledgement of this type."""
         if kind == RENEW:
             record.deadline_ms = self.now_ms + self.limits.lock_duration_ms
         elif kind == RELEASE:
@@ -195,14 +195,14 @@ class Machine(RuleBasedStateMachine):
             record.stored = (record.count, record.state)
 
     def give_back(self, record: Record) -> None:
-        """The record is available again, or archived after its last delivery."""
+        """Make the record available again, or archive it if this was its last delivery."""
         given_up = record.count >= self.limits.delivery_count
         record.leave(ARCHIVED if given_up else AVAILABLE)
         record.stored = (record.count, record.state)
 
     @rule(member=members)
     def close_session(self, member: str) -> None:
-        """A member's session ends: its records are available again."""
+        """End a member's session, which makes its records available again."""
         for record in self.records[self.partition.start_offset :]:
             if record.state == ACQUIRED and record.holder == member:
                 self.give_back(record)
@@ -210,7 +210,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(elapsed_ms=st.sampled_from([1, 40, 100, 150]), one_by_one=st.booleans())
     def time_passes(self, elapsed_ms: int, one_by_one: bool) -> None:
-        """Let time pass: records whose locks have ended are available again."""
+        """Let time pass. Records whose locks have timed out are available again."""
         self.now_ms += elapsed_ms
         while True:
             made = self.partition.on_locks_ended(self.limits, self.now_ms, one_by_one=one_by_one)
@@ -223,7 +223,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(by=st.integers(1, 9))
     def records_are_deleted(self, by: int) -> None:
-        """The log's start advances, as by DeleteRecords."""
+        """Advance the log start offset, as DeleteRecords does."""
         self.log_start = min(
             max(self.log_start, self.partition.start_offset) + by, len(self.records)
         )

@@ -1,5 +1,5 @@
-"""Any rows in any batches: decoding the encoded bytes, also with another client's code, gives the
-original records.
+"""Encodes any rows in any batches. Decoding the bytes gives the original records, also if another
+client's code decodes them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SCHEMA = pa.schema(
         ("timestamp", pa.timestamp("us", "UTC")),
     ]
 )
-# Other types that Spark or another source of Arrow batches may pass.
+# Other types that Spark or another source of Arrow batches may use for these columns.
 OTHER_TYPES = {
     "key": [pa.large_binary(), pa.binary_view()],
     "value": [pa.large_binary(), pa.binary_view()],
@@ -66,7 +66,7 @@ HEADERS = st.lists(
     ),
     max_size=3,
 )
-# The range of nanoseconds, from 1677 to 2262; and values close together, as in most batches.
+# Values from the range of nanoseconds, 1677 to 2262, and values close together, as in most batches.
 MICROSECONDS = st.one_of(
     st.none(), st.integers(-9_000_000_000_000_000, 9_000_000_000_000_000), st.integers(-3000, 3000)
 )
@@ -132,7 +132,7 @@ def encoder(**settings: Any) -> Encoder:
 
 
 def expected_record(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Timestamp, key, value and headers of the record that a row must become."""
+    """The timestamp, key, value and headers of the record that a row must become."""
     timestamp = NOW_MS if row["timestamp"] is None else row["timestamp"] // 1000
     headers = tuple((header["key"], header["value"]) for header in row["headers"] or ())
     return timestamp, row["key"], row["value"], headers
@@ -149,7 +149,7 @@ def by_aiokafka(batch: EncodedRecordBatch) -> list[tuple[Any, ...]]:
 
 
 def checked(batch: EncodedRecordBatch, record_batch_bytes: int, codec: Codec) -> list[Record]:
-    """The records of a batch whose header has been checked."""
+    """Check the header of a batch, and return the records."""
     header = read_header(batch.data)
     assert header.size_bytes == len(batch.data)
     assert header.crc == computed_crc(batch.data)

@@ -1,5 +1,5 @@
 """The sink under copied and restored checkpoints, several drivers, expired groups and kills at each
-step: no row is ever duplicated, or lost without an error.
+step. No row is ever duplicated, or lost without an error.
 
 The sink is the real one: `StreamWriter.commit`, its decisions, its files in real checkpoint
 directories, its attempts. Its surroundings are models: a driver that handles `offsets/N` and
@@ -11,22 +11,22 @@ naive model is the set of the source's rows that are in the sink.
   always
         no row is in the sink twice
 
-A driver that gets a SinkError stops; its unfinished batch is not checked. With one checkpoint and
-one driver at a time no driver stops, no matter when it is killed or how long it publishes nothing.
-The only exception is a driver that was killed within an attempt and stays down until the group's
-offsets have expired.
+A driver that gets a SinkError stops, and its unfinished batch is not checked. With one checkpoint
+and one driver at a time no driver stops, no matter when it is killed or how long it publishes
+nothing. There is one exception: a driver that was killed within an attempt and stays down until the
+group's offsets have expired.
 
 Other drivers run in the middle of an attempt: before each of its requests, and between its reads
 and its writes. Drivers are killed at these points, and before and after each file is written. Time
-passes between batches, not within an attempt: `offsets.retention.minutes` is longer than any pause
-of a driver between two requests.
+passes between batches, but not within an attempt, since `offsets.retention.minutes` is longer than
+any pause of a driver between two requests.
 
 Some rows are published by the driver, others by tasks in their own transactions
 (task_transactions.py), on brokers with and without two-phase commit. Other attempts of these tasks
-leave transactions with the same rows, before a batch is committed or long afterwards; ids come from
-the real pool. With two-phase commit, transactions that no driver keeps may time out at any time,
-and a single driver leaves no transaction open. Without two-phase commit no timeouts are modelled,
-since a timeout between a decision and its EndTxns loses rows.
+leave transactions with the same rows, before a batch is committed or long afterwards. Their
+transactional ids come from the real pool. With two-phase commit, transactions that no driver keeps
+may time out at any time, and a single driver leaves no transaction open. Without two-phase commit
+no timeouts are modelled, since a timeout between a decision and its EndTxns loses rows.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ from barnabas.spark_connector.transactional_producer import FencedError
 
 QUERY = "query"
 GROUP = "barnabas-spark-query"
-KEPT_BATCHES = 2  # how many batches keep their files, as spark.sql.streaming.minBatchesToRetain
+KEPT_BATCHES = 2  # how many batches keep their files, like spark.sql.streaming.minBatchesToRetain
 SCHEMA = StructType().add("value", StringType())
 
 
 class Killed(BaseException):
-    """A SIGKILL of the driver: it executes no further step, and no cleanup."""
+    """A SIGKILL of the driver, which then executes no further step and no cleanup."""
 
 
 def _kill() -> None:
@@ -92,20 +92,20 @@ def _kill() -> None:
 
 @dataclass
 class TaskSession:
-    """A transactional id of tasks, and its most recent transaction. ends_as: the producer that may
-    end the transaction.
+    """A transactional id of tasks, and its most recent transaction. `ends_as` is the producer that
+    may end the transaction.
     """
 
     writer: Producer
     ends_as: Producer
     rows: list[bytes] = field(default_factory=list)
     state: str = "Empty"
-    # the producer that ended it, and whether it committed
+    # The producer that ended the transaction, and whether it committed.
     ended: tuple[Producer, bool] | None = None
-    lasts: bool = False  # whether it never times out
+    lasts: bool = False  # whether the transaction never times out
 
     def end(self, *, commit: bool) -> list[bytes]:
-        """End the transaction. Gives: the rows that become readable."""
+        """End the transaction, and return the rows that become readable."""
         self.state = "CompleteCommit" if commit else "CompleteAbort"
         self.ended = self.ends_as, commit
         return self.rows if commit else []
@@ -113,15 +113,15 @@ class TaskSession:
 
 @dataclass
 class Brokers:
-    """The brokers of one query: the topic, the notes in its two groups, and the tasks'
-    transactional ids.
+    """The brokers of one query, with the topic, the metadata committed in its two groups, and the
+    tasks' transactional ids.
     """
 
     topic: list[bytes] = field(default_factory=list)
     committed: tuple[int, str, tuple[str, ...]] | None = None
     begun: tuple[int, str] | None = None
     epoch: int = 0
-    keeps: bool = True  # whether they have two-phase commit
+    keeps: bool = True  # whether the brokers have two-phase commit
     ids: dict[str, TaskSession] = field(default_factory=dict)
 
     def forget(self) -> None:
@@ -167,7 +167,7 @@ class ModelCoordinators:
         return self._brokers.keeps
 
     def close(self) -> None:
-        """Do nothing: the model has no connections."""
+        """Do nothing, since the model has no connections."""
 
     def open_ids(self, prefix: str) -> list[str]:
         self._steps.reach()
@@ -181,7 +181,7 @@ class ModelCoordinators:
 
     def hold(self, ids: Sequence[str], *, lasting: bool) -> dict[str, Held]:
         """Keep the open transactions of these ids, as InitProducerId with keepPreparedTxn does.
-        Gives: those that are open.
+        Return the ones that are open.
         """
         held = {}
         for name in ids:
@@ -196,23 +196,22 @@ class ModelCoordinators:
         return held
 
     def end(self, ends: Mapping[str, Producer], *, commit: bool) -> list[str]:
-        """End the transactions. Gives: the ids whose end was refused."""
+        """End the transactions, and return the ids whose end was refused."""
         refused = []
         for name, producer in ends.items():
             self._steps.reach()
             session = self._brokers.ids[name]
             if session.state == OPEN and session.ends_as == producer:
                 self._brokers.topic += session.end(commit=commit)
-                self._steps.reach()  # a driver killed here does not learn of its success
+                self._steps.reach()  # a driver that is killed here does not learn that it succeeded
             elif session.ended != (producer, commit):
                 refused.append(name)
         return refused
 
 
 class Steps:
-    """What disturbs the running driver before one of its steps: nothing, a kill, or other drivers.
-
-    `act`, if not None, runs before step number `at`, counted from the start of a batch.
+    """What happens before a step of the running driver: nothing, a kill, or a run of other drivers.
+    If `act` is not None, it runs before step number `at`, counted from the start of a batch.
     """
 
     def __init__(self) -> None:
@@ -258,7 +257,7 @@ class Turns:
         assert not self._failures, self._failures
 
     def _drive(self, number: int, driver: Callable[[], None]) -> None:
-        """Run a driver in its turns; at its end the other driver gets all turns."""
+        """Run a driver in its turns. When it ends, the other driver gets all turns."""
         self._mine.number = number
         try:
             self.reach()
@@ -272,7 +271,7 @@ class Turns:
                 self._changed.notify_all()
 
     def reach(self) -> None:
-        """Wait for this driver's turn, and give the turn away after the planned number of steps."""
+        """Wait for this driver's turn, and pass the turn on after the planned number of steps."""
         with self._changed:
             self._changed.wait_for(lambda: self._current == self._mine.number)
             if self._lengths and len(self._alive) == 2:
@@ -285,7 +284,7 @@ class Turns:
 
 
 class ModelProducer:
-    """The producer of successive attempts, with the brokers' responses."""
+    """The producer of successive attempts. The model supplies the brokers' responses."""
 
     def __init__(self, brokers: Brokers, steps: Steps) -> None:
         self._brokers, self._steps = brokers, steps
@@ -333,7 +332,7 @@ class ModelProducer:
         self._brokers.topic += self._rows
         self._brokers.committed = offset, metadata_text, tuple(more)
         self._epoch = -1
-        self._steps.reach()  # a driver killed here does not learn of its success
+        self._steps.reach()  # a driver that is killed here does not learn that it succeeded
 
     def abort(self) -> None:
         self._rows = []
@@ -367,18 +366,18 @@ class Driver:
     directory: Path
     run: str
     limit: int
-    ways: tuple[int, ...] = ()  # how rows are published, see `_messages`
+    ways: tuple[int, ...] = ()  # how rows are published (see `_messages`)
     is_running: bool = True
     next_batch: int | None = None
-    position: int = 0  # the offset in the source at which the next batch starts
+    position: int = 0  # the offset in the source at which the next batch begins
 
     def _end_of(self, batch_id: int) -> int:
         text = (self.directory / "offsets" / str(batch_id)).read_text() if batch_id >= 0 else "{}"
         return int(json.loads(text).get("end", 0))
 
     def plan(self, available: int, time: int) -> tuple[int, int, int] | None:
-        """The number, start and end of the next batch, which is one that an earlier driver planned
-        or a new one.
+        """The number, start and end of the next batch. It is either new, or one that an earlier
+        driver planned.
         """
         offsets, commits = self.directory / "offsets", self.directory / "commits"
         if self.next_batch is None:
@@ -426,7 +425,7 @@ class Lineages(RuleBasedStateMachine):
         self.stack = ExitStack()
         self.root = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
         self.brokers, self.steps = Brokers(), Steps()
-        self.source: list[bool] = []  # for each row, whether it passes the filter
+        self.source: list[bool] = []  # whether each row passes the filter
         self.running: list[Driver] = []
         self.names = self.time = 0
         self.zombies: list[list[bytes]] = []  # the rows of task attempts that write later
@@ -489,7 +488,9 @@ class Lineages(RuleBasedStateMachine):
 
     @rule(directory=checkpoints, backup=checkpoints)
     def restore(self, directory: Path, backup: Path) -> None:
-        """Replace a checkpoint by a copy, as from a backup; its drivers are stopped."""
+        """Replace a checkpoint by a copy, as from a backup. The drivers of the checkpoint are
+        stopped.
+        """
         if directory == backup:
             return
         for driver in self.running:
@@ -504,13 +505,13 @@ class Lineages(RuleBasedStateMachine):
     @rule()
     def time_passes(self) -> None:
         """Let open transactions time out."""
-        # without two-phase commit it might come between a decision and its EndTxns
+        # Without two-phase commit the timeout might come between a decision and its EndTxns.
         if self.brokers.keeps:
             self.brokers.time_out()
 
     @rule()
     def late_attempt(self) -> None:
-        """Let a task of an earlier batch, whose executor was believed dead, write now."""
+        """Let a task of an earlier batch write now. Its executor was believed dead."""
         if self.zombies:
             self.brokers.write_as_task(self._name(f"{GROUP}/late.z"), self.zombies.pop())
 
@@ -534,7 +535,7 @@ class Lineages(RuleBasedStateMachine):
     def killed_batch(
         self, directory: Path, limit: int, at: int, ways: tuple[int, ...] = ()
     ) -> None:
-        """A new driver is killed at a step of its first batch."""
+        """Start a driver and kill it at a step of its first batch."""
         self._run(self.start(directory, limit, ways), at, _kill)
 
     @rule(driver=drivers, batches=st.integers(1, 5))
@@ -561,7 +562,9 @@ class Lineages(RuleBasedStateMachine):
         ways: tuple[int, ...],
         killed_at: int | None,
     ) -> None:
-        """Run other drivers in the middle of this driver's batch, as if it were believed dead."""
+        """Run other drivers in the middle of this driver's batch, as if this driver were believed
+        dead.
+        """
 
         def overtake() -> None:
             successor = self.start(other, limit, ways)
@@ -580,7 +583,7 @@ class Lineages(RuleBasedStateMachine):
     # --- a batch
 
     def _run(self, driver: Driver, at: int = 0, act: Callable[[], None] | None = None) -> None:
-        """Run the driver's next batch, and `act` before its step number `at`."""
+        """Run the driver's next batch. Call `act` before step number `at`."""
         if not driver.is_running:
             return
         self.time += 1
@@ -634,7 +637,7 @@ class Lineages(RuleBasedStateMachine):
         ]
 
     def prepared(self, driver: Driver) -> Callable[[], None]:
-        """Run the tasks of the driver's next batch. Gives: the function that commits it."""
+        """Run the tasks of the driver's next batch. Return a function that commits the batch."""
         self.time += 1
         planned = driver.plan(len(self.source), self.time)
         assert planned is not None
@@ -643,8 +646,8 @@ class Lineages(RuleBasedStateMachine):
         return lambda: self._commit(driver, messages, number, end)
 
     def _message(self, driver: Driver, values: list[bytes], way: int, number: int) -> TaskMessage:
-        """A task's message: with its rows for the driver, or with the transaction that it has
-        written.
+        """A task's message. It has either the rows for the driver, or the transaction that the task
+        has written.
         """
         batches = []
         transaction = None
@@ -685,7 +688,7 @@ class Lineages(RuleBasedStateMachine):
         assert len(set(self.brokers.topic)) == len(self.brokers.topic), self.brokers.topic
 
     def _nothing_is_lost(self, end: int) -> None:
-        """All rows of the batches that were logged are in the topic."""
+        """Check that all rows of the logged batches are in the topic."""
         wanted = {b"%d" % row for row in range(end) if self.source[row]}
         missing = wanted - set(self.brokers.topic)
         assert not missing, f"lost: {sorted(missing)}"
@@ -753,7 +756,7 @@ def world() -> Iterator[Lineages]:
 
 
 def ran(world: Lineages, directory: Path, *, limit: int, batches: int = 9) -> bool:
-    """Run the query from start to end. Gives: whether no error stopped it."""
+    """Run the query from start to end, and return whether it ended without an error."""
     driver = world.start(directory, limit)
     world.batch(driver, batches)
     is_fine, driver.is_running = driver.is_running, False
@@ -841,7 +844,7 @@ def test_an_older_begun_note_of_a_hung_driver_leads_to_an_error_not_to_duplicate
     def overtake() -> None:
         successor = world.start(directory, 1)
         world.batch(successor, 1)  # the same batch
-        world._run(successor, 7, _kill)  # the next batch, which it commits
+        world._run(successor, 7, _kill)  # the next batch, which the successor commits
         assert not successor.is_running
 
     world._run(hung, 4, overtake)  # the driver hangs at its begun note
