@@ -28,7 +28,8 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 @pytest.fixture(scope="module", params=["SASL_PLAINTEXT", "SASL_SSL"])
 def broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
-    """A broker on which no login succeeds. At the end, each mechanism must have had failed logins.
+    """A broker on which no login succeeds. At the end, each mechanism must have had failed
+    logins.
     """
     settings = {"connection.failed.authentication.delay.ms": "1", "barnabas.metrics.port": "0"}
     users, tls = {USER: "hers"}, request.param == "SASL_SSL"

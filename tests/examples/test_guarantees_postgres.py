@@ -197,7 +197,8 @@ def test_postgres_keeps_its_directory_to_itself(postgres: PostgresProcess) -> No
 def upserted(
     servers: str, dsn: str, topic: str, records: list[tuple[bytes, bytes]]
 ) -> idempotent_upsert.Applied:
-    """Publish the records and apply them. Return how many were changed and how many were ignored.
+    """Publish the records and apply them. Return how many were changed and how many were
+    ignored.
     """
     publish(servers, topic, records)
     options = argparse.Namespace(

@@ -25,7 +25,8 @@ def both(broker: LocalBroker, postgres: PostgresProcess, dsn: str, name: str) ->
 
 
 def is_right(outcome: Outcome, kills: int) -> bool:
-    """Return True if both stores have each order once after this number of kills. Otherwise fail.
+    """Return True if both stores have each order once after this number of kills. Otherwise
+    fail.
     """
     assert outcome.kills == kills, "a kill missed its step"
     assert outcome.is_as_promised, str(outcome)

@@ -241,7 +241,8 @@ class Maker:
         return random.choice((0, 1, 1, 2, 3))
 
     def _known_number(self, low: str) -> int | None:
-        """Return a number for a field whose name has a fixed meaning, or None for any other field.
+        """Return a number for a field whose name has a fixed meaning, or None for any other
+        field.
         """
         random = self.random
         if low == "acks":

@@ -76,7 +76,8 @@ class Reader:
         return self.data[self.at - size : self.at]
 
     def varint(self) -> int:
-        """Decode an unsigned varint. `unsure` is set if Java decodes these bytes to another number.
+        """Decode an unsigned varint. `unsure` is set if Java decodes these bytes to another
+        number.
         """
         value = 0
         for shift in range(0, 35, 7):

@@ -421,8 +421,8 @@ class Storm:
                 broker.topics.create_topic(name, partitions, {}, now_ms=self.now_ms)
             elif (
                 self.random.random() < 0.3
-            # undo changes of the configuration by random requests, which could make the topic
-            # unusable
+                # undo changes of the configuration by random requests, which could make the topic
+                # unusable
             ):
                 configs = {
                     "compacted": {"cleanup.policy": "compact"},

@@ -133,7 +133,8 @@ class CoreHost:
             self.carry_out()
 
     def _decoded(self, connection: int, answer: bytes) -> Any:
-        """Decode the response. It is None if it is empty, as after a Produce request with acks=0.
+        """Decode the response. It is None if it is empty, as after a Produce request with
+        acks=0.
         """
         request, version, correlation_id = self._asked.pop(connection)
         if not answer:

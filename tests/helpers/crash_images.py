@@ -40,7 +40,8 @@ class Image(NamedTuple):
 
 
 class ImagedDisk(SimDisk):
-    """A simulated disk that takes images. The caller sets `done`, the number of completed actions.
+    """A simulated disk that takes images. The caller sets `done`, the number of completed
+    actions.
     """
 
     def __init__(self, now_ms: Any) -> None:

@@ -385,7 +385,8 @@ class DiskBroker:
         return answer
 
     def is_hung_up_on(self, connection: int, request: Message, version: int) -> bool:
-        """Send a request, and return whether the broker closes the connection without a response.
+        """Send a request, and return whether the broker closes the connection without a
+        response.
         """
         self.send(connection, request, version)
         assert (self.answer(connection) is None) == (connection in self.closed)
@@ -400,7 +401,8 @@ class DiskBroker:
         assert self.call(creation_of(name, partitions, settings), 7).topics[0].error_code == 0
 
     def topic_after_flushes(self, name: str, partitions: int = 1) -> None:
-        """Create a topic while flushes are held. It exists at a tick after the flushes have ended.
+        """Create a topic while flushes are held. It exists at a tick after the flushes have
+        ended.
         """
         connection = self.connect()
         self.send(connection, creation_of(name, partitions, LONG_AGO), 7)
@@ -611,7 +613,8 @@ class DiskBroker:
     def commit(
         self, group: str, topic: str, offset: int, *, leader_epoch: int = -1, metadata: str = ""
     ) -> int:
-        """Commit an offset of partition 0 for a group without members, and return the error code.
+        """Commit an offset of partition 0 for a group without members, and return the error
+        code.
         """
         row = OffsetCommitRequestPartition(
             partition_index=0,

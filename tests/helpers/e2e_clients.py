@@ -119,7 +119,8 @@ def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
 def send_all(
     servers: str, topic: str, values: Iterable[bytes], *, partition: int = 0, **settings: Any
 ) -> list[int]:
-    """Produce values in order, wait for all acknowledgements, and return the acknowledged offsets.
+    """Produce values in order, wait for all acknowledgements, and return the acknowledged
+    offsets.
     """
     offsets: list[int] = []
     failures: list[Any] = []

@@ -186,7 +186,8 @@ class Directory:
         self.hidden_from: dict[str, set[str]] = {}
 
     def notice(self) -> None:
-        """Drop the ids of deleted topics now, so that a topic that is created again has a new id.
+        """Drop the ids of deleted topics now, so that a topic that is created again has a new
+        id.
         """
         assert self.version >= 0
 
@@ -221,7 +222,8 @@ class Directory:
         return list(self._topics)
 
     def visible_to(self, context: RequestContext) -> Callable[[str], bool] | None:
-        """A function that says whether a client may see a topic, or None if it may see all topics.
+        """A function that says whether a client may see a topic, or None if it may see all
+        topics.
         """
         hidden = self.hidden_from.get(context.client_id)
         return None if hidden is None else lambda name: name not in hidden
@@ -422,7 +424,8 @@ class GroupHost:
         *,
         lost_power: bool,
     ) -> None:
-        """Have the coordinator reset the committed offsets that are beyond the ends of these logs.
+        """Have the coordinator reset the committed offsets that are beyond the ends of these
+        logs.
         """
 
         def epoch_end(topic: str, partition: int, epoch: int) -> tuple[int, int]:
@@ -916,7 +919,8 @@ class GroupMember:
         return self.host.join_later(self.group, self.id, **{**self.join_with, **changed})
 
     def took(self, answer: Any) -> Any:
-        """Store the generation and the protocol of a JoinGroup response, and return the response.
+        """Store the generation and the protocol of a JoinGroup response, and return the
+        response.
         """
         if answer is not PARKED and answer.error_code == Code.NONE:
             self.generation = answer.generation_id

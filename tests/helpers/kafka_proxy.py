@@ -138,7 +138,8 @@ class KafkaProxy:
         return self._add(False, api_key, hook)
 
     def on_response(self, api_key: int | None, hook: Hook | Action) -> KafkaProxy:
-        """Call the hook with the response to each request of this kind before the client gets it.
+        """Call the hook with the response to each request of this kind before the client gets
+        it.
         """
         return self._add(True, api_key, hook)
 
@@ -223,7 +224,8 @@ class KafkaProxy:
                 if action is PASS_THEN_CUT and not response:
                     del asked[
                         frame.correlation_id
-                    # deleted before the request is forwarded, since the response may arrive at once
+                        # deleted before the request is forwarded, since the response may arrive at
+                        # once
                     ]
                 if action is not SWALLOW:
                     handed_on = action if isinstance(action, bytes) else data

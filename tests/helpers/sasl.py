@@ -39,7 +39,8 @@ def plain_token(user: str, password: str) -> bytes:
 def scram_log_in(
     host: CoreHost, connection: int, *, user: str = USER, expects_answer: bool = True
 ) -> Any:
-    """Log in with SCRAM-SHA-512: send the handshake and the two messages. Return the last response.
+    """Log in with SCRAM-SHA-512: send the handshake and the two messages. Return the last
+    response.
     """
     answer = host.call(connection, SaslHandshakeRequest("SCRAM-SHA-512"), 1)
     assert answer.error_code == Code.NONE

@@ -15,7 +15,8 @@ Labels = frozenset[tuple[str, str]]
 
 
 class Scrape(NamedTuple):
-    """The result of a scrape. It has the samples by name and labels, and the type of each metric.
+    """The result of a scrape. It has the samples by name and labels, and the type of each
+    metric.
     """
 
     samples: dict[tuple[str, Labels], float]
@@ -29,7 +30,8 @@ class Scrape(NamedTuple):
 
 
 def port_in(log: str) -> int | None:
-    """The port of the metrics endpoint, from the broker's log, or None if the log does not show it.
+    """The port of the metrics endpoint, from the broker's log, or None if the log does not show
+    it.
     """
     match = re.search(r"metrics on http://127\.0\.0\.1:(\d+)/metrics", log)
     return None if match is None else int(match[1])

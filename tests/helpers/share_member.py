@@ -88,7 +88,8 @@ class ShareMember:
         mode: int = 0,
         is_renewal: bool = False,
     ) -> Any:
-        """A ShareFetch request for these partitions in the member's session, with acknowledgements.
+        """A ShareFetch request for these partitions in the member's session, with
+        acknowledgements.
         """
         batches = acknowledged or {}
         topics = [
@@ -149,7 +150,8 @@ class ShareMember:
         session: int | None = None,
         is_renewal: bool = False,
     ) -> None:
-        """Send a ShareAcknowledge. `acknowledged` returns its error code once there is a response.
+        """Send a ShareAcknowledge. `acknowledged` returns its error code once there is a
+        response.
         """
         made = share_acknowledge
         rows = [

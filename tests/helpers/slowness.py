@@ -30,7 +30,8 @@ def slowness() -> float:
 
 
 def at_desk_s(measured_s: float) -> float:
-    """Convert CPU seconds, which were just measured on this machine, to those of a desktop machine.
+    """Convert CPU seconds, which were just measured on this machine, to those of a desktop
+    machine.
     """
     return measured_s / slowness()
 

@@ -81,7 +81,8 @@ GROWING = {
 
 
 def reached(broker: Any) -> Iterator[tuple[str, Any, Any]]:
-    """The path, the holder and the value of everything that is reachable. Each object occurs once.
+    """The path, the holder and the value of everything that is reachable. Each object occurs
+    once.
     """
     seen = {id(broker)}
     waiting: deque[tuple[str, Any]] = deque([("", broker)])

@@ -61,7 +61,8 @@ class TcpProxy:
             threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
-        """Copy bytes in one direction until either side ends. While the proxy is silent, hold them.
+        """Copy bytes in one direction until either side ends. While the proxy is silent, hold
+        them.
         """
         with contextlib.suppress(OSError):
             while data := source.recv(CHUNK_BYTES):

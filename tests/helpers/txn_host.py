@@ -241,7 +241,8 @@ class TxnHost:
         check_tables(self.coordinator, self.decided | self.awaiting_data)
 
     def flush(self) -> None:
-        """Make all records durable, and release the replies and effects that waited for the flush.
+        """Make all records durable, and release the replies and effects that waited for the
+        flush.
         """
         released, self._held_back = self._held_back, []
         self.flushed_count = len(self.log)
@@ -299,7 +300,8 @@ class TxnHost:
         """Store a response, encoded and decoded as on the wire."""
         name, version = self._versions.pop(
             ticket
-        # raises KeyError if this is a second response, or belongs to an earlier run of the broker
+            # raises KeyError if this is a second response, or belongs to an earlier run of the
+            # broker
         )
         self.answers[ticket] = response_class(name).decode(response.encode(version), version)
 

@@ -137,7 +137,8 @@ class VirtualPort:
             sock.close()
 
     def accept(self) -> tuple[_Socket, tuple[str, int]]:
-        """Raise the next error of `refusals`, or accept the oldest waiting client if there is none.
+        """Raise the next error of `refusals`, or accept the oldest waiting client if there is
+        none.
         """
         if self.refusals:
             raise self.refusals.pop(0)

@@ -111,7 +111,8 @@ class LoopWatch:
                 self._report(self._long_callback(repr(callback), took_ns))
 
     def _is_long(self, took_ns: int) -> bool:
-        """Whether a duration, converted to a desktop machine (see slowness.py), exceeds the limit.
+        """Whether a duration, converted to a desktop machine (see slowness.py), exceeds the
+        limit.
         """
         return took_ns > self._bound_ns and took_ns > self._bound_ns * _slowness()
 
@@ -317,7 +318,8 @@ def watch_thread(watch: LoopWatch) -> Callable[[], None]:
 
 
 def file_reporter(directory: str, process: str) -> Callable[[str], None]:
-    """A function that writes each fault to a new file. The file gets its name when it is complete.
+    """A function that writes each fault to a new file. The file gets its name when it is
+    complete.
     """
     numbers = itertools.count()
 

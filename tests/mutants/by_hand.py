@@ -30,8 +30,8 @@ PYTEST_FAILED = 1
 
 
 class HandMade(NamedTuple):
-    """One mistake. `says` is a sentence that tells what is wrong. `found_by` has the pytest ids of
-    the tests that fail because of it.
+    """One mistake. `says` is a sentence about what is wrong. `found_by` has the pytest ids of the
+    tests that fail because of it.
     """
 
     file: str

@@ -64,7 +64,8 @@ class Model:
         self.owner.update(dict.fromkeys(offsets, (producer_id, first)))
 
     def end(self, producer_id: int, *, commit: bool) -> None:
-        """Append a marker, and record whether the transaction's offsets were committed or aborted.
+        """Append a marker, and record whether the transaction's offsets were committed or
+        aborted.
         """
         at = self.log.log_end_offset
         append_marker(

@@ -79,7 +79,8 @@ class Prepared(RuleBasedStateMachine):
         self.current = pair
 
     def end(self, commit: bool) -> None:
-        """Record in the model that the open transaction, if there is one, was committed or aborted.
+        """Record in the model that the open transaction, if there is one, was committed or
+        aborted.
         """
         if self.writer is not None:
             self.decisions.append(commit)

@@ -28,7 +28,8 @@ from barnabas.storage.directory.last_run import BOOT_ID_NAME
 def test_the_broker_handles_any_damage_of_one_file(
     way: str, pick: float, kind: str, where: float, value: int
 ) -> None:
-    """`check` fails if the broker loses anything but the damaged part, or does not report a loss.
+    """`check` fails if the broker loses anything but the damaged part, or does not report a
+    loss.
     """
     files = files_of(way)
     name = list(files)[int(len(files) * pick)]

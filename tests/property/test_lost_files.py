@@ -97,7 +97,8 @@ def loaded(files: Files) -> SimDisk:
 
 
 def filled() -> SimDisk:
-    """A disk with topics of several segments each. "brief" has a retention of an hour and a half.
+    """A disk with topics of several segments each. "brief" has a retention of an hour and a
+    half.
     """
     disk = new_disk()
     fill(disk)

@@ -89,7 +89,8 @@ class PairCourse(Course):
                 self.standby.take()
 
     def returns(self) -> None:
-        """Disconnect the standby for many changes. After that it compares its files piece by piece.
+        """Disconnect the standby for many changes. After that it compares its files piece by
+        piece.
         """
         assert self.pair is not None
         self.pair.cut()

@@ -48,7 +48,8 @@ def receive(buffer: FrameBuffer, data: bytes, largest: int) -> tuple[int, list[b
 
 
 def feed(buffer: FrameBuffer, data: bytes, largest: int) -> list[bytes]:
-    """Receive `data` in pieces of at most `largest` bytes, and take each frame when it is complete.
+    """Receive `data` in pieces of at most `largest` bytes, and take each frame when it is
+    complete.
     """
     found, at = [], 0
     while at < len(data):

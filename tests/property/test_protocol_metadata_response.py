@@ -121,7 +121,8 @@ def test_metadata(
 
 
 def test_many_partitions_need_a_longer_count() -> None:
-    """The count of a compact array takes two bytes from 127 elements on, and three from 16,383 on.
+    """The count of a compact array takes two bytes from 127 elements on, and three from 16,383
+    on.
     """
     for count in (126, 127, 128, 16_382, 16_383, 16_384):
         topic = MetadataTopic(0, "t", uuid.UUID(int=5), False, (0,) * count)

@@ -83,7 +83,8 @@ class World:
             self.pair.leader.delete(name)
 
     def tick(self, elapsed_ms: int, _: None) -> None:
-        """Let time pass, so that checkpoints are written and files of deleted topics are removed.
+        """Let time pass, so that checkpoints are written and files of deleted topics are
+        removed.
         """
         self.pair.leader.tick(elapsed_ms)
 

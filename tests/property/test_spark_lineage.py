@@ -859,13 +859,13 @@ def test_an_older_begun_note_of_a_hung_driver_leads_to_an_error_not_to_duplicate
 # --- tasks' transactions: all schedules of one kill, and of a driver that another one overtakes
 
 WRITTEN = [(BY_TASK, BY_TASK), (BY_DRIVER, BY_TASK_WITH_A_LOSER), (BY_TASK_WITH_A_ZOMBIE,)]
-STEPS = 30  # more than the steps of any batch
+STEPS = 30  # a number above the steps of any batch
 each_world = pytest.mark.parametrize("keeps", [True, False], ids=["two-phase", "plain"])
 each_way = pytest.mark.parametrize("ways", WRITTEN, ids=["tasks", "both", "zombies"])
 
 
 def ended(world: Lineages, directory: Path, ways: tuple[int, ...]) -> None:
-    """Let a last driver finish; then check that every row is in the topic once."""
+    """Let a last driver finish, and check that every row is in the topic once."""
     world.is_alone = True
     world.late_attempt()
     last = world.start(directory, 2, ways)
@@ -897,7 +897,7 @@ def test_each_row_is_written_once_if_a_driver_is_killed_at_any_step(
 def test_each_row_is_written_once_if_a_driver_is_overtaken_at_any_step(
     keeps: bool, ways: tuple[int, ...]
 ) -> None:
-    """The successor may be killed at another step; then the first driver wakes up."""
+    """The successor may be killed at another step. After that the first driver continues."""
     for at in range(STEPS):
         for killed_at in (None, *range(at % 4, STEPS, 4)):
             with a_world(keeps, ways, batches=at % 2) as (world, directory, driver):

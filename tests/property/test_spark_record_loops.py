@@ -53,7 +53,7 @@ class Guarded:
         return len(self._data)
 
     def _checked(self, index: Any) -> Any:
-        """The index, which must be within the array."""
+        """Check that the index is within the array, and return it."""
         for place, size in zip(
             index if isinstance(index, tuple) else (index,), self._data.shape, strict=True
         ):
@@ -125,7 +125,7 @@ deltas = st.integers(-5, 5) | st.sampled_from(
 
 @st.composite
 def written(draw: st.DrawFn, delta: int, damage: bool) -> bytes:
-    """An encoded record; with damage, any of its parts may be arbitrary."""
+    """An encoded record. With `damage`, any of its parts may be arbitrary."""
     whole = encode_record(
         NewRecord(draw(blobs), draw(blobs), draw(deltas), draw(headers)), delta, 0
     )
@@ -174,7 +174,7 @@ def assemble(
 
 @st.composite
 def logs(draw: st.DrawFn, damage: bool) -> bytes:
-    """Batches of each codec; with damage, one record or the record count may be arbitrary."""
+    """Batches of each codec. With `damage`, one record or the record count may be arbitrary."""
     out, base = bytearray(), draw(st.sampled_from([0, 7, 2**40]))
     for _ in range(draw(st.integers(1, 4))):
         count = draw(st.integers(1, 6))

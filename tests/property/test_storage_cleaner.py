@@ -1,4 +1,4 @@
-"""Compaction against a naive model, over random histories, with a kill or a power loss at any
+"""Compares compaction with a naive model, over random histories, with a kill or a power loss at any
 step.
 """
 
@@ -46,7 +46,7 @@ steps = st.one_of(
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """Without log output, since kills cause warnings."""
+    """Disable logging, since kills cause warnings."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -87,7 +87,7 @@ class History:
         pid: int = -1,
         transactional: bool = False,
     ) -> None:
-        """Append a batch, and note its records."""
+        """Append a batch, and record its contents in the history."""
         sent = batch(
             [value for _, value in pairs],
             keys=[key for key, _ in pairs],
@@ -107,7 +107,9 @@ class History:
             self.open.setdefault(pid, []).extend(offsets)
 
     def end(self, pid: int, commit: bool, bump: bool) -> None:
-        """Append a marker, with a higher epoch if `bump`, and note what became of the records."""
+        """Append a marker, with a higher epoch if `bump`, and record whether the transaction's
+        records were committed.
+        """
         if bump:
             self.epochs[pid] += 1
             self.sequences[pid] = 0
@@ -124,7 +126,7 @@ class History:
             self.aborted.update(ended)
 
     def clean(self, map_bytes: int = 1 << 20) -> None:
-        """Compact the log; its offsets and producers remain the same."""
+        """Compact the log, and check that its offsets and producers remain the same."""
         before = self.state()
         self.cleaned_to = compact(
             self.manager, self.log, self.cleaned_to, self.now_ms, map_bytes=map_bytes
@@ -191,7 +193,9 @@ class History:
         self.check_structure()
 
     def check_structure(self) -> None:
-        """No files of the cleaner are left, batches are in order, and a reader gets to the end."""
+        """Check that no files of the cleaner are left, that batches are in order, and that a reader
+        gets to the end.
+        """
         log = self.log
         assert log.segments.size_bytes == sum(segment.batches.size for segment in log.segments)
         assert log.segments[-1] is log.segments.active
@@ -214,7 +218,7 @@ class History:
                 ), "a reader is stuck"
 
     def stop(self, clean: bool) -> None:
-        """Stop or kill the process, and load the log again: it has the same state."""
+        """Stop or kill the process, load the log again, and check that it has the same state."""
         state, producers = (
             self.state(),
             {p.producer_id: p for p in self.log.producer_state.active_producers()},

@@ -103,7 +103,7 @@ def files_of(path: str) -> list[str]:
 
 
 def damage(file: Path, kind: str, where: float, value: int) -> int:
-    """Damage a file. Gives: the position of the first damaged byte."""
+    """Damage a file, and return the position of the first damaged byte."""
     data = bytearray(file.read_bytes())
     at = min(int(len(data) * where), max(len(data) - 1, 0))
     if kind == "delete":

@@ -111,7 +111,7 @@ class LogMachine(RuleBasedStateMachine):
         return [b"%d.%d" % (self.turn, at) for at in range(count)]
 
     def _wrote(self, values: list[bytes], first: int) -> None:
-        """Note the records of an append, which must follow the last one."""
+        """Record an append in the model. Its records must follow the last one."""
         assert first == self.end
         self.values.update({first + at: value for at, value in enumerate(values)})
         self._grew([time_of(value) for value in values])
@@ -188,7 +188,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(pid=st.sampled_from(PRODUCERS), ahead=st.integers(1, 3))
     def gap(self, pid: int, ahead: int) -> None:
-        """A batch that leaves out sequences is refused."""
+        """Check that a batch that skips sequence numbers is refused."""
         producer = self.producers[pid]
         if producer.batches:
             data = batch(
@@ -231,7 +231,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def delete_records(self, share: float) -> None:
-        """Move the log's start."""
+        """Raise the log start offset."""
         offset = self.start + int((self.end - self.start) * share)
         if offset > self.high:
             with pytest.raises(KafkaError) as refused:
@@ -309,7 +309,9 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(after_ms=st.integers(-1, 40))
     def look_up(self, after_ms: int) -> None:
-        """Offsets by time are those of a search through all records, markers included."""
+        """Check that a look-up by time finds the same offset as a search through all records and
+        markers.
+        """
         timestamp = SECOND_MS + after_ms
         here = {offset: time for offset, time in self.times.items() if offset >= self.start}
         found = offset_for_timestamp(self.log, timestamp)

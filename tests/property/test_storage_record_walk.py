@@ -28,7 +28,7 @@ BASE_MS = 1_700_000_000_000
 
 
 def by_itself(body: bytes, count: int) -> int | None:
-    """The highest timestamp delta, found by opening each record; None if the bytes are not
+    """The highest timestamp delta, found by opening each record, or None if the bytes are not
     records.
     """
     position, highest = 0, -(1 << 63)
@@ -42,7 +42,9 @@ def by_itself(body: bytes, count: int) -> int | None:
 
 
 def walked(body: bytes | memoryview, count: int) -> int | None:
-    """The highest timestamp delta according to the broker's walk; None if it refuses the bytes."""
+    """The highest timestamp delta according to the broker's walk, or None if it refuses the
+    bytes.
+    """
     try:
         return highest_time_delta(body, 0, count)
     except KafkaError:
@@ -111,7 +113,7 @@ def bodies(draw: st.DrawFn) -> tuple[list[NewRecord], bytes]:
 def test_good_records_pass_with_their_highest_time(
     made: tuple[list[NewRecord], bytes], in_memory: bool
 ) -> None:
-    """They pass with exactly their count and length."""
+    """The walk accepts good records only with exactly their count and length."""
     records, body = made
     assert walked(memoryview(body) if in_memory else body, len(records)) == max(
         record.timestamp for record in records

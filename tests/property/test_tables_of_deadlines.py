@@ -1,5 +1,5 @@
-"""The tables of deadlines against a plain list. Each is a heap that drops removed rows in sweeps:
-after any additions, removals and expiries, its next row is the earliest one.
+"""Compares the tables of deadlines with a plain list. Each table is a heap that drops removed rows
+in sweeps. After any additions, removals and expiries, its next row must be the earliest one.
 """
 
 from __future__ import annotations

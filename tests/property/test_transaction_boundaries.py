@@ -72,7 +72,7 @@ def found_in_a_log(host: TxnHost, epoch: int, state: TransactionState, fence: bo
 
 
 def meant(host: TxnHost, producer_id: Any, epoch: Any) -> tuple[int, int]:
-    """The producer ID and epoch that a step's placeholders stand for now."""
+    """The producer id and epoch that a step's placeholders mean at this point."""
     found = host.coordinator.metadata("txn")
     known = (77, 0) if found is None else found.producer
     if epoch in ("current", "next"):
@@ -81,7 +81,7 @@ def meant(host: TxnHost, producer_id: Any, epoch: Any) -> tuple[int, int]:
 
 
 def took(host: TxnHost, step: str, producer_id: int, epoch: int) -> bool:
-    """Send the request of a step. Gives whether it succeeded."""
+    """Send the request of a step, and return whether it succeeded."""
     match step:
         case "init":
             answer = host.init("txn", pid=producer_id, epoch=epoch)

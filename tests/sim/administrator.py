@@ -92,7 +92,7 @@ class Administrator(Client):
         self.hang_up()
 
     def _delete(self, topic: str) -> Asking:
-        """Delete the topic. Gives: False if it was not deleted and continues to exist."""
+        """Delete the topic. Return False if it was not deleted and continues to exist."""
         life = self.world.history.lives[topic][-1]
         life.asked_ms = self.world.loop.now_ms
         call = wire.request(DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000), 3)

@@ -34,9 +34,7 @@ class Auditor(Client):
             yield self.rng.randint(200, 1200)
 
     def look_at_producers(self) -> Asking:
-        """Send DescribeProducers. Gives: the rows of producers in the response, or None if it was
-        lost.
-        """
+        """Send DescribeProducers. Return the producers in the response, or None if it was lost."""
         topics: dict[str, list[int]] = {}
         for name, index in self.partitions:
             topics.setdefault(name, []).append(index)
@@ -69,7 +67,7 @@ class Auditor(Client):
         return reported
 
     def look_at_transactions(self) -> Asking:
-        """Describe all transactions. Gives: the answer for each transactional id, or None if a
+        """Describe all transactions. Return the response for each transactional id, or None if a
         response was lost.
         """
         asked_ms = self.world.loop.now_ms

@@ -68,8 +68,8 @@ def is_refusal(answer: Any) -> bool:
 
 
 class Bundle:
-    """A client's connections to all brokers. resent: how many requests were sent to another broker
-    after a refusal.
+    """A client's connections to all brokers. `resent` counts the requests that were sent to another
+    broker after a refusal.
     """
 
     def __init__(self, world: World) -> None:
@@ -106,7 +106,7 @@ class Bundle:
         return future
 
     def lose(self, broker_learns_ms: int) -> None:
-        """Close the client's side; the broker notices it later."""
+        """Close the client's side. The broker notices it later."""
         self._is_closed = True
         for link in self._links.values():
             link.lose(broker_learns_ms)
@@ -196,7 +196,7 @@ class Unled:
         self._heard: set[tuple[int, int]] = set()
 
     def on_heard(self, link: Link, frame: bytes) -> None:
-        """Note a request if the broker that receives it does not lead its partitions."""
+        """Record a request if the broker that receives it does not lead its partitions."""
         correlation_id = int.from_bytes(frame[4:8], "big")
         call = link.call_of(correlation_id)
         broker = self._world.node.broker

@@ -75,7 +75,10 @@ class Client:
         self.ends_after: int | None = None
 
     def connected(self) -> Asking:
-        """Wait for a connection. Raises: Fenced if the client has ended because of a power loss."""
+        """Wait for a connection.
+
+        Raises: Fenced if the client has ended because of a power loss.
+        """
         while self.link is None or not self.link.is_open:
             if (
                 self.ends_after is not None
@@ -90,7 +93,9 @@ class Client:
         return self.link
 
     def ask(self, call: wire.Call, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Asking:
-        """Send one request. Gives: the response, or LOST, after which the connection is closed."""
+        """Send one request, and return the response, or LOST, after which the connection is
+        closed.
+        """
         link = yield from self.connected()
         self.world.operations += 1
         self.asked_after = self.world.fences
