@@ -1,7 +1,7 @@
 """The producer of one transactional id: its requests to its coordinator, its group's coordinator
 and the leaders of partitions.
 
-`TransactionalProducer` does one transaction after the other. Each failure ends the transaction:
+`TransactionalProducer` does one transaction after the other, and each failure ends its transaction:
 single requests are not retried. Order of use:
 
     begin()      InitProducerId: fences the producer that had the id before, aborts its open
@@ -15,16 +15,16 @@ single requests are not retried. Order of use:
     commit(...)  AddOffsetsToTxn (version 1), TxnOffsetCommit, the outstanding responses, EndTxn
     abort()      instead of commit
 
-A note is the metadata of a committed offset. A producer without a group has no `group_state`:
-`commit_records` commits only records, and if the response to its EndTxn is lost, `repeat_lost_end`
-sends the same EndTxn again before the next `begin`. A coordinator answers a repeated EndTxn as it
-answered the first one, or with an error if the transaction was aborted meanwhile (KIP-98, KIP-890).
+A producer without a group has no `group_state`: `commit_records` commits only records, and if the
+response to its EndTxn is lost, `repeat_lost_end` sends the same EndTxn again before the next
+`begin`. A coordinator answers a repeated end as it answered the first one, or with an error if the
+transaction was aborted meanwhile (KIP-98, KIP-890).
 
 If the cluster has finalised `transaction.version` at 2 (KIP-890, second part), Produce and
 TxnOffsetCommit add partitions by themselves, and AddPartitionsToTxn and AddOffsetsToTxn are left
-out. Late requests of an ended transaction are then identified by their epoch. Otherwise the request
-versions are those that Apache Kafka 2.5 to 4 have in common. `begin` determines the transaction
-version each time. Source: KIP-98, KIP-360, KIP-447, KIP-890.
+out; late requests of an ended transaction are identified by their epoch. Otherwise the versions are
+those that Apache Kafka 2.5 to 4 have in common. `begin` determines the version each time. Source:
+KIP-98, KIP-360, KIP-447, KIP-890.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ from barnabas.spark_connector.produce_request import (
 )
 
 GROUP, TRANSACTION = 0, 1  # kinds of coordinators
-BEGUN_GROUP = 2  # the coordinator of the second group; this value is not one of Kafka's
+BEGUN_GROUP = 2  # not a value of Kafka's: the coordinator of the second group
 CONTROL = "control"  # the purpose of connections that must not wait for a Produce
 
 # Versions that Apache Kafka 2.5 and 4 have in common.
@@ -112,21 +112,20 @@ ADD_OFFSETS_TO_TXN = RequestKind(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 TXN_OFFSET_COMMIT = RequestKind(TxnOffsetCommitRequest, TxnOffsetCommitResponse, 2, 4)
 END_TXN = RequestKind(EndTxnRequest, EndTxnResponse, 1, 4)
 OFFSET_FETCH = RequestKind(OffsetFetchRequest, OffsetFetchResponse, 7, 7)
-# The versions of OffsetCommit that have a retention time, which overrides offsets.retention.minutes
-# (KIP-211).
+# The versions that have a retention time, which overrides offsets.retention.minutes (KIP-211).
 LASTING_OFFSET_COMMIT = RequestKind(OffsetCommitRequest, OffsetCommitResponse, 2, 4)
 LASTING_MS = 100 * 365 * 24 * 3_600_000
 BEGUN = "-begun"  # the suffix in the second group's name
 PRODUCE = RequestKind(ProduceRequest, ProduceResponse, 3, 11)
 
-# The request versions of version 2 of the transaction protocol.
+# Versions that belong to version 2 of the protocol of transactions.
 TRANSACTION_VERSION = "transaction.version"
 TXN_OFFSET_COMMIT_2 = RequestKind(TxnOffsetCommitRequest, TxnOffsetCommitResponse, 5, 5)
 END_TXN_2 = RequestKind(EndTxnRequest, EndTxnResponse, 5, 5)
 PRODUCE_2 = RequestKind(ProduceRequest, ProduceResponse, 12, 12)
 
-# Errors after which another transaction is tried. Since each transaction begins with a new epoch, a
-# sequence error means that the broker has lost acknowledged state.
+# Errors after which another transaction is tried. Each begins with a new epoch, so a sequence error
+# means that the broker has lost acknowledged state.
 PASSING_CODES = PASSING | {
     Code.COORDINATOR_NOT_AVAILABLE,
     Code.NOT_COORDINATOR,
@@ -141,8 +140,7 @@ PASSING_CODES = PASSING | {
     Code.TRANSACTION_ABORTABLE,
     Code.TRANSACTION_COORDINATOR_FENCED,
     Code.THROTTLING_QUOTA_EXCEEDED,
-    # the batch may have been damaged on the way, since its checksum was correct when it was sent
-    Code.CORRUPT_MESSAGE,
+    Code.CORRUPT_MESSAGE,  # the checksum was correct when the batch was sent
 }
 _FENCED = frozenset({Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_TXN_STATE})
 
@@ -193,13 +191,13 @@ class FencedError(ClientError):
 class PublishSettings:
     """The limits and timeouts of publishing.
 
-    `delivery_timeout_ms`: how long another attempt is made after a transient failure. An attempt
+    `delivery_timeout_ms`: how long transient failures are followed by another attempt. An attempt
     that makes progress is not interrupted.
     """
 
     transaction_timeout_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
-    max_request_bytes: int = 1 << 20  # a request exceeds this size only if a single batch does
+    max_request_bytes: int = 1 << 20  # a request is larger only if it has a single larger batch
     in_flight: int = 5  # the maximum number of unanswered requests to one broker
     retry_backoff_max_ms: int = 1000
 
@@ -229,7 +227,7 @@ class Leader:
 class TransactionalProducer:
     """The producer of one transaction after the other, over connections that stay open.
 
-    A producer belongs to one thread.
+    It belongs to one thread.
     """
 
     def __init__(
@@ -258,9 +256,7 @@ class TransactionalProducer:
 
     @property
     def is_open(self) -> bool:
-        """Whether the transaction may have to be ended, since a partition or the group may have
-        been added to it.
-        """
+        """Whether the transaction may have to be ended: it may have a partition or the group."""
         return bool(self._added) or self._has_offsets
 
     # --- the steps
@@ -300,7 +296,7 @@ class TransactionalProducer:
     def group_state(self, *, with_begun: bool = False) -> GroupState:
         """The numbers and notes that the group has committed, by topic.
 
-        Takes:  with_begun, whether to read the begun notes as well. There are none if the broker
+        Takes:  with_begun, whether to read the begun notes as well; there are none if the broker
                 does not support retention times.
         Raises: PassingError while an offset is being committed.
         """
@@ -327,8 +323,7 @@ class TransactionalProducer:
     def note_begun(self, topics: Iterable[str], offset: int, metadata_text: str) -> None:
         """Store offset and note in the second group, with an unlimited retention.
 
-        The commit is not part of the transaction, and remains if the transaction is aborted.
-
+        They are not part of the transaction, and remain if that is aborted.
         Raises: PassingError, PublishError.
         """
         if not self._keeps_begun:
@@ -355,15 +350,12 @@ class TransactionalProducer:
     def announce(self, topics: Iterable[str], offset: int, metadata_text: str) -> None:
         """Commit offset and note in a transaction without records.
 
-        After:  `begin` has to be called. Raises: see `commit`.
+        After:  `begin` has to follow. Raises: see `commit`.
         """
         self.commit(self._existing(topics), offset, metadata_text)
 
     def _existing(self, topics: Iterable[str]) -> list[str]:
-        """Wait until all topics exist, since an offset can only be committed for a topic that
-        exists.
-        Gives: the topics.
-        """
+        """Wait until all topics exist, as the topic of an offset must. Gives: the topics."""
         for topic in (names := sorted(set(topics))):
             self._leader_of(TopicPartition(topic, 0))
         return names
@@ -376,7 +368,7 @@ class TransactionalProducer:
         self._put(self._stamped(record_batch))
 
     def _stamped(self, record_batch: EncodedRecordBatch) -> StampedRecordBatch:
-        """Add the producer and the partition's next sequence number to the record batch."""
+        """The record batch with its producer and the next sequence number of its partition."""
         name = TopicPartition(record_batch.topic, record_batch.partition)
         sequence = self._sequences.get(name, 0)
         header = stamp_header(record_batch, self._producer, sequence)
@@ -386,9 +378,7 @@ class TransactionalProducer:
         return StampedRecordBatch(name, header, memoryview(record_batch.data)[HEADER_SIZE:])
 
     def _put(self, record_batch: StampedRecordBatch) -> None:
-        """Add a record batch to the next request for its leader. If the request is full, send it
-        first.
-        """
+        """Add a record batch to the next request for its leader. If that is full, send it first."""
         name = record_batch.partition
         node = self._leader_of(name)
         leader = self._under_way.setdefault(node, Leader())
@@ -410,11 +400,9 @@ class TransactionalProducer:
         """Commit everything that was sent.
 
         `offset` is committed as the group's offset on partition 0 of each of the topics. The texts
-        of `more` are committed with the same offset on the next partitions, for topics that have
-        enough partitions.
+        of `more` are committed with it on the next partitions, of topics that have these.
 
-        Raises: PassingError, also if a response is lost. In that case, only `group_state` shows
-                whether the transaction was committed.
+        Raises: PassingError, also for a lost response; then only `group_state` shows the outcome.
         """
         self._send_all_out()
         self._commit_offset(sorted(set(topics)), offset, (metadata_text, *more))
@@ -425,7 +413,7 @@ class TransactionalProducer:
     def commit_records(self) -> None:
         """Commit everything that was sent, and no offset.
 
-        Raises: PassingError, also if a response is lost. In that case, call `repeat_lost_end`.
+        Raises: PassingError, also for a lost response, after which `repeat_lost_end` has to follow.
         """
         self._send_all_out()
         self._receive_all()
@@ -444,9 +432,8 @@ class TransactionalProducer:
         """Find out whether a `commit_records` without a response has succeeded, by sending its
         EndTxn again.
 
-        Gives:  the counts of records and bytes if the transaction was committed. None if it was
-        not,
-                or if no response was lost.
+        Gives:  the counts of records and bytes if it is committed; None if it is not, or if no
+                response was lost.
         Raises: PassingError while the outcome is unknown; PublishError if it remains unknown.
         """
         lost = self._lost_end
@@ -455,7 +442,7 @@ class TransactionalProducer:
         self._producer, self._is_version_2 = lost.producer, lost.is_version_2
         try:
             self._end(commit=True)
-        except FencedError:  # the transaction has timed out and was aborted
+        except FencedError:  # the transaction has timed out, and was aborted
             self._lost_end = None
             return None
         self._lost_end = None
@@ -463,10 +450,9 @@ class TransactionalProducer:
         return lost.record_count, lost.byte_count
 
     def check_session(self) -> None:
-        """Check that no other producer has begun with the transactional id. Nothing may have been
-        sent in the transaction.
+        """If nothing was sent, check that no other producer has begun with the transactional id.
 
-        After:  `begin` has to be called.
+        After:  `begin` has to follow.
         Raises: FencedError if another producer has begun; PassingError.
         """
         answer = self._ask_for_end(commit=False)
@@ -486,10 +472,9 @@ class TransactionalProducer:
         """Abort the transaction.
 
         A Produce that is still in flight must not arrive after the marker, since it could open the
-        transaction again. Either all responses are received first, or a new epoch fences late
-        requests.
+        transaction again. Either all responses are received first, or a new epoch fences late ones.
 
-        Raises: ClientError on failure. The transaction is then aborted by its timeout.
+        Raises: ClientError on failure, after which the transaction's timeout aborts it.
         """
         if not self.is_open:
             return
@@ -579,9 +564,7 @@ class TransactionalProducer:
         )
 
     def _send_out(self, node: int, leader: Leader) -> None:
-        """Wait until few enough requests to a leader are in flight, and send the records collected
-        for it.
-        """
+        """When few enough requests to a leader are in flight, send the records collected for it."""
         record_batches = list(leader.record_batches.values())
         if not record_batches:
             return
@@ -630,8 +613,7 @@ class TransactionalProducer:
             for partition in topic.results_by_partition
         }
         for name, code in codes.items():
-            # OPERATION_NOT_ATTEMPTED is no error of this partition. It means that another one has
-            # an error.
+            # OPERATION_NOT_ATTEMPTED only means that another partition has an error.
             if code != Code.OPERATION_NOT_ATTEMPTED:
                 self._check(code, f"partition {name}")
 
@@ -650,9 +632,7 @@ class TransactionalProducer:
     # --- answers
 
     def partition_count(self, topic: str) -> int:
-        """The number of partitions of a topic. If the topic does not exist, the broker may create
-        it.
-        """
+        """The partition count of a topic, which the broker may create for this request."""
         self._leader_of(TopicPartition(topic, 0))
         return sum(name.topic == topic for name in self._leaders)
 
@@ -677,8 +657,7 @@ class TransactionalProducer:
     def _leader_of(self, name: TopicPartition) -> int:
         """The id of the broker that leads a partition.
 
-        A new topic may not have a leader yet. Metadata is therefore requested repeatedly for a
-        while.
+        Metadata is requested repeatedly for a while, since a new topic may not have a leader yet.
         """
         if name in self._leaders:
             return self._leaders[name]
@@ -735,8 +714,8 @@ class TransactionalProducer:
         self._connections.keep_idle(buffer_bytes)
 
     def forget_connections(self) -> None:
-        """Close all connections, and discard the known leaders and coordinators, since they may
-        have changed after a failure.
+        """Close all connections, and discard the known leaders and coordinators, which a failure
+        may have changed.
         """
         self._connections.close()
         self._coordinators.clear()
@@ -748,8 +727,8 @@ class TransactionalProducer:
 
 
 def _committed_in(answer: OffsetFetchResponse) -> dict[str, CommittedBatch]:
-    """The offset of each topic's partition 0, with its metadata text and those of the next
-    partitions that have the same offset.
+    """The offset of partition 0 of each topic, and the texts of the next partitions with the same
+    offset.
     """
     committed: dict[str, CommittedBatch] = {}
     for topic in answer.topics:
@@ -770,8 +749,8 @@ def _committed_in(answer: OffsetFetchResponse) -> dict[str, CommittedBatch]:
 def _offset_rows(
     counts: Mapping[str, int], offset: int, texts: Sequence[str]
 ) -> list[TxnOffsetCommitRequestTopic]:
-    """The partitions of TxnOffsetCommit that commit an offset with its texts. A topic with too few
-    partitions for all texts gets only the first text.
+    """The rows that commit an offset with its texts: all of them for topics with enough partitions,
+    else the first.
 
     Raises: PublishError if no topic has enough partitions.
     """
@@ -796,9 +775,7 @@ def _offset_rows(
 
 
 def _message_of(part: PartitionProduceResponse) -> str:
-    """The broker's error message in a Produce response, for the batch or for its first invalid
-    record.
-    """
+    """The broker's message in a Produce response, for the batch or its first faulty record."""
     records = [
         each.batch_index_error_message
         for each in part.record_errors

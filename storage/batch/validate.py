@@ -1,9 +1,9 @@
 """The checks of a client's batch before it is written, and the changes made to it.
 
-The checks are made in the order of Apache Kafka 3.9, since the first fault decides the error code.
-A valid batch costs one struct unpack, its checksum, and a walk over its records (`record_walk`).
-The order applies within a batch. The last three faults of the table are found when the records are
-opened. The column "log start" says whether the response contains the log start offset.
+The checks have the order of Apache Kafka 3.9, which decides the error code. A valid batch costs one
+struct unpack, its checksum, and a walk over its records (`record_walk`). The order applies within a
+batch; the last three rows are checked when the records are opened. The column "log start" says
+whether the response contains the log start offset.
 
     fault                                                       code                  log start
     no whole batch, more than one, magic 0 or 1                 INVALID_RECORD        no
@@ -15,8 +15,8 @@ opened. The column "log start" says whether the response contains the log start 
     count, control flag, sequence, records, missing key         INVALID_RECORD        yes
     a timestamp out of the topic's bounds                       INVALID_TIMESTAMP     yes
 
-Header fields that readers rely on are not trusted. The highest timestamp is set to that of the
-records, as in Apache Kafka. Attributes that a client may not set are cleared (a delete horizon,
+Header fields that readers rely on are not trusted: the highest timestamp is set to that of the
+records, as in Apache Kafka, and attributes that a client may not set are cleared (a delete horizon,
 LogAppendTime, undefined bits).
 """
 
@@ -60,23 +60,23 @@ from barnabas.storage.log_config import NEVER_MS, LogConfig
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 HIGHEST_CODEC = 4
-# The header size of the oldest format. No batch is shorter.
+# the header size of the oldest format; the length of a batch is never smaller
 _SMALLEST_BATCH = LENGTH_END + 14
 _KNOWN_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
 _MOST_RECORDS_AT_ONCE = 10_000  # walking over this many records takes 5 ms, or 30 ms with headers
 _MOST_BYTES_AT_ONCE = 1 << 20  # decompressed bytes
-# The limits of checks in the event loop, for all batches of a request together.
+# The limits of checks on the loop, for all batches of a request together.
 _MOST_RECORDS_OF_REQUEST, _MOST_BYTES_OF_REQUEST = (20_000, 8 << 20)
-_MOST_RECORD_ERRORS = 1000  # the maximum number of record errors in the response for one batch
+_MOST_RECORD_ERRORS = 1000  # the most record errors that the response lists for one batch
 _MOST_COMPRESSED_AT_ONCE = 1 << 18  # at a high level compression takes a second for each MB
 
 
 class AppendRefused(KafkaError):
     """A client's batch is rejected.
 
-    knows_log_start: whether the response contains the log start offset. Otherwise it contains -1,
-    as for a batch that did not reach the log. record_errors: the indexes of invalid records, for
-    the response.
+    knows_log_start: whether the response has the log start offset; otherwise it has -1, as for a
+    batch that did not reach the log. record_errors: the indexes of faulty records, for the
+    response.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class AppendRefused(KafkaError):
         knows_log_start: bool = True,
         record_errors: tuple[int, ...] = (),
     ) -> None:
-        """Takes: knows_log_start, whether the response contains the log start offset;
-        record_errors, the indexes of the records with errors.
+        """Takes: knows_log_start, whether the response contains the log start; record_errors, the
+        numbers of the records with errors.
         """
         super().__init__(code, message)
         self.knows_log_start = knows_log_start
@@ -96,17 +96,17 @@ class AppendRefused(KafkaError):
 
 
 class TakesLongError(Exception):
-    """The check of a batch would take so long that it would block other clients.
+    """The check of a batch would block other clients.
 
     A thread checks the batch instead, and it is appended afterwards.
     """
 
 
 class CheckBudget:
-    """The remaining budget of checks in the event loop, for all batches of one request together.
+    """What is left of the limits of checks on the loop, for all batches of one request together.
 
-    records_left: the number of records that may still be checked. bytes_left: the number of bytes
-    that may still be decompressed. In addition, each batch has limits of its own.
+    records_left: the number of records. bytes_left: the number of bytes that may be decompressed.
+    In addition, each batch has limits of its own.
     """
 
     __slots__ = ("bytes_left", "records_left")
@@ -117,9 +117,7 @@ class CheckBudget:
         self.records_left, self.bytes_left = records, most_bytes
 
     def take_records(self, count: int) -> None:
-        """Subtract a batch's records from the budget. Raises: TakesLongError if the batch has too
-        many.
-        """
+        """Subtract a batch's records. Raises: TakesLongError if there are too many of them."""
         if count > _MOST_RECORDS_AT_ONCE or count > self.records_left:
             raise TakesLongError
         self.records_left -= count
@@ -188,13 +186,12 @@ def check_client_batch(
 ) -> Checked:
     """Check the records field of one partition, and apply the topic's codec and timestamp type.
 
-    Takes:  view, the writable bytes of the field, of which those after its only batch are ignored;
-            at_once, the limits of checks in the event loop, or None if the caller is not in the
-            loop.
+    Takes:  view, writable; bytes after its only batch are ignored. at_once, the limits of checks on
+            the loop; None if the caller is not on the loop.
     Raises: AppendRefused, see the module's table; TakesLongError, only with at_once, in which case
             the batch is unchanged.
 
-    The function is long since it follows the module's table in order, and runs for each batch.
+    One long function: it is the module's table in order, and runs for each batch.
     """
     size = len(view)
     if size < HEADER_SIZE:
@@ -224,8 +221,8 @@ def check_client_batch(
     if crc32c(view[CRC_START:]) != crc:
         raise AppendRefused(Code.CORRUPT_MESSAGE, "the batch's CRC is wrong", knows_log_start=False)
     codec = attributes & CODEC_MASK
-    # This is a single condition, since it is false for every valid batch. `_refusal` finds out
-    # which part of it is true.
+    # This is a single condition, since it is false for every valid batch; `_refusal` finds out
+    # which part is true.
     if (
         codec > HIGHEST_CODEC
         or count <= 0
@@ -234,7 +231,7 @@ def check_client_batch(
         or (sequence < 0 if producer_id >= 0 else attributes & TRANSACTIONAL)
     ):
         raise _refusal(codec, attributes, last_delta, producer_id, sequence, count)
-    # If the batch is the only one of its request, only the limits of a batch apply.
+    # If the request has only this batch, only the limits of a batch apply.
     if at_once is not None and (at_once is not FOR_ONE_BATCH or count > _MOST_RECORDS_AT_ONCE):
         at_once.take_records(count)  # checked before decompression, which may take a long time
     body: memoryview | bytearray | bytes = view
@@ -250,8 +247,7 @@ def check_client_batch(
         raise AppendRefused(error.code, str(error), record_errors=(error.index,)) from error
     except KafkaError as error:
         raise AppendRefused(error.code, str(error)) from error
-    # as in Kafka, which computes the largest timestamp starting from NO_TIMESTAMP
-    if youngest < NO_TIMESTAMP:
+    if youngest < NO_TIMESTAMP:  # Kafka computes the largest timestamp beginning with "none"
         youngest = NO_TIMESTAMP
     elif youngest >= 1 << 63:
         raise AppendRefused(Code.INVALID_RECORD, "a timestamp of more than 64 bits")
@@ -275,8 +271,8 @@ def check_client_batch(
         # The client has set LogAppendTime, but the topic uses CreateTime.
         attributes &= ~LOG_APPEND_TIME
     attributes &= _KNOWN_ATTRIBUTES
-    # If nothing has to be changed, the batch keeps its bytes and its CRC. Computing the checksum
-    # again would take as long as the first time.
+    # If nothing has to be changed, the batch keeps its bytes and its CRC: computing another
+    # checksum takes as long as the first.
     if attributes != fields[5] or youngest != max_timestamp:
         set_attributes(view, attributes)
         set_max_timestamp(view, youngest)
@@ -287,9 +283,7 @@ def check_client_batch(
 def _refusal(
     codec: int, attributes: int, last_delta: int, producer_id: int, sequence: int, count: int
 ) -> AppendRefused:
-    """The error for a header with wrong fields. If several are wrong, it names the first one in
-    Kafka's order.
-    """
+    """The error for a header with wrong fields, for the first of these in Kafka's order."""
     if codec > HIGHEST_CODEC:
         return AppendRefused(Code.UNKNOWN_SERVER_ERROR, f"there is no compression codec {codec}")
     if count <= 0 or last_delta != count - 1:
@@ -304,7 +298,7 @@ def _refusal(
 
 
 def with_append_time(checked: Checked, now_ms: int) -> Checked:
-    """Set the timestamp of the checked batch to the current time, for a topic with LogAppendTime."""
+    """The checked batch with the current time, for a topic with LogAppendTime."""
     view = checked.view
     set_max_timestamp(view, now_ms)
     set_crc(view)
@@ -314,7 +308,7 @@ def with_append_time(checked: Checked, now_ms: int) -> Checked:
 def _decompressed(
     codec: int, data: memoryview, rules: Rules, at_once: CheckBudget | None
 ) -> bytes | bytearray:
-    """Decompress the records. Takes: at_once, the limits of a check in the event loop. Raises:
+    """The decompressed records. Takes: at_once, the limits of a check in the event loop. Raises:
     TakesLongError beyond these limits; AppendRefused.
     """
     limit = most = rules.max_decompressed_bytes
@@ -365,9 +359,7 @@ def _next_batch_size(view: memoryview) -> int:
 
 
 def _only_batch(view: memoryview, rules: Rules) -> tuple[memoryview, int]:
-    """The only batch of a records field that does not begin with a valid header, or has further
-    bytes after the batch.
-    """
+    """The only batch of a field that has further bytes, or whose first bytes are wrong."""
     size = _next_batch_size(view)
     if not size:
         raise AppendRefused(Code.INVALID_RECORD, "no whole batch", knows_log_start=False)
@@ -390,7 +382,7 @@ def _only_batch(view: memoryview, rules: Rules) -> tuple[memoryview, int]:
 
 
 def _rebuilt(view: memoryview, body: bytes, attributes: int) -> bytearray:
-    """Replace the batch's record bytes and attributes. The caller has to update the CRC."""
+    """The batch with other record bytes and attributes. Its CRC has to be updated afterwards."""
     batch = bytearray(view[:HEADER_SIZE])
     batch += body
     set_size_and_attributes(batch, attributes)
@@ -405,9 +397,9 @@ def _look_into_records(
     rules: Rules,
     now_ms: int,
 ) -> None:
-    """Check the keys if the topic needs keys, and the timestamps if the topic limits them.
+    """Check the keys, if the topic needs them, and the timestamps, if the topic limits them.
 
-    The encoding of the records was checked before.
+    The records themselves were checked before.
     """
     keyless, untimely = [], []
     position = start

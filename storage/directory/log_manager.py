@@ -1,4 +1,4 @@
-"""The manager of the data directory: it opens and closes the logs, and keeps the common files.
+"""The data directory: its logs, the common files, opening and closing.
 
     meta.properties                  node.id, cluster.id, directory.id: `meta_properties`
     .lock                            locked while a broker runs in the directory
@@ -13,7 +13,7 @@
                                      `flush_journal`
     <topic>-<partition>/ and others  `partition_directories`
 
-A log that cannot be loaded is not in `logs` but in `offline`, with the error. The other logs are
+A log that cannot be loaded is not in `logs` but in `offline`, with the error; the other logs are
 served.
 """
 
@@ -71,18 +71,17 @@ def sync_one_by_one(files: list[Syncable]) -> None:
         file.fsync()
 
 
-# More than the number of epochs that a leader without a lease may begin before its standby receives
-# one of them.
+# more epochs than a leader without a lease begins before its standby receives one
 UNHEARD_LEADER_EPOCHS = 100
 
 
 class LogManager(LogStarts):
-    """All logs of one directory. A manager works only within calls; `on_tick` has to be called at
-    its deadline.
+    """All logs of one directory. It works only within calls; `on_tick` has to be called at its
+    deadline.
 
-    log_dir, cache, wall: shared by all logs. The caller sets the wall clock. last_run: after
-    `load`, how the last run ended, confirmed by all logs. decisions: after `load`, the decisions in
-    the flush journals, in order. leader_epoch: after `load`, the epoch that began in every log.
+    log_dir, cache, wall: shared by all logs; the rim feeds the wall clock. last_run: after `load`,
+    how the last run ended, confirmed by all logs. decisions: after `load`, the decisions in the
+    flush journals, in order. leader_epoch: after `load`, the epoch that began in every log.
     journal: set by `load`. run_steps: carries out changes of files; by default immediately.
     _points: the stored recovery points. _offline_points, _offline_starts: the points and starts of
     logs that are offline, which remain unchanged in the checkpoints.
@@ -123,7 +122,7 @@ class LogManager(LogStarts):
     def may_lack_acknowledged(self) -> bool:
         """Whether acknowledged writes of the last leader may be missing.
 
-        That is possible after a power loss, and in a copy for which the leader did not wait.
+        They may be missing after a power loss, or in a copy for which the leader did not wait.
         """
         return self.lost_power or self.config.may_lack_acknowledged
 
@@ -138,10 +137,8 @@ class LogManager(LogStarts):
     ) -> None:
         """Lock the directory, and open every log in it.
 
-        Takes:  config_of, a function that returns a topic's settings; progress, a function that is
-        called
-                with (loaded logs, all logs, bytes read); known_topics, a function that is called
-                once the directory is locked and known to be ours.
+        Takes:  config_of, which returns a topic's settings; progress, called with (loaded logs, all
+                logs, bytes read); known_topics, called once the directory is locked and ours.
         Raises: LogDirectoryError if another process has the directory, it belongs to another node,
                 or a flush journal is damaged; OSError.
         After:  `logs`, `offline` and `last_run` are set; the mark of a clean stop is removed. All
@@ -163,7 +160,7 @@ class LogManager(LogStarts):
         partitions = directories.find(topics)
         for path in directories.deleted:
             self._upkeep.deleted_directories.add(now_ms, path)
-        self._upkeep.make_space(now_ms)  # the start needs space for its own writes
+        self._upkeep.make_space(now_ms)  # a start needs space for its writes
         if partitions:
             from barnabas.storage.opening.log_loader import Opening  # unused without logs
 
@@ -178,12 +175,11 @@ class LogManager(LogStarts):
         try:
             self.write_checkpoints()
         except OSError as error:
-            # the former checkpoint remains
-            log_lack_of_space(f"the checkpoint of {self.data_dir}", error)
+            log_lack_of_space(f"the checkpoint of {self.data_dir}", error)  # the old one remains
         is_clean = self.last_run is LastRun.CLEAN
-        # Even after a power loss, data of a log may be only in the page cache: an earlier start may
-        # have written them again and been killed before its flush. The journals are therefore kept
-        # until all logs were flushed.
+        # Data of a log may be only in the page cache even after a power loss: an earlier start may
+        # have written them again and been killed before its flush. So the journals are kept until
+        # all logs were flushed.
         if redo is not None and is_clean and not redo.decisions:
             self.journal.forget_older(keep_earlier=bool(self.offline))
             self.disk.fsync_dir(self.data_dir)
@@ -213,7 +209,7 @@ class LogManager(LogStarts):
         taken = take_directory(self.disk, self.data_dir, ids)
         self.cluster_id, self.directory_id = taken.cluster_id, taken.directory_id
         if used_before and self.last_run is not LastRun.CLEAN:
-            # If a log was created shortly before a kill, its name may not be durable yet.
+            # The names of logs that were made shortly before a kill may not be durable.
             self.disk.fsync_dir(self.data_dir)
 
     def _read_journals(self) -> Redo | None:
@@ -230,9 +226,7 @@ class LogManager(LogStarts):
         points: Offsets | None,
         starts: Offsets,
     ) -> None:
-        """Open one log, or take it offline. Takes: points, the recovery points, or None if they are
-        unknown.
-        """
+        """Open one log, or take it offline. points: None if the recovery points are unknown."""
         from barnabas.storage.opening.recovery import load_log
 
         point = None if points is None else points.get(partition, 0)
@@ -262,9 +256,7 @@ class LogManager(LogStarts):
                 )
 
     def _report_lost(self, points: Offsets, topics: Topics | None) -> None:
-        """Log each partition that had durable records and whose directory is missing. It begins
-        empty.
-        """
+        """Log which partitions had durable records and lost their directory. They begin empty."""
         for key, point in sorted(points.items()):
             topic = None if topics is None else topics.topic(key[0])
             is_there = key in self.logs or key in self.offline
@@ -279,7 +271,7 @@ class LogManager(LogStarts):
     def _flush_offline(self, directory: str) -> None:
         """Flush a log that is offline.
 
-        A transaction with data in the log may still be committed. After a clean stop, everything
+        A transaction with data in the log may still be committed, and after a clean stop everything
         counts as durable, including the topic's id.
         """
         for name in self.disk.list(directory):
@@ -289,7 +281,7 @@ class LogManager(LogStarts):
         self.disk.fsync_dir(directory)
 
     def _set_copy(self, why: str) -> None:
-        """Treat the directory as after a power loss, since it is a copy that lacks unflushed data."""
+        """Treat the directory as after a power loss, as it is a copy that lacks unflushed data."""
         logger.warning(
             "this directory is an older copy of the disk, or a part of one, not what the last "
             "broker left: %s",
@@ -301,16 +293,15 @@ class LogManager(LogStarts):
         """Begin a leader epoch in all logs, as Apache Kafka does when a broker starts.
 
         Clients then compare their positions with the log. The epoch is on the disk before a client
-        sees it. The logs' own files are not enough for that: they contain an epoch only from its
-        first batch on, and a power loss may remove both after clients have read the batch. All
-        partitions have the same epoch, which is possible since epochs may have gaps.
+        sees it. The logs' own files are not enough: they contain an epoch only from its first batch
+        on, and a power loss may remove both after clients have read the batch. All partitions have
+        the same epoch, since there may be gaps between epochs.
         """
         latest = max((log.epochs.latest for log in self.logs.values()), default=-1)
         highest = HighestEpoch(self.disk, self.data_dir).read()
         self.leader_epoch = max(latest, highest, self._lowest_leader_epoch - 1)
         if self.config.may_lack_acknowledged and not self._lowest_leader_epoch:
-            # An epoch that was claimed for this leader is above all earlier ones, and needs no such
-            # distance.
+            # a claimed epoch is above all earlier ones
             self.leader_epoch += UNHEARD_LEADER_EPOCHS
         self.begin_leader_epoch(self.logs.values())
         self.log_dir.store_epoch()
@@ -318,8 +309,8 @@ class LogManager(LogStarts):
     def begin_leader_epoch(self, logs: Iterable[Log]) -> None:
         """Begin an epoch in these logs that is above all earlier ones.
 
-        The epoch is durable on return. If its file cannot be changed, it becomes durable before one
-        of the logs gets a batch.
+        It is durable on return, or if its file cannot be changed, before one of the logs gets a
+        batch.
         """
         self.leader_epoch += 1
         self.log_dir.unstored_epoch = self.leader_epoch
@@ -331,11 +322,11 @@ class LogManager(LogStarts):
             log.begin_leader_epoch(self.leader_epoch)
 
     def note_boot(self) -> None:
-        """Record that all work after a power loss is done and durable in this run."""
+        """Note that everything that follows from a power loss is done and durable in this run."""
         self._run_note.write()
 
     def note_failure(self) -> None:
-        """Record that the disk failed. The kernel may have dropped written data."""
+        """Note that the disk failed, after which the kernel may have dropped written data."""
         if self._lock is not None:  # otherwise the directory does not belong to this broker
             self._run_note.write_failure()
 
@@ -353,13 +344,12 @@ class LogManager(LogStarts):
     ) -> Log:
         """Make a new, empty log. It gets its files with its first batch, or from `LogFiles.make`.
 
-        Takes:  leader_epoch, the epoch of the log: 0 for a new partition, `self.leader_epoch` if
-                clients may know the partition and its log was lost.
+        Takes:  leader_epoch, 0 for a new partition; `self.leader_epoch` if clients may know it and
+                its log was lost.
         """
         key = topic, partition
         assert key not in self.logs and key not in self.offline, f"{topic}-{partition} exists"
-        # imported here, since many starts create no log
-        from barnabas.storage.opening.new_log import new_log
+        from barnabas.storage.opening.new_log import new_log  # many starts make no log
 
         log = new_log(
             self.log_dir, TopicIdPartition(topic, partition, topic_id), config, now_ms, leader_epoch
@@ -382,7 +372,7 @@ class LogManager(LogStarts):
             self._offline_starts[key] = log.log_start_offset
 
     def begin_files(self, log: Log) -> NewFiles:
-        """Begin the files of a log that has none. Another thread makes them; see `LogFiles.take`."""
+        """The files for a log that has none, which another thread makes; see `LogFiles.take`."""
         from barnabas.storage.directory.new_files import NewFiles, new_suffix
 
         self._new_files_count += 1
@@ -396,7 +386,7 @@ class LogManager(LogStarts):
         """Give a log the files that were made for it.
 
         If they could not be made or renamed, or are no longer needed, the log keeps its present
-        state. In the first two cases, its first batch reports an error.
+        state, and its first batch reports an error.
         """
         if files.is_taken:
             return
@@ -409,7 +399,7 @@ class LogManager(LogStarts):
                 if not is_out_of_resources(error):
                     raise
         if files.is_made and not files.is_taken:
-            files.is_made = False  # another waiting task must not use these files
+            files.is_made = False  # other waiting work must not use these files
             self._upkeep.deleted_directories.add(now_ms, files.directory)
 
     def remove(self, topic: str, partition: int, now_ms: int) -> None:
@@ -417,7 +407,7 @@ class LogManager(LogStarts):
         key = topic, partition
         log = self.logs.pop(key, None)
         error = self.offline.pop(key, None)
-        # Otherwise the recovery point and start would apply to the next log of this name.
+        # Otherwise these would apply to the next log of this name.
         self._offline_points.pop(key, None)
         self._offline_starts.pop(key, None)
         self.log_dir.changed_starts.discard(key)
@@ -440,8 +430,8 @@ class LogManager(LogStarts):
         except OSError as no_space:
             if not is_out_of_resources(no_space):
                 raise
-            # There is no space for the longer name. The directory is removed now, since a new
-            # partition of this name must not find it.
+            # No space for the longer name; another partition of this name must not find the
+            # directory.
             logger.warning("%s is removed at once: %s", directory, no_space)
             self.disk.rmtree(directory)
         else:
@@ -461,22 +451,22 @@ class LogManager(LogStarts):
         """`end_removals` in steps."""
         if self._removed:
             removed = set(self._removed)
-            # The logs are then removed from the checkpoints, which must not happen before the
-            # removal is durable.
+            # The checkpoints lose the logs next, which must not happen before the removal is
+            # durable.
             yield [DirectorySync(self.disk, self.data_dir)]
             self.log_dir.trash.remove_in(removed)
             self._removed -= removed
             yield from self.checkpoint_steps(with_starts=True)
 
     def _has_directory(self, log: Log) -> bool:
-        # An attempt to make the files may have left a directory that could not be removed for lack
+        # An attempt to make the files may have left a directory, whose removal also failed for lack
         # of descriptors.
         return log.files.are_made or self.disk.is_dir(log.directory)
 
     # --- periodic work ---------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int:
-        """When `on_tick` next has work to do."""
+        """When `on_tick` has work next."""
         if self.log_dir.changed_starts or self.log_dir.builds:
             return 0
         due = self._upkeep.next_deadline_ms()
@@ -504,7 +494,7 @@ class LogManager(LogStarts):
         """Write changed recovery points, high watermarks and log starts."""
         points = self._recovery_points()
         self._checkpoints.write(RECOVERY_POINT_NAME, self._offline_points | points, force=force)
-        self._points = points  # set after the write, which may fail on a full disk
+        self._points = points  # not earlier, since the write may fail on a full disk
         high_watermarks = {
             key: log.high_watermark for key, log in self.logs.items() if log.files.are_made
         }
@@ -514,9 +504,8 @@ class LogManager(LogStarts):
     def checkpoint_steps(self, *, with_starts: bool = False) -> SyncSteps:
         """Do the work of `write_checkpoints` in steps.
 
-        Takes:  with_starts, whether to write the log starts as well. `write_starts` stores them
-        when
-                they change.
+        Takes:  with_starts, whether to write the log starts as well, which `write_starts` stores
+                when they change.
         """
         self._points = yield from self._checkpoints.replace_offsets(
             self.logs, self._offline_points, self._starts if with_starts else None
@@ -549,8 +538,8 @@ class LogManager(LogStarts):
     def write_starts(self) -> None:
         """Store the changed log start offsets.
 
-        A log start is stored even if it is the base offset of the first segment, since a power loss
-        may restore the deleted segments before it.
+        A start is stored even if it is the base offset of the first segment, since a power loss may
+        restore deleted segments before it.
         """
         for key in sorted(self.log_dir.changed_starts):
             self.logs[key].checkpoint()  # the manifest also has the start, with a checksum
@@ -562,7 +551,7 @@ class LogManager(LogStarts):
     def close(self, now_ms: int, sync: Callable[[list[Syncable]], None] = sync_one_by_one) -> None:
         """Stop cleanly: make all logs durable, close them, write all checkpoints and then the mark.
 
-        Takes:  sync, a function that fsyncs many files. To be fast, it does so in parallel.
+        Takes:  sync, which fsyncs many files, in parallel to be fast.
         """
         files: dict[Syncable, None] = {}
         for log in self.logs.values():

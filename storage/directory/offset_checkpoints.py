@@ -1,12 +1,12 @@
-"""The offset checkpoints of a data directory. Each is a file with an offset for every partition. To
-change it, the whole file is replaced.
+"""The checkpoints of a data directory. Each has an offset of every partition, in a file that is
+replaced.
 
     recovery-point-offset-checkpoint    everything below is durable in the log's own files
     log-start-offset-checkpoint         the log's start, if not 0
     replication-offset-checkpoint       the high watermark
 
 A file is durable when `write` returns, or at the end of the steps of `replace`, which writes it to
-`<name>.new` first. The table in the docstring of `checkpoints` describes the file format.
+`<name>.new` first. The table in the docstring of `checkpoints` describes its format.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from barnabas.storage.files.checkpoints import Offsets
     from barnabas.storage.log.log import Log
 
-ENCODED_AT_ONCE = 5000  # the number of logs that one step handles, which takes 10 ms
+ENCODED_AT_ONCE = 5000  # logs handled in one step, which takes 10 ms
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class OffsetCheckpoints:
         self._attempt_count = 0
 
     def read(self, name: str) -> Offsets | None:
-        """Read the offsets of a checkpoint. Gives: None if the file is missing or damaged."""
+        """Read the offsets of a checkpoint; None if it is missing or damaged."""
         path = f"{self._data_dir}/{name}"
         try:
             data = self._disk.read(path)
@@ -68,10 +68,9 @@ class OffsetCheckpoints:
         return offsets
 
     def write(self, name: str, offsets: Offsets, *, force: bool = False, sync: bool = True) -> None:
-        """Write a checkpoint if its content has changed, or if `force` is set."""
+        """Write a checkpoint, if its content changes or `force` is set."""
         data = encode_offsets(offsets)
-        # the file that `replace` has not renamed yet has older content
-        if self._under_way.pop(name, None) is not None:
+        if self._under_way.pop(name, None) is not None:  # the file under way has older content
             self._disk.unlink(self._new_path(name))
         if force or self._contents.get(name) != data:
             self._disk.write_atomic(f"{self._data_dir}/{name}", data, sync=sync)
@@ -83,8 +82,8 @@ class OffsetCheckpoints:
         offline_points: Offsets,
         starts: Callable[[], Offsets] | None,
     ) -> Generator[Sequence[Syncable], None, Offsets]:
-        """Write the recovery points and high watermarks, and `starts` if given, in steps. Each step
-        handles some of the logs.
+        """Write recovery points, high watermarks and given `starts` in steps, each for some of the
+        logs.
 
         Gives:  the recovery points.
         """
@@ -102,16 +101,15 @@ class OffsetCheckpoints:
             RECOVERY_POINT_NAME: encode_rows(rows),
             REPLICATION_NAME: encode_rows(high_watermark_rows),
         }
-        # The starts are read in the step in which `replace` begins, since `write` may have stored
-        # other starts during the earlier steps.
+        # Checked and renamed in one step, since `write` may have stored another content in between.
         if starts is not None:
             contents[LOG_START_NAME] = encode_offsets(starts())
         yield from self.replace(contents)
         return points
 
     def replace(self, contents: Mapping[str, bytes]) -> SyncSteps:
-        """Write the checkpoints whose content has changed, in steps. If `write` writes one of them
-        meanwhile, its content is kept.
+        """Write the checkpoints that change, in steps. If `write` stores one meanwhile, that one is
+        kept.
         """
         changed = {
             name: data for name, data in contents.items() if self._contents.get(name) != data

@@ -7,12 +7,12 @@ part. After every change
     log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
 
 The order within an append is: check everything, write the batch, then update the indexes, the
-producers' state and the offsets. A failed write changes no state. If there is no disk space,
+producers' state and the offsets. A failed write changes no state: if there is no disk space,
 Produce returns an error for the batch; after any other error of the disk the broker stops.
 
 A log consists of parts, each in a separate module:
 
-    log_dir          LogDirectory          the state that all logs of the data directory share
+    log_dir          LogDirectory          what all logs of the data directory share
     segments         SegmentList           its files, and the search for a batch
     producer_state   ProducerStateManager  epochs, sequences, open transactions
     snapshots        ProducerSnapshots     snapshot files of producers, and replay
@@ -197,9 +197,9 @@ class Log:
         self.files.lacks_epoch = True
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """The (epoch, end offset) of the largest epoch that is not above `leader_epoch` (KIP-320).
+        """(epoch, end offset) of the largest epoch that is not above `leader_epoch` (KIP-320).
 
-        The result is (-1, -1) if the end is unknown.
+        It is (-1, -1) if the end is unknown.
         """
         return self.epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
@@ -218,8 +218,8 @@ class Log:
         """Store the topic id durably, for a log whose directory has none.
 
         A kill during `LogFiles.make` loses the id, and Kafka before 2.8 wrote none. Entries of the
-        flush journals are assigned to a log by the topic id. Entries of this log may have no id
-        yet, so all its data are flushed first.
+        flush journals are assigned to a log by the id, so all data of this log that they may have
+        are flushed first.
         """
         assert self.topic_id == NO_TOPIC_ID, f"{self!r} is of topic {self.topic_id}"
         self.flush()
@@ -240,21 +240,21 @@ class Log:
     ) -> AppendInfo:
         """Check one batch of a client, assign offsets, and write it to the active segment.
 
-        Takes:  batch, the records field of one partition, writable. The base offset and the leader
+        Takes:  batch, writable: the records field of one partition. The base offset and the leader
                 epoch are overwritten in place (and the timestamp or the codec, if the topic
-                requires it). at_once, the limits of the check; a larger batch is not changed.
-                checked, the result of an earlier `check_client_batch` by these rules. Checks
+                requires it). at_once: the limits of the check; a larger batch is not changed.
+                checked: the result of an earlier `check_client_batch` by these rules. Checks
                 against the log and its producers are made here, with no other event in between.
         Gives:  first_offset, last_offset (inclusive), log_append_time_ms; for a duplicate those of
                 the earlier batch.
         Raises: AppendRefused, see validate; TakesLongError, only with at_once; KafkaError
                 OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE;
-                UNKNOWN_PRODUCER_ID if the batch's sequences were used for other records before
+                UNKNOWN_PRODUCER_ID if its sequences were used for other records before
                 (`repetition`). NotWrittenError if the disk has no space; OSError is fatal.
         After:  log_end_offset = last_offset + 1, unless the batch is a duplicate.
         Source: KIP-98 (idempotence).
 
-        The function is long because a further call for each batch takes measurable time.
+        One long function, because a further call for each batch is measurable.
         """
         view = batch if isinstance(batch, memoryview) else memoryview(batch)
         rules = self._rules
@@ -307,13 +307,9 @@ class Log:
     ) -> tuple[int, int]:
         """Write a checked batch at the end of the log, and move the end. All appends call this.
 
-        Takes:  batch_of, the fields of the producer, if the batch has one; marker, if it is a
-        marker.
-        Gives:  the first and last offset of the batch. The first offset and the leader epoch are
-        set
-                in the batch.
-        Raises: NotWrittenError without disk space, in which case at most a new segment was begun;
-                OSError.
+        Takes:  batch_of, the fields of the producer, if there is one; marker, if it is a marker.
+        Gives:  its first and last offset; the first, and the leader epoch, are set in the batch.
+        Raises: NotWrittenError without space, after which only a segment may be new; OSError.
         """
         first_offset = self.log_end_offset
         last_offset = first_offset + last_delta
@@ -346,7 +342,7 @@ class Log:
                     self.durability.add_pending_marker(completed.first_offset, last_offset)
                 if completed.aborted:
                     segment.indexes.append_aborted(aborted_entry(completed))
-        # The end is moved last, since the last stable offset is computed from the producers' state.
+        # The end moves last, since the last stable offset is computed from the producers' state.
         end_offset = last_offset + 1
         self.log_end_offset = self.segments.end_offset = state.end_offset = end_offset
         if not self.durability.waits_for_disk:
@@ -375,17 +371,14 @@ class Log:
     # --- producers -------------------------------------------------------------------------------
 
     def ended_before_open_transaction(self, producer_id: int, decided_ms: int) -> bool:
-        """Whether the log has a marker of the producer from `decided_ms` or later, before the open
-        transaction.
-        """
+        """Whether a marker from `decided_ms` or later precedes the open transaction."""
         first_offset = self.producer_state.first_offset_of_transaction(producer_id)
         return first_offset is not None and self.reader.has_marker_before(
             first_offset, producer_id, decided_ms
         )
 
     def expire_producers(self, now_ms: int, most: int = sys.maxsize) -> int:
-        """Remove producers that were idle for producer.id.expiration.ms. Gives: the number of
-        removed producers.
+        """Remove producers that were idle for producer.id.expiration.ms. Gives: their number.
 
         Takes:  most, the maximum number in one call; if it is reached there may be more.
         """
@@ -403,7 +396,7 @@ class Log:
     def _roll(self, now_ms: int) -> None:
         """Close the active segment and begin another at the end of the log, with a checkpoint.
 
-        Raises: OSError. The log is then unchanged, and may be rolled later.
+        Raises: OSError, after which the log is unchanged, and may be rolled later.
         """
         if self.turnover.roll(self.log_start_offset, self.log_end_offset, now_ms):
             self._set_checkpointed()
@@ -432,10 +425,10 @@ class Log:
         """Find the bytes from the batch with `offset` on.
 
         Takes:  min_one_batch, whether to return the whole first batch even if it is longer than
-                max_bytes. Otherwise the result is empty in that case.
-        Gives:  a slice of one segment, up to max_bytes, which may end within a batch. For
-                READ_COMMITTED the slice ends at the last stable offset, and the aborted
-                transactions that overlap it are listed.
+                max_bytes; without it the result is empty in that case.
+        Gives:  a slice of one segment, up to max_bytes, which may end within a batch; for
+                READ_COMMITTED it ends at the last stable offset, and has the aborted transactions
+                that overlap it.
         Raises: KafkaError OFFSET_OUT_OF_RANGE; UNKNOWN_SERVER_ERROR for a negative max_bytes, as in
                 Apache Kafka; KAFKA_STORAGE_ERROR if the log cannot be read there.
         Source: KIP-98, "Fetch" (aborted transactions); KIP-74 (limits).
@@ -466,9 +459,8 @@ class Log:
         )
 
     def read_batches(self, from_offset: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Iterate over all whole batches in order, from the batch with `from_offset` (default: the
+        """Iterate over all whole batches in order, from the one with `from_offset` (default: the
         log's start).
-
         Raises: CorruptLog, also if a checksum is wrong.
         """
         return self.reader.batches(self.log_start_offset if from_offset is None else from_offset)
@@ -502,15 +494,13 @@ class Log:
             except OSError as error:
                 if not is_out_of_resources(error):
                     raise
-                # The epochs remain in the file for now. It does no harm if it has more of them than
-                # the memory.
+                # It does no harm if the file has more epochs than there are in memory.
                 logger.warning("%r: the file of its leader epochs waits for space: %s", self, error)
 
     def delete_old_segments(self, now_ms: int, most: int = sys.maxsize) -> int:
-        """Delete the segments that retention does not keep. Gives: the number of deleted segments.
+        """Delete the segments that retention does not keep. Gives: their number.
 
-        Without disk space, the active segment or all segments are kept
-        (`snapshot_producers_of_oldest`).
+        Without disk space, the active segment or all are kept (`snapshot_producers_of_oldest`).
 
         Takes:  most, the approximate maximum in one call; if it is reached there may be more.
         """
@@ -536,7 +526,7 @@ class Log:
         """
         self.durability.finish_flush(token)
         if self.durability.durable_offset <= self.high_watermark:
-            return False  # always the case if readers do not wait for the disk
+            return False  # always true if readers do not wait for the disk
         self.high_watermark = self.durability.durable_offset
         self._update_stable()
         return True
@@ -573,7 +563,7 @@ class Log:
             self._checkpoint.set_as_closed(self.log_start_offset)
 
     def begin_close(self) -> list[Syncable]:
-        """Write the files of a clean stop. The next start then reads nothing of the log.
+        """Write the files of a clean stop, after which the next start reads nothing of the log.
 
         Gives:  the files to fsync before `end_close`; none if nothing has changed since the last
                 clean stop.
@@ -591,20 +581,20 @@ class Log:
         return files
 
     def end_close(self) -> None:
-        """Close the files. All files from `begin_close` must have been fsynced."""
+        """Close the files, after everything from `begin_close` was fsynced."""
         for segment in self.segments:
             segment.close()
 
     def close(self) -> None:
-        """Close the log so that the next start need not read it."""
+        """Close the log, after which the next start need not read it."""
         for file in self.begin_close():
             file.fsync()
         self.end_close()
 
     def forget(self) -> None:
-        """Free the indexes of a deleted log, and cancel its next checkpoint.
+        """Free the indexes of a deleted log, which also needs no further checkpoint.
 
-        The log's files are closed when the last slice of them was sent.
+        Its files are closed when their last slice was sent.
         """
         for segment in self.segments:
             self.log_dir.cache.forget(segment.indexes)

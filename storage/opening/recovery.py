@@ -10,8 +10,8 @@ The steps are in this order:
                                     flush journals, or cut
     4  `epoch_recovery`             leader epochs
 
-How the last run ended decides what is trusted, redone and cut: see the tables in `last_run`.
-Damaged data are never cut. CorruptLog then names the file, the position, and what to do.
+How the last run ended decides what is trusted, redone and cut: see the tables in `last_run`. Damage
+is never cut: CorruptLog names the file, the position, and what to do.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def load_log(
     recovery_point: int | None,
     log_start_offset: int | None,
 ) -> Log:
-    """Open the log of one partition. The function is long, to show the steps in their order.
+    """Open the log of one partition. One long function, which shows the order of the steps.
 
-    Takes:  recovery_point and log_start_offset, the values in the data directory's checkpoints, or
-            None. If the manifest is up to date, the higher log start is used: a start that clients
-            have seen is never lowered, and Apache Kafka raises it only in the checkpoint.
+    Takes:  recovery_point and log_start_offset, from the data directory's checkpoints, or None. If
+            the manifest is up to date, the higher log start is used: a start that clients have seen
+            is never lowered, and Apache Kafka raises it only in the checkpoint.
     Raises: CorruptLog, which names the file and what to do; OSError.
     """
     trust = TRUST[opening.last_run]
@@ -83,12 +83,11 @@ def load_log(
     )
     log = Log(log_dir, files.partition, config, contents)
     if not trust.all_flushed and log.topic_id != NO_TOPIC_ID:
-        # The file of the topic id has to become durable, since entries of a flush journal are
-        # assigned to this log by the id.
+        # Entries of a flush journal are assigned to this log by the id.
         log.durability.add_names(files.topic_id_path)
     if manifest is not None and log.log_start_offset > manifest.log_start_offset:
-        # A later manifest was lost in a power loss. Another one is written with the log start,
-        # since after a kill the next start would trust this older manifest.
+        # A later manifest was lost in a power loss. After a kill, the next start would trust this
+        # older one.
         log_dir.changed_starts.add((topic, partition))
     is_at_end = manifest is not None and manifest.log_end_offset == end_offset
     if loader.has_kept_gap:

@@ -2,7 +2,7 @@
 
 This module reads no clock or file. `check_batch` decides whether a batch may be written and changes
 nothing. `on_batch` and `on_marker` update the state after the write and never raise an error, so
-that live appends and replay share their code.
+live appends and replay share their code.
 
 A snapshot, big-endian, named `<offset>.snapshot`: the state before the batch at that offset.
 
@@ -18,8 +18,8 @@ A snapshot, big-endian, named `<offset>.snapshot`: the state before the batch at
                                         34   4   coordinator_epoch (-1: no marker yet)
                                         38   8   current_txn_first_offset (-1: none open)
 
-A snapshot has only the last batch of each producer. Earlier ones are read from the log when a batch
-is repeated (`producer_window`). A snapshot has no checksums of batches (`repetition`).
+It has only the last batch of each producer; earlier ones are read from the log when a batch is
+repeated (`producer_window`). It has no checksums of batches (`repetition`).
 
 Source: KIP-98 (idempotence, transactions), KIP-360 (epochs); the layout as Apache Kafka 3.9 writes
         it.
@@ -101,13 +101,12 @@ class ActiveProducer(NamedTuple):
 class ProducerEntry:
     """One producer on one partition.
 
-    batches: the last five batches of the current epoch, oldest first. has_whole_window: False while
-    earlier batches may be in the log but not in `batches`. That is the case after a snapshot was
-    loaded, or if a marker created the entry, since the producer may have written before and expired
-    since. (A snapshot distinguishes this case from an epoch that began with a marker and has no
-    batches.) seen_ms: the broker's clock at the last append (or at loading). The entry expires by
-    this time, since the timestamps of batches may have any value. row: the index in `ProducerRows`;
-    -1 if there is none.
+    batches: the last five of the current epoch, oldest first. has_whole_window: False while earlier
+    batches may be in the log but not in `batches`. That is the case after a snapshot was loaded, or
+    if a marker made the entry: the producer may have written before, and expired since. (A snapshot
+    distinguishes this case from an epoch that began with a marker and has no batches.) seen_ms: the
+    broker's clock at the last append (or at loading), by which the entry expires, since the
+    timestamps of batches may have any value. row: the index in `ProducerRows`; -1 if there is none.
     """
 
     __slots__ = (
@@ -170,12 +169,12 @@ class ProducerEntry:
 def used_again(producer_id: int, base_sequence: int) -> KafkaError:
     """The error for a batch with sequence numbers that were used for another batch.
 
-    The client has dropped the other batch. The code was chosen by how clients react.
+    The client dropped the other batch. The code was chosen by how clients react.
     UNKNOWN_PRODUCER_ID makes librdkafka, the Java client and franz-go abort the transaction, and
-    kafka-python end it. All of them then request a new epoch, in which sequences restart. An
+    kafka-python end it, and all of them request a new epoch, in which sequences restart. An
     idempotent librdkafka or Java producer sends the batch again in its next epoch.
     OUT_OF_ORDER_SEQUENCE_NUMBER is fatal to a librdkafka producer. With DUPLICATE_SEQUENCE_NUMBER
-    all clients treat the batch as written. TRANSACTION_ABORTABLE makes them abort, but librdkafka
+    all of them treat the batch as written. TRANSACTION_ABORTABLE makes them abort, but librdkafka
     keeps its epoch, and gets the error again.
     """
     return KafkaError(
@@ -189,10 +188,10 @@ class ProducerStateManager:
     """The producers of one log.
 
     open_txns: producer id -> first offset of its open transaction, in the order of the first
-    offsets. (A transaction begins at the end of the log, so the order of insertion is that of the
-    offsets.) end_offset: the offset below which the state includes all batches. refused: (producer
-    id, epoch) -> the first sequence of a rejected batch that may be sent again (`add_refused`).
-    _rows: the packed rows of a snapshot, if there are many producers.
+    offsets (a transaction begins at the end of the log, so the order of insertion is that of the
+    offsets). end_offset: the state includes all batches below it. refused: (producer id, epoch) ->
+    the first sequence of a rejected batch that may be sent again (`add_refused`). _rows: the packed
+    rows of a snapshot, if there are many producers.
     """
 
     __slots__ = ("_rows", "end_offset", "open_txns", "producers", "refused")
@@ -238,8 +237,8 @@ class ProducerStateManager:
         return -1 if entry is None else entry.producer_epoch
 
     def has_batch_of(self, producer_id: int) -> bool:
-        """Whether a batch of the producer's last epoch is known. The producer's next sequence
-        number is then known as well.
+        """Whether a batch of the producer's last epoch is known, and so its next sequence
+        number.
         """
         entry = self.producers.get(producer_id)
         return entry is not None and bool(entry.batches)
@@ -252,7 +251,7 @@ class ProducerStateManager:
     def epochs_of_decision(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> tuple[int, int] | None:
-        """The (producer epoch, coordinator epoch) of the marker for a coordinator's decision.
+        """(producer epoch, coordinator epoch) of the marker for a coordinator's decision.
 
         An open transaction can always be ended. There is no other coordinator, so a higher epoch in
         the partition was caused by a client (WriteTxnMarkers accepts any coordinator epoch, a batch
@@ -296,20 +295,18 @@ class ProducerStateManager:
         transactional: bool,
         restore_window: Callable[[ProducerEntry], None],
     ) -> BatchMeta | None:
-        """Check that a client's batch is the producer's next one. The function is long, since calls
-        cost time.
+        """Check that a client's batch is the next one. One long function, since calls cost time.
 
-        Takes:  restore_window, a function that adds the entry's earlier batches to it. It is called
-        if
-                they are needed and may be only in the log.
+        Takes:  restore_window, which adds the entry's earlier batches to it; called if they are
+                needed and may be only in the log.
         Gives:  None if the batch has to be appended, otherwise the earlier batch that it repeats.
         Raises: KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE;
                 UNKNOWN_PRODUCER_ID for a transactional batch with used sequence numbers, unless it
                 repeats a batch of the same transaction, see `used_again`.
         Source: KIP-98; an unknown producer may begin with any sequence, a new epoch must begin with
                 0. If a producer is known only by the marker of a transaction that has no batch in
-                this partition, it may have expired before, and may also begin with any sequence.
-                Apache Kafka rejects such a batch, which is fatal to a librdkafka producer.
+                this partition, it may have expired before, and may also begin with any sequence:
+                Apache Kafka rejects that, which is fatal to a librdkafka producer.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -409,14 +406,14 @@ class ProducerStateManager:
     # --- change ----------------------------------------------------------------------------------
 
     def add_refused(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Remember a batch of an idempotent producer that was rejected because the disk was full,
-        or because the broker was not the leader.
+        """Remember an idempotent producer's batch that was rejected.
 
-        Later batches of the producer, which are already in flight, must not overtake the rejected
-        one. A log accepts the first batch of an unknown producer with any sequence. A later batch
-        would therefore leave a gap in the sequences, and the rejected one, when it is sent again,
-        would be permanently out of order. A duplicate of a written batch may arrive late, over a
-        broken connection. It is not remembered, since no client sends it again.
+        It was rejected because the disk was full, or the broker was not the leader. Later batches
+        of the producer, which are already in flight, must not overtake the rejected one: a log
+        accepts the first batch of an unknown producer with any sequence. A later batch would leave
+        a gap in the sequences, and the rejected one, when it is sent again, would be permanently
+        out of order. A duplicate of a written batch may arrive late, over a broken connection; it
+        is not remembered, since no client sends it again.
         """
         entry = self.producers.get(producer_id)
         if entry is not None and entry.producer_epoch == producer_epoch and entry.batches:
@@ -440,11 +437,11 @@ class ProducerStateManager:
         now_ms: int,
         crc: int = NO_CRC,
     ) -> None:
-        """Update the state for a written batch. Takes: crc, the checksum of the batch as its client
-        sent it.
+        """Update the state for a written batch. Takes: crc, that of the batch as its client sent
+        it.
 
-        The parameters are single fields, since this is called with every append, and an object
-        would cost time.
+        Its parameters are single fields, since it is called with every append, and an object would
+        cost time.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -470,8 +467,8 @@ class ProducerStateManager:
             self._rows.note(entry)
 
     def _add(self, producer_id: int, producer_epoch: int, now_ms: int) -> ProducerEntry:
-        """Add a producer. If there are many producers, their rows are kept encoded, so that a
-        snapshot takes little time.
+        """Add a producer. If there are many, their rows are kept encoded, so that a snapshot takes
+        little time.
         """
         entry = self.producers[producer_id] = ProducerEntry(producer_id, producer_epoch, now_ms)
         if self._rows is None and len(self.producers) >= FEWEST_PRODUCERS:
@@ -490,8 +487,7 @@ class ProducerStateManager:
     ) -> CompletedTxn | None:
         """Update the state for a written marker.
 
-        Gives:  the transaction that the marker ended; None if the transaction had no data in this
-        log.
+        Gives:  the transaction that the marker ended; None if that had no data in this log.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -521,7 +517,7 @@ class ProducerStateManager:
         )
 
     def expire(self, now_ms: int, expiration_ms: int, most: int = sys.maxsize) -> int:
-        """Remove producers that were idle for `expiration_ms` and have no open transaction.
+        """Remove producers that were idle for that time and have no open transaction.
 
         Takes:  most, the maximum number in one call.
         Gives:  the number of removed producers.

@@ -1,4 +1,4 @@
-"""The records of a whole topic on the console: merged, searched, followed, linked and downloaded."""
+"""The records of a whole topic on the console, merged, searched, followed and downloaded."""
 
 from __future__ import annotations
 

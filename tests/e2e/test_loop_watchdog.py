@@ -1,4 +1,4 @@
-"""The watchdog works in daemons that tests start. With a limit of zero, each callback is a fault."""
+"""The watchdog in daemons that tests start. With a limit of zero, each callback is a fault."""
 
 from __future__ import annotations
 

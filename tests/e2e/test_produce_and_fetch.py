@@ -175,7 +175,7 @@ def test_offsets_for_times(servers: str) -> None:
     reason="there is no log cleaner",
 )
 def test_compacted_topics_keep_each_keys_last_record() -> None:
-    """The real cleaner runs. The segments are so small that some are inactive and can be cleaned."""
+    """The real cleaner runs. Segments are so small that some are inactive and can be cleaned."""
     settings = {"log.cleaner.backoff.ms": "100"}
     with LocalBroker(settings=settings) as broker:
         servers = broker.bootstrap_servers
