@@ -202,7 +202,9 @@ class FilteringBatchReader(BatchReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Use the filters that narrow the ranges. Gives: the filters that Spark still has to apply."""
+        """Use the filters that narrow the ranges. Gives: the filters that Spark still has to
+        apply.
+        """
         for each in filters:
             self.narrowing, exact = narrow(self.narrowing, condition_of(each))
             if not exact:

@@ -26,7 +26,9 @@ _JAVA_SUITE = re.compile(
 
 
 class TlsSettingError(ValueError):
-    """A TLS version or a cipher suite cannot be used. The message contains the name of the option."""
+    """A TLS version or a cipher suite cannot be used. The message contains the name of the
+    option.
+    """
 
 
 class TlsSettings(NamedTuple):

@@ -44,7 +44,9 @@ def is_out_of_resources(error: OSError) -> bool:
 
 
 def is_out_of_descriptors(error: OSError) -> bool:
-    """Whether the process or the system has no file descriptor left. The disk does not fail then."""
+    """Whether the process or the system has no file descriptor left. The disk does not fail
+    then.
+    """
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
@@ -81,7 +83,9 @@ def not_written(error: OSError) -> OSError:
 
 
 def log_lack_of_space(what: str, error: OSError) -> None:
-    """Log that a write is postponed for lack of space. Raises: the error, if it has another cause."""
+    """Log that a write is postponed for lack of space. Raises: the error, if it has another
+    cause.
+    """
     if not isinstance(not_written(error), NotWrittenError):
         raise error
     logger.warning("%s waits for space: %s", what, error)
@@ -396,7 +400,9 @@ class OsLock:
     __slots__ = ("_fd",)
 
     def __init__(self, path: str) -> None:
-        """Take both locks on the file. Raises: BlockingIOError if another process has one of them."""
+        """Take both locks on the file. Raises: BlockingIOError if another process has one of
+        them.
+        """
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNERS_ALONE)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

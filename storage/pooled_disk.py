@@ -46,7 +46,9 @@ T = TypeVar("T")
 
 
 def kept_from_connections(limit: int) -> int:
-    """The number of descriptors that connections may not take. They are for files and other uses."""
+    """The number of descriptors that connections may not take. They are for files and other
+    uses.
+    """
     return min(max(limit // _KEPT_SHARE, _FEWEST_KEPT), limit // 2)
 
 

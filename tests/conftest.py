@@ -69,7 +69,9 @@ def piece_of(node_id: str) -> str:
 
 @cache
 def rank_of(piece: str) -> tuple[int, int, str]:
-    """The sort key of a work unit: by folder, and within a folder by size, the largest file first."""
+    """The sort key of a work unit: by folder, and within a folder by size, the largest file
+    first.
+    """
     folder = piece.partition("/")[0]
     path = TESTS / piece.partition("::")[0]
     size = path.stat().st_size if path.is_file() else 0
@@ -167,7 +169,9 @@ def _folder_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A scheduler by work units, in the order of this file, unless --dist names another scheduler."""
+    """A scheduler by work units, in the order of this file, unless --dist names another
+    scheduler.
+    """
     if config.getoption("dist") != "load":
         return None
     from xdist.scheduler import LoadScopeScheduling

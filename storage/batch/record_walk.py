@@ -269,7 +269,9 @@ def _after_blob(body: Body, at: int, delta: int) -> int:
 
 
 def _after_headers(body: Body, at: int, count: int, delta: int) -> int:
-    """The position after the headers. Takes: delta, the number of the record, for an error message."""
+    """The position after the headers. Takes: delta, the number of the record, for an error
+    message.
+    """
     for _ in range(count):
         size = body[at]
         if size & 1:  # in zigzag form an odd number is negative

@@ -173,7 +173,9 @@ def _groups(log: Log, sources: list[Segment], end_offset: int) -> list[list[Segm
 
 
 def _aborted(log: Log, end_offset: int) -> list[AbortedEntry]:
-    """The aborted transactions that begin below `end_offset`, in the order of their abort markers."""
+    """The aborted transactions that begin below `end_offset`, in the order of their abort
+    markers.
+    """
     return [
         entry
         for segment in log.segments

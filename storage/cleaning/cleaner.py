@@ -585,7 +585,9 @@ def _time_of(header: BatchHeader) -> int:
 
 
 class _Source:
-    """One old segment, whose batches are read in order. Every batch is checked before it is used."""
+    """One old segment, whose batches are read in order. Every batch is checked before it is
+    used.
+    """
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, size: int) -> None:
         self._path = f"{directory}/{offset_name(base_offset)}{LOG_SUFFIX}"

@@ -88,7 +88,9 @@ def encode_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
 
 
 def decode_epochs(data: bytes) -> list[tuple[int, int]]:
-    """Decode (epoch, start offset) pairs. Epochs and offsets must rise. Raises: CorruptCheckpoint."""
+    """Decode (epoch, start offset) pairs. Epochs and offsets must rise. Raises:
+    CorruptCheckpoint.
+    """
     try:
         epochs = [(_number(row[0]), _number(row[1])) for row in _rows(data, 2)]
     except ValueError as error:

@@ -97,7 +97,9 @@ class LeaderEpochs:
         return floor, end
 
     def truncate_from_start(self, log_start_offset: int) -> None:
-        """Remove epochs that ended below the log's start. The epoch of the start then begins there."""
+        """Remove epochs that ended below the log's start. The epoch of the start then begins
+        there.
+        """
         kept = [entry for entry in self.entries if entry[1] > log_start_offset]
         below = [entry for entry in self.entries if entry[1] <= log_start_offset]
         if below and (len(below) > 1 or below[-1][1] != log_start_offset):

@@ -44,7 +44,9 @@ class Place(NamedTuple):
 
 
 class IndexHole(Exception):
-    """A look-up had to read so far beyond the index entry's position that entries must be missing."""
+    """A look-up had to read so far beyond the index entry's position that entries must be
+    missing.
+    """
 
 
 class BatchFile:

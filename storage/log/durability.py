@@ -116,7 +116,9 @@ class Durability:
         return self._name_changes > self._durable_names
 
     def stable_below(self, offset: int, high_watermark: int) -> int:
-        """The lower of `offset` and the first offset of a transaction whose marker is not flushed."""
+        """The lower of `offset` and the first offset of a transaction whose marker is not
+        flushed.
+        """
         if self._pending_markers:
             self._pending_markers = [
                 pending for pending in self._pending_markers if pending[1] >= high_watermark

@@ -140,7 +140,9 @@ class SegmentList(Sequence[Segment]):
         return None
 
     def end_position(self, segment: Segment, limit: int) -> int:
-        """The position in a segment at which a read ends, for readers that may read up to `limit`."""
+        """The position in a segment at which a read ends, for readers that may read up to
+        `limit`.
+        """
         if limit == self.end_offset:
             return segment.batches.size
         end = self._end

@@ -219,7 +219,9 @@ class LogLoader:
         # until then.
 
     def _write_indexes(self, segment: Segment) -> None:
-        """Write the index files. If the log does not change, it can then be closed without a write."""
+        """Write the index files. If the log does not change, it can then be closed without a
+        write.
+        """
         try:
             segment.indexes.write()
         except OSError as error:
@@ -441,7 +443,9 @@ class LogLoader:
             self.segments.remove(following)
 
     def _set_tail_aside(self, segment: Segment, position: int) -> str:
-        """Copy the end that will be cut off, if it has valid batches. Gives: the path of the copy."""
+        """Copy the end that will be cut off, if it has valid batches. Gives: the path of the
+        copy.
+        """
         path = f"{segment.batches.path(SET_ASIDE_SUFFIX)}-{position}"
         self.disk.unlink(path)
         copy = self.disk.open(path, create=True)

@@ -96,7 +96,9 @@ class PartitionFiles:
         self.disk.unlink(self.manifest_path)
 
     def _sort_names(self, names: set[str]) -> None:
-        """Sort the names by kind. Remove files of an interrupted change, and indexes without a log."""
+        """Sort the names by kind. Remove files of an interrupted change, and indexes without a
+        log.
+        """
         for name in sorted(names):
             stem, suffix = name[:20], name[20:]
             if name.endswith(_LEFT_OVER):

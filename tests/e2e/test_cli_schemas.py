@@ -65,7 +65,9 @@ def registry() -> Iterator[FakeRegistry]:
 
 @pytest.fixture
 def any_registry() -> Iterator[str]:
-    """The URL of a registry. If the environment names a real one, it is used, otherwise a fake one."""
+    """The URL of a registry. If the environment names a real one, it is used, otherwise a fake
+    one.
+    """
     if url := os.environ.get("BARNABAS_TEST_REGISTRY"):
         yield url
         return
