@@ -266,7 +266,9 @@ def in_spark(
 
 
 def ready_made() -> type:
-    """A source of two tasks with the same columns, whose rows need no work in Python."""
+    """The baseline: a source with the connector's columns and two partitions, which sends the same
+    prepared RecordBatch again and again, so that Python does almost nothing.
+    """
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
     from barnabas.spark_connector.source import SCHEMA

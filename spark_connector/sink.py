@@ -482,7 +482,8 @@ class _Writer:
             self.spool_directory(task_messages[0].place), task_messages[0].write_id
         )
         if not is_local(directory) and all(message.spool is None for message in task_messages):
-            # a check would need a request; the next batch that has files deletes the old ones
+            # Listing a remote directory takes a request. The next batch that has spool files
+            # deletes what is left.
             return
         try:
             if last is None:

@@ -65,8 +65,8 @@ def identity_of_temporary_directory() -> str:
 
 
 def _machine() -> str:
-    """A name of the machine. If the system has a boot id, it is the name and differs after each
-    boot.
+    """An identifier of this machine: the boot id of Linux, which changes at each boot, or else the
+    host name.
     """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

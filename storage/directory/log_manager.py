@@ -301,7 +301,7 @@ class LogManager(LogStarts):
         highest = HighestEpoch(self.disk, self.data_dir).read()
         self.leader_epoch = max(latest, highest, self._lowest_leader_epoch - 1)
         if self.config.may_lack_acknowledged and not self._lowest_leader_epoch:
-            # a claimed epoch is above all earlier ones
+            # Skip all epochs that the former leader can have begun, so that none is used twice.
             self.leader_epoch += UNHEARD_LEADER_EPOCHS
         self.begin_leader_epoch(self.logs.values())
         self.log_dir.store_epoch()

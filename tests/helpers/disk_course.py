@@ -224,16 +224,21 @@ def _config(topic: str, name: str, value: str) -> IncrementalAlterConfigsRequest
     )
 
 
-def changed_amid(course: Course, done: int, b: DiskBroker, way: str, ahead: int = 1) -> list[str]:
-    """The entries of the state in which a broker, started on an image, differs both from the state
-    before the interrupted action and from the next `ahead` states after it. Only entries with the
-    prefix `way` count.
+def changed_amid(
+    course: Course, done: int, b: DiskBroker, prefix: str, ahead: int = 1
+) -> list[str]:
+    """Compare a broker that was started on an image with the states that the interrupted action may
+    have left: the one before the action, and the next `ahead` ones after it.
+
+    Takes:  done, the number of actions that were done; prefix, of the entries to compare.
+    Gives:  the entries that differ from the closest of these states, without those that may change
+            during a start (AMID). Empty: the action was atomic.
     """
     known = known_of(b.broker, course.unsettled)
-    known = {row: value for row, value in known.items() if row.startswith(way)}
+    known = {row: value for row, value in known.items() if row.startswith(prefix)}
     return min(
         (
-            [row for row in differences(_of_settled(state, course.unsettled, way), known)
+            [row for row in differences(_of_settled(state, course.unsettled, prefix), known)
              if not AMID.match(row)]
             for state in course.states[max(done - 1, 0) : done + 1 + ahead]
         ),
@@ -241,12 +246,12 @@ def changed_amid(course: Course, done: int, b: DiskBroker, way: str, ahead: int 
     )  # fmt: skip
 
 
-def _of_settled(state: dict[str, str], unsettled: set[str], way: str) -> dict[str, str]:
+def _of_settled(state: dict[str, str], unsettled: set[str], prefix: str) -> dict[str, str]:
     """The entries of a state with this prefix, without those of unsettled groups."""
     names = [repr(name) for name in unsettled]
     return {
         row: value
         for row, value in state.items()
-        if row.startswith(way)
+        if row.startswith(prefix)
         and not (row.startswith("groups.") and any(name in row for name in names))
     }

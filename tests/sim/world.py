@@ -604,7 +604,7 @@ class World:
     # --- the course of things --------------------------------------------------------------------
 
     def run(self) -> Report:
-        """Run the whole schedule, in which any exception of the broker is a finding."""
+        """Run the whole schedule. An exception that the broker raises is reported as a finding."""
         try:
             self._run()
         except Crash:

@@ -85,8 +85,8 @@ def test_too_little_free_space_counts_as_a_full_disk(
 
 @pytest.mark.parametrize("seed", range(20))
 def test_clients_leave_the_reserve_and_get_all_else(seed: int) -> None:
-    """The test is itself a model of the disk. Reserved bytes are written immediately, and space is
-    sometimes freed.
+    """The test simulates the disk: bytes that `reserve()` grants are used at once, and after a
+    refusal some space may be freed.
     """
     rng = random.Random(seed)
     reserve = rng.choice([0, 1, 5 * MEASURED_EVERY_BYTES])

@@ -565,23 +565,27 @@ def end(bench: Bench) -> Any:
 def test_a_leader_that_stops_sends_all_changes_first(
     new_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A leader that stops sends its standby all that was written before the stop, and waits until
+    the standby closes the connection. It sends no later writes, and nothing to a connection that is
+    not its standby's.
+    """
     caplog.set_level(logging.INFO)
     bench = new_bench()
     standby = bench.followed()
     stranger = bench.port.connect()
     bench.loop.settle()
-    bench.write(b"the rest")
+    bench.write(b"before the stop")
     ending = end(bench)
     bench.loop.settle()
-    assert not ending.done(), "until the standby has it, and hangs up"
+    assert not ending.done(), "the standby has not closed the connection"
     assert received(stranger) is None
-    bench.write(b" is not this")
+    bench.write(b"after the stop")
     standby.take()
     standby.take()
     assert standby.ended
     bench.loop.settle()
     assert ending.done()
-    assert standby.read() == b"the rest"
+    assert standby.read() == b"before the stop"
     assert "is gone" not in caplog.text
     assert "ended before it was" not in caplog.text
 

@@ -207,9 +207,9 @@ def test_a_plain_batch_inside_the_producers_transaction_is_refused(tmp_path: Pat
 
 
 def test_producers_expire_by_the_brokers_clock_and_not_within_a_transaction(tmp_path: Path) -> None:
-    """Producers expire by the broker's clock, and not within a transaction. The records have
-    timestamps far in the past. A producer's last write counts, even if it is a marker.
-    Source: KAFKA-9144.
+    """A producer expires when it was idle for too long by the broker's clock, whatever the
+    timestamps of its records, which are far in the past here. A marker is a write of its producer,
+    too. A producer with an open transaction does not expire. Source: KAFKA-9144.
     """
     _, log = new_log(tmp_path, producer_id_expiration_ms=1000)
     send(log, pid=1, epoch=0, seq=0)

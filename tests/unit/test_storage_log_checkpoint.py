@@ -107,9 +107,9 @@ def test_after_a_start_a_manifest_has_the_segments_that_there_are_and_no_others(
 def test_an_index_that_was_not_looked_at_is_not_vouched_for_when_another_was_damaged(
     tmp_path: Path, suffix: str
 ) -> None:
-    """A power loss may damage all three index files. A reader of committed records uses only the
-    third one, which is then rebuilt. With the other two, look-ups by time would skip records whose
-    entries are missing.
+    """A power loss may damage all three index files of a segment. A read_committed fetch opens and
+    rebuilds only the .txnindex. The checkpoint must not note that the other two are intact:
+    look-ups by time would skip records whose entries are missing.
     """
     config = LogConfig(segment_bytes=6 * len(batch()), index_interval_bytes=0)
     manager = open_manager(tmp_path, config)
