@@ -44,7 +44,8 @@ class Functions:
         self._functions: dict[_Place, list[FunctionType]] = {}
         gc.unfreeze()  # pytest freezes all objects after it has collected the tests
         for each in gc.get_objects():
-            if isinstance(each, FunctionType) and each.__code__.co_filename.startswith(str(root)):
+            # not isinstance: that follows weak proxies, whose object may be gone
+            if type(each) is FunctionType and each.__code__.co_filename.startswith(str(root)):
                 code = each.__code__
                 # barnabas/storage is a symbolic link.
                 path = os.path.realpath(code.co_filename)
