@@ -1,32 +1,34 @@
 """The sink under copied and restored checkpoints, several drivers, expired groups and kills at each
-step: no row is ever duplicated, nor lost without an error.
+step. No row is ever duplicated, or lost without an error.
 
 The sink is the real one: `StreamWriter.commit`, its decisions, its files in real checkpoint
 directories, its attempts. Its surroundings are models: a driver that handles `offsets/N` and
 `commits/N` as Spark does, and brokers that follow the protocols of transactions and groups. The
 naive model is the set of the source's rows that are in the sink.
 
-    after each batch that a driver ended without an error
-        all rows of the source up to its end that pass the filter are in the sink
-    always
+  after each batch that a driver completed without an error
+        all rows of the source that pass the filter, up to the batch's end, are in the sink
+  always
         no row is in the sink twice
 
-A driver that stops with a SinkError ends; its unfinished batch is not checked. With one checkpoint
-and one driver at a time no driver stops, whatever kills it and however long nothing is published.
-The exception is a driver that was killed within an attempt and stays down until the group's offsets
-have expired.
+A driver that gets a SinkError stops, and its unfinished batch is not checked. With one checkpoint
+and one driver at a time no driver stops, no matter when it is killed or how long it publishes
+nothing. There is one exception: a driver that was killed within an attempt and stays down until the
+group's offsets have expired.
 
-Other drivers run in the middle of an attempt, before each of its requests, and between its reads
-and its writes; drivers are killed there, and before and after each file is written. Time passes
-between batches, not within an attempt: `offsets.retention.minutes` is longer than any pause of a
-driver between two requests.
+Other drivers run in the middle of an attempt: before each of its requests, and between its reads
+and its writes. Drivers are killed at these points, and before and after each file is written. Time
+passes between batches, but not within an attempt, since `offsets.retention.minutes` is longer than
+any pause of a driver between two requests.
 
 Some rows are published by the driver, others by tasks in their own transactions
 (task_transactions.py), on brokers with and without two-phase commit. Other attempts of these tasks
-leave transactions with the same rows, before a batch is committed or long after; ids come from the
-real pool. With two-phase commit, transactions that no driver keeps may time out at any time, and a
-single driver leaves no transaction open. Without it no timeouts are modelled, since one between a
-decision and its EndTxns loses rows.
+leave transactions with the same rows, before a batch is committed or long afterwards. Their
+transactional ids come from the real pool. With two-phase commit, transactions that no driver keeps
+may time out at any time. After the first batch of a single driver, and after each batch that its
+tasks write, no transaction is open: a later batch without rows sends no request, so a transaction
+of a late attempt stays open until the next such batch. Without two-phase commit no timeouts are
+modelled, since a timeout between a decision and its EndTxns loses rows.
 """
 
 from __future__ import annotations
@@ -78,12 +80,12 @@ from barnabas.spark_connector.transactional_producer import FencedError
 
 QUERY = "query"
 GROUP = "barnabas-spark-query"
-KEPT_BATCHES = 2  # Spark's batches with files, spark.sql.streaming.minBatchesToRetain
+KEPT_BATCHES = 2  # how many batches keep their files, like spark.sql.streaming.minBatchesToRetain
 SCHEMA = StructType().add("value", StringType())
 
 
 class Killed(BaseException):
-    """SIGKILL of the driver: it runs no further, and no cleanup runs."""
+    """A SIGKILL of the driver, which then executes no further step and no cleanup."""
 
 
 def _kill() -> None:
@@ -92,19 +94,20 @@ def _kill() -> None:
 
 @dataclass
 class TaskSession:
-    """One transactional id of tasks and its last transaction. ends_as: the producer that may end
-    it.
+    """A transactional id of tasks, and its most recent transaction. `ends_as` is the producer that
+    may end the transaction.
     """
 
     writer: Producer
     ends_as: Producer
     rows: list[bytes] = field(default_factory=list)
     state: str = "Empty"
-    ended: tuple[Producer, bool] | None = None  # the producer, and whether it committed
-    lasts: bool = False  # it never times out
+    # The producer that ended the transaction, and whether it committed.
+    ended: tuple[Producer, bool] | None = None
+    lasts: bool = False  # whether the transaction never times out
 
     def end(self, *, commit: bool) -> list[bytes]:
-        """Gives: the rows that become readable."""
+        """End the transaction, and return the rows that become readable."""
         self.state = "CompleteCommit" if commit else "CompleteAbort"
         self.ended = self.ends_as, commit
         return self.rows if commit else []
@@ -112,17 +115,19 @@ class TaskSession:
 
 @dataclass
 class Brokers:
-    """The topic, the two groups and the transactional id of one query."""
+    """The brokers of one query, with the topic, the metadata committed in its two groups, and the
+    tasks' transactional ids.
+    """
 
     topic: list[bytes] = field(default_factory=list)
     committed: tuple[int, str, tuple[str, ...]] | None = None
     begun: tuple[int, str] | None = None
     epoch: int = 0
-    keeps: bool = True  # whether they have two-phase commit
+    keeps: bool = True  # whether the brokers have two-phase commit
     ids: dict[str, TaskSession] = field(default_factory=dict)
 
     def forget(self) -> None:
-        """The group's offsets expire."""
+        """Let the group's offsets expire."""
         self.committed = None
 
     @property
@@ -130,7 +135,7 @@ class Brokers:
         return sorted(name for name, each in self.ids.items() if each.state == OPEN)
 
     def write_as_task(self, name: str, rows: list[bytes]) -> TaskTransaction:
-        """A task begins a session, and writes."""
+        """Begin a task's session, and write rows in a transaction."""
         before = self.ids.get(name)
         if before is None:
             number = len(self.ids)
@@ -144,7 +149,7 @@ class Brokers:
         return TaskTransaction(name, producer)
 
     def time_out(self) -> None:
-        """All open transactions that no driver keeps time out."""
+        """Let all open transactions that no driver keeps time out."""
         for each in self.ids.values():
             if each.state == OPEN and not each.lasts:
                 each.end(commit=False)
@@ -154,7 +159,7 @@ class Brokers:
 
 
 class ModelCoordinators:
-    """The coordinators of tasks' ids, as a driver sees them."""
+    """The coordinators of the tasks' transactional ids, as a driver sees them."""
 
     def __init__(self, brokers: Brokers, steps: Steps) -> None:
         self._brokers, self._steps = brokers, steps
@@ -164,18 +169,22 @@ class ModelCoordinators:
         return self._brokers.keeps
 
     def close(self) -> None:
-        """There are no connections to close."""
+        """Do nothing, since the model has no connections."""
 
     def open_ids(self, prefix: str) -> list[str]:
         self._steps.reach()
         return [name for name in self._brokers.open_ids if name.startswith(prefix)]
 
     def describe(self, ids: Sequence[str]) -> dict[str, Described]:
+        """The state and the producer of each id."""
         self._steps.reach()
         found = self._brokers.ids
         return {name: Described(found[name].state, found[name].writer) for name in ids}
 
     def hold(self, ids: Sequence[str], *, lasting: bool) -> dict[str, Held]:
+        """Keep the open transactions of these ids, as InitProducerId with keepPreparedTxn does.
+        Return the ones that are open.
+        """
         held = {}
         for name in ids:
             self._steps.reach()
@@ -189,22 +198,22 @@ class ModelCoordinators:
         return held
 
     def end(self, ends: Mapping[str, Producer], *, commit: bool) -> list[str]:
+        """End the transactions, and return the ids whose end was refused."""
         refused = []
         for name, producer in ends.items():
             self._steps.reach()
             session = self._brokers.ids[name]
             if session.state == OPEN and session.ends_as == producer:
                 self._brokers.topic += session.end(commit=commit)
-                self._steps.reach()  # after a kill here the driver does not know
+                self._steps.reach()  # a driver that is killed here does not learn that it succeeded
             elif session.ended != (producer, commit):
                 refused.append(name)
         return refused
 
 
 class Steps:
-    """The disturbance before a step of the running driver: nothing, a kill, or other drivers.
-
-    `act` is None, or runs before step `at`, counted from the start of a batch.
+    """What happens before a step of the running driver: nothing, a kill, or a run of other drivers.
+    If `act` is not None, it runs before step number `at`, counted from the start of a batch.
     """
 
     def __init__(self) -> None:
@@ -215,7 +224,7 @@ class Steps:
         self.at, self.act = at, act
 
     def reach(self) -> None:
-        """A driver comes to its next step."""
+        """Run what is planned for the driver's next step."""
         if self.turns is not None:
             self.turns.reach()
         if self.act is None:
@@ -237,6 +246,7 @@ class Turns:
         self._failures: list[BaseException] = []
 
     def run(self, *drivers: Callable[[], None]) -> None:
+        """Run two drivers in threads, of which one works at a time."""
         threads = [
             threading.Thread(target=self._drive, args=(number, driver))
             for number, driver in enumerate(drivers)
@@ -249,6 +259,7 @@ class Turns:
         assert not self._failures, self._failures
 
     def _drive(self, number: int, driver: Callable[[], None]) -> None:
+        """Run a driver in its turns. When it ends, the other driver gets all turns."""
         self._mine.number = number
         try:
             self.reach()
@@ -262,6 +273,7 @@ class Turns:
                 self._changed.notify_all()
 
     def reach(self) -> None:
+        """Wait for this driver's turn, and pass the turn on after the planned number of steps."""
         with self._changed:
             self._changed.wait_for(lambda: self._current == self._mine.number)
             if self._lengths and len(self._alive) == 2:
@@ -274,7 +286,7 @@ class Turns:
 
 
 class ModelProducer:
-    """The producer of successive attempts, with the brokers' responses."""
+    """The producer of successive attempts. The model supplies the brokers' responses."""
 
     def __init__(self, brokers: Brokers, steps: Steps) -> None:
         self._brokers, self._steps = brokers, steps
@@ -283,6 +295,7 @@ class ModelProducer:
         self.transactional_id = GROUP
 
     def begin(self) -> None:
+        """Begin a session, which fences all earlier ones."""
         self._steps.reach()
         self._brokers.epoch += 1
         self._epoch, self._rows, self.record_count = self._brokers.epoch, [], 0
@@ -300,6 +313,7 @@ class ModelProducer:
         self.commit(topics, offset, metadata_text)
 
     def note_begun(self, topics: Any, offset: int, metadata_text: str) -> None:
+        """Commit the begun note, outside of a transaction."""
         assert topics
         self._steps.reach()
         self._brokers.begun = offset, metadata_text
@@ -312,6 +326,7 @@ class ModelProducer:
     def commit(
         self, topics: Any, offset: int, metadata_text: str, more: Sequence[str] = ()
     ) -> None:
+        """Commit rows and offset together, unless the session is fenced."""
         assert topics
         self._steps.reach()
         if self._epoch != self._brokers.epoch:
@@ -319,7 +334,7 @@ class ModelProducer:
         self._brokers.topic += self._rows
         self._brokers.committed = offset, metadata_text, tuple(more)
         self._epoch = -1
-        self._steps.reach()  # after a kill here the driver does not know
+        self._steps.reach()  # a driver that is killed here does not learn that it succeeded
 
     def abort(self) -> None:
         self._rows = []
@@ -336,7 +351,7 @@ def _as_offsets(each: tuple[Any, ...] | None) -> dict[str, CommittedBatch]:
 
 
 class StepwiseCheckpoint(Checkpoint):
-    """A checkpoint whose writes are steps, too."""
+    """A checkpoint in which each write counts as two steps."""
 
     steps: Steps
 
@@ -346,25 +361,30 @@ class StepwiseCheckpoint(Checkpoint):
         self.steps.reach()
 
 
+def _transaction_of(message: WriterCommitMessage | None) -> TaskTransaction | None:
+    """The transaction that a task wrote, or None if it wrote no rows by itself."""
+    return message.transaction if isinstance(message, TaskMessage) else None
+
+
 @dataclass
 class Driver:
-    """One run of the query on a checkpoint: the part of Spark that numbers batches."""
+    """A run of the query on a checkpoint, with the part of Spark that numbers batches."""
 
     directory: Path
     run: str
     limit: int
-    ways: tuple[int, ...] = ()  # how rows are published, see `_messages`
+    ways: tuple[int, ...] = ()  # how rows are published (see `_messages`)
     is_running: bool = True
     next_batch: int | None = None
-    position: int = 0  # start of the next batch in the source
+    position: int = 0  # the offset in the source at which the next batch begins
 
     def _end_of(self, batch_id: int) -> int:
         text = (self.directory / "offsets" / str(batch_id)).read_text() if batch_id >= 0 else "{}"
         return int(json.loads(text).get("end", 0))
 
     def plan(self, available: int, time: int) -> tuple[int, int, int] | None:
-        """The batch to run: number, start and end; a planned one of an earlier driver, or a new
-        one.
+        """The number, start and end of the next batch. It is either new, or one that an earlier
+        driver planned.
         """
         offsets, commits = self.directory / "offsets", self.directory / "commits"
         if self.next_batch is None:
@@ -385,6 +405,7 @@ class Driver:
         return self.next_batch, self.position, end
 
     def done(self, number: int, end: int) -> None:
+        """Log the batch as Spark does, and delete old files."""
         (self.directory / "commits" / str(number)).write_text("{}")
         for kind in ("offsets", "commits"):
             for path in (self.directory / kind).iterdir():
@@ -401,7 +422,7 @@ PASSES = st.lists(st.booleans(), min_size=1, max_size=4)
 
 
 class Lineages(RuleBasedStateMachine):
-    """One query, its checkpoint and copies of it, and their drivers."""
+    """One query with its checkpoint, copies of the checkpoint, and their drivers."""
 
     drivers = Bundle("drivers")
     checkpoints = Bundle("checkpoints")
@@ -411,11 +432,12 @@ class Lineages(RuleBasedStateMachine):
         self.stack = ExitStack()
         self.root = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
         self.brokers, self.steps = Brokers(), Steps()
-        self.source: list[bool] = []  # for each row, whether it passes the filter
+        self.source: list[bool] = []  # whether each row passes the filter
         self.running: list[Driver] = []
         self.names = self.time = 0
-        self.zombies: list[list[bytes]] = []  # the rows of attempts that write late
-        self.is_alone = True  # no driver was ever overtaken
+        self.runs: set[str] = set()  # the runs of drivers that completed a batch
+        self.zombies: list[list[bytes]] = []  # the rows of task attempts that write later
+        self.is_alone = True  # whether no driver was ever overtaken
         StepwiseCheckpoint.steps = self.steps
         for target, name, value in (
             (sink, "Publisher", lambda *_: self._publisher()),
@@ -429,6 +451,7 @@ class Lineages(RuleBasedStateMachine):
         self.stack.close()
 
     def _publisher(self) -> Publisher:
+        """A publisher whose producer and coordinators are those of the model."""
         publisher = Publisher(self.writer.options.client)
         producer = ModelProducer(self.brokers, self.steps)
         publisher._producer_for = lambda *_: producer  # type: ignore[method-assign,assignment,return-value]
@@ -459,18 +482,23 @@ class Lineages(RuleBasedStateMachine):
 
     @rule(target=drivers, directory=checkpoints, limit=LIMIT, ways=WAYS)
     def start(self, directory: Path, limit: int, ways: tuple[int, ...] = ()) -> Driver:
+        """Start a driver on the checkpoint."""
         driver = Driver(directory, self._name("run"), limit, ways)
         self.running.append(driver)
         return driver
 
     @rule(target=checkpoints, directory=checkpoints)
     def copy(self, directory: Path) -> Path:
+        """Copy a checkpoint, as for a second deployment."""
         copy = self.root / self._name("checkpoint")
         shutil.copytree(directory, copy)
         return copy
 
     @rule(directory=checkpoints, backup=checkpoints)
     def restore(self, directory: Path, backup: Path) -> None:
+        """Replace a checkpoint by a copy, as from a backup. The drivers of the checkpoint are
+        stopped.
+        """
         if directory == backup:
             return
         for driver in self.running:
@@ -484,12 +512,14 @@ class Lineages(RuleBasedStateMachine):
 
     @rule()
     def time_passes(self) -> None:
-        if self.brokers.keeps:  # otherwise a timeout might come between a decision and its EndTxns
+        """Let open transactions time out."""
+        # Without two-phase commit the timeout might come between a decision and its EndTxns.
+        if self.brokers.keeps:
             self.brokers.time_out()
 
     @rule()
     def late_attempt(self) -> None:
-        """A task of an earlier batch, whose executor was believed dead, writes now."""
+        """Let a task of an earlier batch write now. Its executor was believed dead."""
         if self.zombies:
             self.brokers.write_as_task(self._name(f"{GROUP}/late.z"), self.zombies.pop())
 
@@ -502,7 +532,7 @@ class Lineages(RuleBasedStateMachine):
         batches: int,
         ways: tuple[int, ...] = (),
     ) -> None:
-        """A run of the query from start to end, over old rows and new ones."""
+        """Start a driver on a checkpoint, run batches with old rows and new ones, and stop it."""
         self.source += passes
         driver = self.start(directory, limit, ways)
         for _ in range(batches):
@@ -513,6 +543,7 @@ class Lineages(RuleBasedStateMachine):
     def killed_batch(
         self, directory: Path, limit: int, at: int, ways: tuple[int, ...] = ()
     ) -> None:
+        """Start a driver and kill it at a step of its first batch."""
         self._run(self.start(directory, limit, ways), at, _kill)
 
     @rule(driver=drivers, batches=st.integers(1, 5))
@@ -539,7 +570,9 @@ class Lineages(RuleBasedStateMachine):
         ways: tuple[int, ...],
         killed_at: int | None,
     ) -> None:
-        """Another driver runs in the middle of the batch, as if this one were believed dead."""
+        """Run other drivers in the middle of this driver's batch, as if this driver were believed
+        dead.
+        """
 
         def overtake() -> None:
             successor = self.start(other, limit, ways)
@@ -558,7 +591,7 @@ class Lineages(RuleBasedStateMachine):
     # --- a batch
 
     def _run(self, driver: Driver, at: int = 0, act: Callable[[], None] | None = None) -> None:
-        """Run the driver's next batch, with `act` in the middle of it."""
+        """Run the driver's next batch. Call `act` before step number `at`."""
         if not driver.is_running:
             return
         self.time += 1
@@ -592,17 +625,23 @@ class Lineages(RuleBasedStateMachine):
         finally:
             self.steps.plan(0, None)
             self._nothing_is_doubled()
-        if driver.is_running:  # it was not killed during the batch
+        if driver.is_running:  # the driver was not killed during the batch
             driver.done(number, end)
             self._nothing_is_lost(end)
-            if self.is_alone and self.brokers.keeps and driver.ways:
+            is_first = driver.run not in self.runs
+            self.runs.add(driver.run)
+            if (
+                self.is_alone
+                and self.brokers.keeps
+                and (is_first or any(_transaction_of(each) for each in messages))
+            ):
                 assert not self.brokers.open_ids, "left open"
 
     def _messages(
         self, driver: Driver, start: int, end: int, number: int
     ) -> list[WriterCommitMessage | None]:
-        """The messages of a batch's tasks: one task for each way, with the rows distributed among
-        them.
+        """The messages of a batch's tasks. There is one task for each way of publishing, and the
+        rows are distributed among the tasks.
         """
         values = [b"%d" % row for row in range(start, end) if self.source[row]]
         ways = driver.ways or (BY_DRIVER,)
@@ -612,7 +651,7 @@ class Lineages(RuleBasedStateMachine):
         ]
 
     def prepared(self, driver: Driver) -> Callable[[], None]:
-        """Run the tasks of the driver's next batch. Gives: the function that commits it."""
+        """Run the tasks of the driver's next batch. Return a function that commits the batch."""
         self.time += 1
         planned = driver.plan(len(self.source), self.time)
         assert planned is not None
@@ -621,6 +660,9 @@ class Lineages(RuleBasedStateMachine):
         return lambda: self._commit(driver, messages, number, end)
 
     def _message(self, driver: Driver, values: list[bytes], way: int, number: int) -> TaskMessage:
+        """A task's message. It has either the rows for the driver, or the transaction that the task
+        has written.
+        """
         batches = []
         transaction = None
         if values and way != BY_DRIVER:
@@ -645,7 +687,7 @@ class Lineages(RuleBasedStateMachine):
         )
 
     def _write_as_task(self, driver: Driver, values: list[bytes], number: int) -> TaskTransaction:
-        """Write as `open_task_writer` does."""
+        """Write rows as `open_task_writer` would."""
         ids = TransactionalIds(GROUP, run_token(driver.run), str(self.root / "ids"))
         name = ids.new()
         for earlier in ids.take(number):
@@ -660,6 +702,7 @@ class Lineages(RuleBasedStateMachine):
         assert len(set(self.brokers.topic)) == len(self.brokers.topic), self.brokers.topic
 
     def _nothing_is_lost(self, end: int) -> None:
+        """Check that all rows of the logged batches are in the topic."""
         wanted = {b"%d" % row for row in range(end) if self.source[row]}
         missing = wanted - set(self.brokers.topic)
         assert not missing, f"lost: {sorted(missing)}"
@@ -676,10 +719,21 @@ ONE_AFTER_THE_OTHER = st.one_of(
 
 
 @settings(max_examples=drawn(60))
+@example(
+    actions=[
+        ("write", [True]), ("batch", None), ("late", None), ("write", [False]), ("batch", None),
+        ("write", [True]), ("batch", None),
+    ],
+    ways=(BY_TASK_WITH_A_ZOMBIE,),
+    keeps=True,
+)  # fmt: skip
 @given(actions=st.lists(ONE_AFTER_THE_OTHER, max_size=40), ways=WAYS, keeps=st.booleans())
-def test_one_driver_at_a_time_never_stops(
+def test_drivers_one_after_the_other_write_every_row_without_an_error(
     actions: list[tuple[str, Any]], ways: tuple[int, ...], keeps: bool
 ) -> None:
+    """The drivers are restarted and killed, offsets expire and late tasks write. Offsets do not
+    expire while a killed batch is unfinished, since that could rightly stop the next driver.
+    """
     world = Lineages()
     try:
         directory = world.first_checkpoint(keeps)
@@ -717,20 +771,23 @@ def test_one_driver_at_a_time_never_stops(
 
 @pytest.fixture
 def world() -> Iterator[Lineages]:
+    """A world of drivers and checkpoints, cleaned up at the end."""
     world = Lineages()
     yield world
     world.teardown()
 
 
 def ran(world: Lineages, directory: Path, *, limit: int, batches: int = 9) -> bool:
-    """A run from start to end. Gives: whether it ended without an error."""
+    """Run the query from start to end, and return whether it ended without an error."""
     driver = world.start(directory, limit)
     world.batch(driver, batches)
     is_fine, driver.is_running = driver.is_running, False
     return is_fine
 
 
-def test_an_older_checkpoint_whose_first_batch_has_no_rows_stops_at_that(world: Lineages) -> None:
+def test_an_older_checkpoint_stops_at_its_first_batch_though_that_has_no_rows(
+    world: Lineages,
+) -> None:
     directory = world.first_checkpoint()
     world.write_to_the_source([True])
     assert ran(world, directory, limit=1)
@@ -743,9 +800,9 @@ def test_an_older_checkpoint_whose_first_batch_has_no_rows_stops_at_that(world: 
     assert world.brokers.topic == [b"0", b"2"]
 
 
-def test_a_copy_goes_on_where_the_original_had_no_rows(world: Lineages) -> None:
-    """Blue/green deployment: the original's last batch left no note, and the group's note is the
-    copy's.
+def test_a_copied_checkpoint_continues_after_a_batch_without_rows(world: Lineages) -> None:
+    """In a blue/green deployment the original's last batch has no rows and leaves no note, so the
+    group's note is the one of the copy.
     """
     directory = world.first_checkpoint()
     world.write_to_the_source([True])
@@ -759,7 +816,9 @@ def test_a_copy_goes_on_where_the_original_had_no_rows(world: Lineages) -> None:
     assert not original.is_running and world.brokers.topic == [b"0", b"2"]
 
 
-def test_a_group_that_is_forgotten_stops_an_older_checkpoint_alone(world: Lineages) -> None:
+def test_after_the_groups_offsets_expired_only_an_older_checkpoint_is_stopped(
+    world: Lineages,
+) -> None:
     directory = world.first_checkpoint()
     running = world.start(directory, 1)
     world.write_to_the_source([True])
@@ -778,9 +837,9 @@ def test_a_group_that_is_forgotten_stops_an_older_checkpoint_alone(world: Lineag
     assert len(world.brokers.topic) == sum(world.source)
 
 
-def test_a_query_of_an_earlier_release_goes_on(world: Lineages) -> None:
-    """That release noted only its first batch, and Spark has deleted the plan of the last one with
-    rows.
+def test_a_query_of_an_earlier_release_continues(world: Lineages) -> None:
+    """The earlier release noted only its first batch, and Spark has deleted the plan of the last
+    batch with rows.
     """
     directory = world.first_checkpoint()
     world.write_to_the_source([True, True] + [False] * 2 * KEPT_BATCHES)
@@ -793,9 +852,11 @@ def test_a_query_of_an_earlier_release_goes_on(world: Lineages) -> None:
     assert len(world.brokers.topic) == 3
 
 
-def test_a_driver_that_hung_sets_the_begun_note_back(world: Lineages) -> None:
-    """Its successor is then killed before Spark logs its last batch, and the group's offsets
-    expire.
+def test_an_older_begun_note_of_a_hung_driver_leads_to_an_error_not_to_duplicates(
+    world: Lineages,
+) -> None:
+    """The driver hangs at its begun note, and a successor commits two batches. The successor is
+    killed before Spark logs the second one, and the group's offsets expire.
     """
     directory = world.first_checkpoint()
     world.write_to_the_source([True] * 3)
@@ -805,10 +866,10 @@ def test_a_driver_that_hung_sets_the_begun_note_back(world: Lineages) -> None:
     def overtake() -> None:
         successor = world.start(directory, 1)
         world.batch(successor, 1)  # the same batch
-        world._run(successor, 7, _kill)  # the next batch, which is committed
+        world._run(successor, 7, _kill)  # the next batch, which the successor commits
         assert not successor.is_running
 
-    world._run(hung, 4, overtake)  # at its begun note
+    world._run(hung, 4, overtake)  # the driver hangs at its begun note
     assert not hung.is_running and world.brokers.topic == [b"0", b"1", b"2"]
     begun = _as_offsets(world.brokers.begun)["t"]
     assert begun.planned.batch_id == 1, "the schedule is as it should be"
@@ -820,13 +881,13 @@ def test_a_driver_that_hung_sets_the_begun_note_back(world: Lineages) -> None:
 # --- tasks' transactions: all schedules of one kill, and of a driver that another one overtakes
 
 WRITTEN = [(BY_TASK, BY_TASK), (BY_DRIVER, BY_TASK_WITH_A_LOSER), (BY_TASK_WITH_A_ZOMBIE,)]
-STEPS = 30  # more than any batch has
+STEPS = 30  # a number above the steps of any batch
 each_world = pytest.mark.parametrize("keeps", [True, False], ids=["two-phase", "plain"])
 each_way = pytest.mark.parametrize("ways", WRITTEN, ids=["tasks", "both", "zombies"])
 
 
 def ended(world: Lineages, directory: Path, ways: tuple[int, ...]) -> None:
-    """A last driver finishes the rest, and every row is there once."""
+    """Let a last driver finish, and check that every row is in the topic once."""
     world.is_alone = True
     world.late_attempt()
     last = world.start(directory, 2, ways)
@@ -837,8 +898,10 @@ def ended(world: Lineages, directory: Path, ways: tuple[int, ...]) -> None:
 
 @each_world
 @each_way
-def test_a_driver_is_killed_at_each_step(keeps: bool, ways: tuple[int, ...]) -> None:
-    """Its successor is killed, too, at the same step or a later one."""
+def test_each_row_is_written_once_if_a_driver_is_killed_at_any_step(
+    keeps: bool, ways: tuple[int, ...]
+) -> None:
+    """The killed driver's successor is killed as well, at the same step or a later one."""
     for at in range(STEPS):
         for next_at in (at, at + 4, STEPS):
             with a_world(keeps, ways, batches=at % 2) as (world, directory, driver):
@@ -853,8 +916,10 @@ def test_a_driver_is_killed_at_each_step(keeps: bool, ways: tuple[int, ...]) -> 
 
 @each_world
 @each_way
-def test_a_driver_is_overtaken_at_each_step(keeps: bool, ways: tuple[int, ...]) -> None:
-    """Its successor may be killed at another step, and then the first driver wakes up."""
+def test_each_row_is_written_once_if_a_driver_is_overtaken_at_any_step(
+    keeps: bool, ways: tuple[int, ...]
+) -> None:
+    """The successor may be killed at another step. After that the first driver continues."""
     for at in range(STEPS):
         for killed_at in (None, *range(at % 4, STEPS, 4)):
             with a_world(keeps, ways, batches=at % 2) as (world, directory, driver):
@@ -865,7 +930,9 @@ def test_a_driver_is_overtaken_at_each_step(keeps: bool, ways: tuple[int, ...]) 
 
 
 @pytest.mark.parametrize("ways", WRITTEN, ids=["tasks", "both", "zombies"])
-def test_timeouts_end_a_batch_before_its_decision_or_not_at_all(ways: tuple[int, ...]) -> None:
+def test_a_timeout_at_any_step_fails_a_batch_before_its_decision_or_has_no_effect(
+    ways: tuple[int, ...],
+) -> None:
     for at in range(STEPS):
         with a_world(True, ways, batches=at % 2) as (world, directory, driver):
             world._run(driver, at, world.brokers.time_out)
@@ -874,7 +941,7 @@ def test_timeouts_end_a_batch_before_its_decision_or_not_at_all(ways: tuple[int,
             ended(world, directory, ways)
 
 
-def test_a_driver_whose_rows_are_few_aborts_what_an_earlier_run_left() -> None:
+def test_a_driver_that_writes_itself_aborts_task_transactions_of_a_killed_driver() -> None:
     with a_world(True, (BY_TASK,), batches=0) as (world, directory, driver):
         world._run(driver, 0, _kill)
         assert world.brokers.open_ids
@@ -892,10 +959,10 @@ FEW_TURNS = product([4, 8], [9, 11, 13, 15], [3, 5, 7], [4, STEPS])
     keeps=st.booleans(),
     batches=st.integers(0, 1),
 )
-def test_a_driver_and_its_zombie_take_turns(
+def test_each_row_is_written_once_if_two_drivers_take_turns(
     lengths: tuple[int, ...], ways: tuple[int, ...], keeps: bool, batches: int
 ) -> None:
-    """The tasks of both have written, for the same batch or for two successive ones."""
+    """The tasks of both drivers have written, for the same batch or for two successive batches."""
     with a_world(keeps, ways, batches=0) as (world, directory, zombie):
         world.is_alone = False
         done = world.prepared(zombie)
@@ -911,9 +978,9 @@ def test_a_driver_and_its_zombie_take_turns(
 
 for few_turns in FEW_TURNS:
     for of_two_phase, count in ((True, 0), (True, 1), (False, 0), (False, 1)):
-        test_a_driver_and_its_zombie_take_turns = example(
+        test_each_row_is_written_once_if_two_drivers_take_turns = example(
             lengths=few_turns, ways=WRITTEN[0], keeps=of_two_phase, batches=count
-        )(test_a_driver_and_its_zombie_take_turns)
+        )(test_each_row_is_written_once_if_two_drivers_take_turns)
 
 
 @contextmanager

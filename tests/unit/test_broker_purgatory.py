@@ -30,11 +30,11 @@ class Wait:
 class Watching:
     """A watcher that records the progress of which it is notified."""
 
-    def __init__(self, heard: list[tuple[object, int]]) -> None:
-        self.heard = heard
+    def __init__(self, notified: list[tuple[object, int]]) -> None:
+        self.notified = notified
 
     def on_progress(self, log: object, now_ms: int) -> None:
-        self.heard.append((log, now_ms))
+        self.notified.append((log, now_ms))
 
 
 A, B = cast(Any, object()), cast(Any, object())
@@ -59,8 +59,8 @@ def test_progress_of_a_log_tries_its_waiting_fetches_in_order(purgatory: Purgato
 def test_watchers_hear_of_each_progress_whether_fetches_wait_or_not(
     purgatory: Purgatory, waits: bool
 ) -> None:
-    heard: list[tuple[object, int]] = []
-    watcher = Watching(heard)
+    notified: list[tuple[object, int]] = []
+    watcher = Watching(notified)
     purgatory.watch(A, watcher)
     if waits:
         purgatory.park(Wait(A).fetch, 100)
@@ -68,7 +68,7 @@ def test_watchers_hear_of_each_progress_whether_fetches_wait_or_not(
         purgatory.on_progress(log, now_ms)
     purgatory.unwatch(A, watcher)
     purgatory.on_progress(A, 40)
-    assert heard == [(A, 10), (A, 30)]
+    assert notified == [(A, 10), (A, 30)]
 
 
 def test_an_incomplete_fetch_waits_until_a_later_progress(purgatory: Purgatory) -> None:

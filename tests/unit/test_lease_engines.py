@@ -306,11 +306,11 @@ def test_a_keeper_that_fails_says_so(
     its = Node(1, NodeAddresses("a:1", {}), "s")
     leadership = Leadership(its, LeaseSettings(30_000, 500), Holding.NOTHING, lease_ms())
     keeper = LeaseKeeper(leadership, engine)
-    heard = threading.Event()
-    keeper.on_change = heard.set
+    notified = threading.Event()
+    keeper.on_change = notified.set
     monkeypatch.setattr(engine, "ask", lambda request: 1 / 0)
     keeper.start()
-    assert heard.wait(20)
+    assert notified.wait(20)
     keeper.stop()
     assert "ZeroDivisionError" in str(keeper.failure)
     assert "the lease is no longer renewed" in caplog.text

@@ -280,17 +280,17 @@ def test_two_requests_for_the_same_index_wait_for_one_build(
 
 
 def test_builds_run_one_after_the_other_and_call_each_callback_once() -> None:
-    heard: list[tuple[str, int]] = []
+    notified: list[tuple[str, int]] = []
     builds = IndexBuilds()
     segments: list[Any] = ["a", "b"]
     for name in segments:
         builds.add(
             BuildPutOff(name, lambda: iter([None, None])),
-            lambda now_ms, name=name: heard.append((name, now_ms)),
+            lambda now_ms, name=name: notified.append((name, now_ms)),
         )
     assert len(builds) == 2
     for now_ms in range(6):
         builds.on_tick(now_ms)
-    assert heard == [("a", 2), ("b", 5)] and not builds
+    assert notified == [("a", 2), ("b", 5)] and not builds
     builds.on_tick(9)
     assert batch_file.SLICE_COST <= 5000
