@@ -20,7 +20,8 @@ PIECES = st.sampled_from(
      "(?i:", ")", "|", "*", "+", "?", "*?", "{2}", "{1,2}", "{2,}", "{", r"\Qa.b\E", r"\x61",
      r"\141", "(?P<n>", "(?=", r"\1", "[", "]", "\\"]
 )  # fmt: skip
-PATTERNS = st.lists(PIECES, max_size=7).map("".join)
+# Word boundaries, which a backslash and a "b" make, are refused on purpose (topic_patterns.py).
+PATTERNS = st.lists(PIECES, max_size=7).map("".join).filter(lambda pattern: r"\b" not in pattern)
 NAMES = st.text("abA1._-", max_size=5)
 
 

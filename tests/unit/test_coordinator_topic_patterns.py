@@ -69,6 +69,11 @@ from barnabas.coordinator.groups.consumer.topic_patterns import (
         ("(?imsU)A", ["a", "A"], []),
         ("(?-mU:a)", ["a"], ["A"]),
         ("(?i)[^a]", ["b", "B"], ["a", "A"]),
+        # the sign of Kelvin and the long s are cases of k and s
+        (r"(?i)\x{212A}", ["k", "K"], ["l"]),
+        (r"(?i)[\x{212A}-\x{212B}]", ["k", "K"], ["l"]),
+        (r"(?i)\x{17F}", ["s", "S"], ["t"]),
+        (r"\x{212A}", [], ["k", "K"]),
         (r"(?i)\p{Lu}", ["a", "A"], ["1"]),
         (r"\p{Lu}a{2}", ["Aaa"], ["Aa"]),  # \p{...} ends at the next brace
         (r"\x{61}b{2}", ["abb"], ["ab"]),

@@ -4,16 +4,16 @@ A pattern is parsed, compiled to a nondeterministic automaton (Thompson's constr
 a deterministic one whose states are made when a name first reaches them. The matcher never
 backtracks, so no pattern of a client can block the broker: `(a+)+$` costs as much as `a+`.
 
-    supported    literals, `.`, classes with ranges and `[:alpha:]`, `\\d \\D \\w \\W \\s \\S`,
-                 `\\pL` and the like, escapes, `\\Q...\\E`, groups of every kind, `|`, `* + ?`
+    supported    literals, `.`, classes with ranges and `[:alpha:]`, `\d \D \w \W \s \S`,
+                 `\pL` and the like, escapes, `\Q...\E`, groups of every kind, `|`, `* + ?`
                  and `{n,m}` with their lazy forms, flags `(?i)` `(?s)` `(?U)` `(?m)`, anchors
-                 `^ $ \\A \\z`
+                 `^ $ \A \z`
     rejected     what RE2 rejects: look-around, back references, possessive and nested repetition,
-                 counts above 1,000; also `\b` and `\\B`, which are useless if the whole name has to
+                 counts above 1,000; also `\b` and `\B`, which are useless if the whole name has to
                  match, and patterns of more than 20,000 states
 
 A pattern matches a whole name, as in Apache Kafka. A class is limited to the characters that the
-matched names may have: names of topics, or other texts (transactional ids, KIP-1152). `\\p{...}`
+matched names may have: names of topics, or other texts (transactional ids, KIP-1152). `\p{...}`
 supports the general categories and no scripts.
 
 Source: RE2's wiki, "Syntax"; KIP-848, "Regular Expressions".
@@ -108,6 +108,17 @@ class _End(NamedTuple):
 
 _Node = _One | _Sequence | _Choice | _Repeat | _Start | _End
 _NOTHING = _Sequence([])
+
+
+# U+017F (long s) and U+212A (the sign of Kelvin) are further cases of ASCII letters.
+_THIRD_CASES = {"s": "\u017f", "k": "\u212a"}
+
+
+def _cases_of(letter: str) -> frozenset[str]:
+    """The letter in all its cases, as RE2 folds them."""
+    lower = letter.upper().lower()
+    cases = (letter, lower, lower.upper(), _THIRD_CASES.get(lower, letter))
+    return frozenset(one for one in cases if len(one) == 1)
 
 
 class _Parser:
@@ -259,7 +270,7 @@ class _Parser:
         """The letters, in both cases if the flag `i` is set."""
         if not self._ignores_case:
             return letters
-        return letters | {other for one in letters for other in (one.lower(), one.upper())}
+        return frozenset(other for one in letters for other in _cases_of(one))
 
     def _group(self) -> _Node | None:
         """Parse a group after its `(`; None if it only sets flags."""
@@ -342,7 +353,7 @@ class _Parser:
         return None
 
     def _category(self, *, is_negated: bool) -> frozenset[str]:
-        """The letters of a general category (`\\pL`, `\\p{Lu}`), as far as topic names may have
+        """The letters of a general category (`\\pL`, `\\p{Lu}`), as far as names may have
         them.
         """
         name = self._next()
@@ -432,8 +443,12 @@ class _Parser:
         last = self._letter_escape(self._next()) if self._take("\\") else self._next()
         if last < first:
             self._refuse("a range of letters ends before it begins")
-        # only characters that a name may have, since others cannot match
-        return frozenset(one for one in self._letters if first <= one <= last)
+
+        def is_in_range(one: str) -> bool:
+            cases = _cases_of(one) if self._ignores_case else one
+            return any(first <= each <= last for each in cases)
+
+        return frozenset(filter(is_in_range, self._letters))  # a name has no other letters
 
     def _posix_class(self) -> frozenset[str]:
         """The letters of a class such as `[:alpha:]`, after its `[:`."""
