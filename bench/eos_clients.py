@@ -365,8 +365,8 @@ def process_until_line(
 
 
 def read(servers: str, topic: str, partitions: int, count: int, timeout_s: float) -> None:
-    """Read committed records until `count` of them have a creation time. Print the age of each of
-    these when it was read.
+    """Read committed records until `count` of them have a creation time. Print percentiles of the
+    ages that these had when they were read.
     """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 

@@ -187,7 +187,7 @@ class Bench:
         self._time_out(READER)
 
     def _fetch_in_session(self) -> None:
-        """Measure a fetch session in which all partitions have a batch, and then one in which none
+        """Measure a Fetch in a session when all partitions have a batch, and then one when none
         has.
         """
         answer = self._answer_to(

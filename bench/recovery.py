@@ -76,9 +76,8 @@ def fill(directory: str, scale: float) -> None:
 def started(broker: LocalBroker) -> tuple[float, float, float, list[str]]:
     """Start the broker.
 
-    Gives: the wall and CPU seconds until the first response, the memory in MB, and the log lines
-    about
-           progress.
+    Gives:  the wall and CPU seconds until the first response, the memory in MB, and the log lines
+            about progress.
     """
     began = time.perf_counter()
     broker.start(timeout_s=600)

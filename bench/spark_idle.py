@@ -125,9 +125,8 @@ class Pipeline:
     def run(self, batches: int) -> dict[str, list[float]]:
         """Run `batches` batches.
 
-        Gives: the milliseconds of each batch and of its parts, and the mean CPU time of a batch by
-        kind of
-               process.
+        Gives:  the milliseconds of each batch and of its parts, and the mean CPU time of a batch by
+                kind of process.
         """
         (
             self._spark.range((batches + SKIPPED + 10) * self._partitions)

@@ -124,9 +124,7 @@ class Memory:
 
 
 def look() -> dict[str, float]:
-    """For each kind of process, the resident MB of its largest process, and the number of
-    processes.
-    """
+    """For each kind of process, the resident MB of its largest process."""
     parents: dict[int, int] = {}
     for directory in Path("/proc").glob("[0-9]*"):
         try:

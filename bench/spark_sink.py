@@ -10,9 +10,9 @@ is not counted. `discard` passes all rows to a sink in Python that ignores them,
 Spark's. With --workers the tasks run on a stand-alone cluster on this machine, with N workers of
 one core each.
 
-The figures are medians of wall time and of the CPU time of the JVM (with a cluster, of all JVMs),
-of Python and of the broker. Other figures are the maximum memory of the driver's JVM, and of a
-single Python process, which runs tasks or the driver's commits.
+The figures are medians of wall time and of the CPU time of the JVM (with a cluster, also of the
+executors' JVMs), of Python and of the broker. Other figures are the maximum memory of the driver's
+JVM, and of a single Python process, which runs tasks or the driver's commits.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ If there is no space on the disk for the records, the Result is dropped or kept:
 
 A Result that is kept has already changed soft state: the members of a classic group, or the
 requests that it answers. These requests are refused. Until its records are written, its partition
-accepts no other Result with records. The deadlines of groups are suspended, since members could not
-renew their sessions.
+accepts no other Result with records, and the deadlines of groups are suspended, since members could
+not renew their sessions.
 """
 
 from __future__ import annotations

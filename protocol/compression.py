@@ -36,9 +36,9 @@ _GROWTH = 8
 _PIECE_BYTES = 256 * 1024
 # the number of bytes that are passed to one call of zlib
 _FEWEST_INPUT_BYTES, _MOST_INPUT_BYTES = 256, 64 * 1024
-# The maximum number of gzip members or snappy blocks (0.1 ms each). Clients make blocks of 32 KiB.
+# The maximum number of gzip members or snappy blocks: 0.1 ms in all. Clients make blocks of 32 KiB.
 MOST_PARTS_AT_ONCE = 40
-# the highest ratio in snappy's format, where three bytes can encode a copy of 64 bytes
+# above the highest ratio of snappy's format, in which three bytes can encode a copy of 64 bytes
 _MOST_SNAPPY_RATIO = 32
 _GZIP = 16 + zlib.MAX_WBITS
 # Apache Kafka's default level, which means the fast compressor here. Other numbers are levels.
@@ -317,7 +317,7 @@ def _compress_lz4(data: bytes) -> bytes:
 
 
 def _compress_lz4_at(data: bytes, level: int) -> bytes:
-    """Make an lz4 frame with the library's frame compressor, the only one that has levels."""
+    """Make a frame of independent blocks with the library's compressor, which alone has levels."""
     compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     compressor.compress(data)
     return bytes(compressor.finish())

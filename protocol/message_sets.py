@@ -53,8 +53,8 @@ _UINT32 = 0xFFFFFFFF
 def upgraded(message_set: bytes | bytearray | memoryview) -> tuple[bytearray, int]:
     """Convert a set of old messages to one batch, with the codec of the first message.
 
-    Gives:  the batch, and the number of converted bytes: those of the set plus those that were
-            decompressed, each at most `MOST_BYTES`.
+    Gives:  the batch, and the number of converted bytes: those of the set plus the decompressed
+            ones, each at most `MOST_BYTES`.
     Raises: KafkaError CORRUPT_MESSAGE, MESSAGE_TOO_LARGE; INVALID_RECORD for bytes that are not a
             set, and for compressed messages inside a compressed one; UNSUPPORTED_COMPRESSION_TYPE
             for zstd, which is newer than these messages; UNKNOWN_SERVER_ERROR for an unknown codec,

@@ -81,7 +81,7 @@ PASSING = frozenset(
 
 
 class ClientError(Exception):
-    """No broker can be reached, or every attempt was rejected. The message says what to do."""
+    """A broker cannot be reached, or rejects every attempt. The message says what to do."""
 
 
 class RefusedError(ClientError):
@@ -391,7 +391,7 @@ class Connection:
 
     @property
     def buffer_bytes(self) -> int:
-        """The size of the receive buffer, which is the size of the largest response so far."""
+        """The size of the receive buffer, which grows to the size of the largest response."""
         return len(self._buffer)
 
     def request(self, kind: RequestKind[Request, Response], request: Request) -> Response:

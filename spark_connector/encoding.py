@@ -226,7 +226,7 @@ class Encoder:
     def add(self, rows: pa.RecordBatch) -> list[EncodedRecordBatch]:
         """Collect the rows of an Arrow batch. `check_schema` must have accepted its columns.
 
-        Gives:  the record batches that have become full. Over all calls, those of one partition are
+        Gives:  the record batches that are encoded now. Over all calls, those of one partition are
                 in the order of their rows.
         Raises: EncodingError for a row without topic, with an unknown partition, or with a header
                 without key.

@@ -115,7 +115,7 @@ def _new_token(source: TokenSource, clock: Callable[[], float]) -> Token:
 
 
 def _checked(text: object, end_s: float | None, now_s: float) -> Token:
-    """Make a token, after checking that it has only the characters that RFC 6750 allows."""
+    """Make a token, after checking that it has only visible ASCII characters (RFC 6750)."""
     if not isinstance(text, str) or not text or not text.isascii() or any(c <= " " for c in text):
         raise TokenError("the result is not a token: a token is a text of visible ASCII characters")
     begin_s, claimed_s = _claimed_lifetime(text)

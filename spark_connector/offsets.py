@@ -48,8 +48,7 @@ class OffsetSpec:
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     timestamp_ms: int | None = None
     timestamps_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
-    # Whether the read ends at the end of the log if no record is late enough. If False, this is an
-    # error.
+    # Whether the end of the log is taken if no record is late enough. If False, this is an error.
     or_latest: bool = True
 
     @property

@@ -388,7 +388,7 @@ class _Writer:
 
         (The parameters are the parts of a batch.)
 
-        Takes:  begun, the begun notes of a stream, which are also written for batches without rows.
+        Takes:  begun, the begun notes of a stream, for batches without rows as well.
         Raises: SinkError.
         """
         write_id = self.write_id_of(messages)
@@ -644,8 +644,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         return done
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Undo a micro-batch of which a task failed: delete its files, and abort the transactions
-        of its tasks.
+        """Clean up after a task or commit of a micro-batch failed: delete the files, and abort the
+        transactions of its tasks, unless they are decided on.
         """
         self.delete_files(messages)
         message = next((each for each in messages if isinstance(each, TaskMessage)), None)
@@ -718,8 +718,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
             raise _not_published(CommitNote(self._what()), error) from None
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Undo a write of which a task failed: delete its files, and abort the transactions of its
-        tasks.
+        """Clean up after a task or the commit of a write failed: delete the files, and abort the
+        transactions of its tasks, unless they are decided on.
         """
         self.delete_files(messages)
         parts = self.parts_of(messages, CommitNote(), target=self.target)

@@ -397,7 +397,7 @@ class StreamPlanner:
     def _report_lost(self, start: Offsets, newest: Offsets) -> None:
         """Report missing partitions, and logs that end before the query's offset.
 
-        If the options allow it to continue, `newest` is corrected.
+        Where nothing is lost because only a transaction is open, `newest` is corrected.
         """
         not_there = sorted(start.keys() - newest.keys())
         left_out = [name for name in not_there if not self._is_subscribed(name)]

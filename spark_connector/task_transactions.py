@@ -30,7 +30,7 @@ fence, a driver only aborts transactions of its own run, on which no other drive
 Other transactions end by their timeout.
 
 **Transactional ids** are `<id of the driver>/<run>.<name>`. No topic name and no writeId contains a
-'/', so one driver's id is never a prefix of another's. (`transactional_ids.py` has the names.)
+'/', so `<id of the driver>/` begins no other driver's ids. (`transactional_ids.py` has the names.)
 
 **A note's list** is text: the number of texts and the run, then `<name>:<producer id>:<epoch>` for
 each transaction. The producer id is written as the difference from the previous one. If the list is
@@ -311,7 +311,7 @@ class Ends:
             raise aborted(refused) if not self._coordinators.keeps else _held_by_another(refused)
 
     def abort_held(self) -> None:
-        """Abort the held transactions of other batches, except those that another driver holds by
+        """Abort the transactions that were set aside, except those that another driver holds by
         now.
         """
         self._coordinators.end(

@@ -472,7 +472,7 @@ class TransactionalProducer:
         """Abort the transaction.
 
         A Produce that is still in flight must not arrive after the marker, since it could open the
-        transaction again. Either all responses are received first, or a new epoch fences late ones.
+        transaction again. Either all responses are received first, or a new epoch fences requests.
 
         Raises: ClientError on failure, after which the transaction's timeout aborts it.
         """

@@ -169,10 +169,9 @@ class TwoPhaseProducer:
     `recover` are possible. FencedError means that another producer has the id.
 
     Takes:  bootstrap_servers, "host:port,host:port"; transactional_id, an id that no other writer
-    uses;
-            settings, the settings of a Kafka client for security, client.id and request.timeout.ms;
-            patience_ms, how long `recover`, `complete` and `abort` are tried again if a broker
-            cannot be reached, by default 2 minutes.
+            uses; settings, the settings of a Kafka client for security, client.id and
+            request.timeout.ms; patience_ms, how long `recover`, `complete` and `abort` are tried
+            again if a broker cannot be reached, by default 2 minutes.
     Raises: OptionError for a wrong setting; ValueError without a transactional id.
     """
 

@@ -71,7 +71,7 @@ class IndexCache:
             victim.drop()
 
     def forget(self, indexes: SegmentIndexes) -> None:
-        """Remove a segment that is no longer used. Its indexes are not built any more."""
+        """Remove a segment that is unused, or at a stop. Its indexes are not built any more."""
         indexes.is_forgotten = True
         entry = self._entries.pop(id(indexes), None)
         if entry:

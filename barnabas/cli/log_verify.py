@@ -106,8 +106,7 @@ def verify_partition(
     """Check one partition's directory.
 
     Takes:  in_use, whether a broker may be writing to the directory; compacted, whether offsets may
-    be
-            missing; opens, whether to decode the records of batches.
+            be missing; opens, whether to decode the records of batches.
     """
     return _Verifier(directory, in_use=in_use, compacted=compacted, opens=opens).run(advance)
 

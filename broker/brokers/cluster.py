@@ -256,7 +256,7 @@ class Cluster:
 
     def check_factor(self, factor: int) -> None:
         """Raise KafkaError INVALID_REPLICATION_FACTOR if the factor is not positive, or higher than
-        the number of brokers.
+        the number of running brokers.
         """
         if factor <= 0:
             raise KafkaError(
@@ -513,8 +513,8 @@ class NodeTopicsInSync(NodeTopics):
 class NodeProducerIds:
     """Allocates producer ids from the block of the broker that received the request (KIP-730).
 
-    A producer may get a new id without a request, when its transaction ends. That id is from the
-    block that was used last.
+    A producer may get a new id without an InitProducerId, when its transaction ends. That id is
+    from the block that was used last.
     """
 
     def __init__(self, cluster: Cluster, blocks: ProducerIdAllocator) -> None:

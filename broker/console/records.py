@@ -144,7 +144,7 @@ def _rows(
 
 
 def record_value(record: Record) -> dict[str, Any]:
-    """One record for JSON; a long key or value is truncated."""
+    """One record for JSON; a long key, value or header is truncated."""
     return {
         "offset": record.offset,
         "timestamp": record.timestamp,

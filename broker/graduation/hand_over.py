@@ -107,8 +107,8 @@ def plan_hand_over(
 
 
 def _note_of_minima(plan: HandOver) -> None:
-    """Add a note if topics need more in-sync replicas than a single broker has. Barnabas ignores
-    min.insync.replicas, but Kafka does not.
+    """Add a note if topics need more in-sync replicas than a single broker has. With one broker
+    Barnabas ignores min.insync.replicas, but Kafka does not.
     """
     of_brokers = {**plan.broker_default_configs, **plan.broker_configs}
     names = [

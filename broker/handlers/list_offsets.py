@@ -288,7 +288,7 @@ def _segments_before(log: Log, timestamp: int, most: int) -> list[int]:
 
 
 def _is_committed(request: ListOffsetsRequest, version: int) -> bool:
-    """Whether only offsets below the last stable offset are returned."""
+    """Whether the last stable offset is the upper bound of the returned offsets."""
     level = request.isolation_level if version >= ISOLATION_SINCE else Isolation.READ_UNCOMMITTED
     if level not in tuple(Isolation):
         raise KafkaError(Code.UNKNOWN_SERVER_ERROR, f"unknown isolation level {level}: use 0 or 1")

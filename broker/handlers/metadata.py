@@ -323,7 +323,7 @@ class MetadataHandler:
         codes: Mapping[str, Code],
         access: _TopicAccess | None,
     ) -> Slices:
-        """The rows of the requested topics, in slices; of all topics if the request names none."""
+        """The rows of the requested topics, in slices; of all topics if the request is for all."""
         requested = request.topics
         rows = []
         left = ROWS_READ_AT_ONCE

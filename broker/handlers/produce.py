@@ -150,7 +150,7 @@ class _Produce:
         self.failed = False
         self.made_files = 0
         self.producer: tuple[int, int] | None = None
-        # topics were created while the request was held back
+        # topics were created, deleted or grew while the request was held back
         if context.topics_version < topics.version:
             _refuse_later_topics(self, topics)
 
@@ -561,7 +561,7 @@ class ProduceHandler:
             turn.append(batch._replace(rules=None if log is None else log.rules))
             if log is not None and not log.files.are_made and batch.name not in INTERNAL_TOPICS:
                 files = log.files.new_files
-                # other requests wait for files that are already being made
+                # none are begun for a long batch, since its check would delay other requests
                 if files is None and not batch.is_long:
                     files = self._topics.logs.begin_files(log)
                 if files is not None:
@@ -770,7 +770,7 @@ class ProduceHandler:
     def _on_transactional(
         self, produce: _Produce, log: Log, info: AppendInfo, records: Any
     ) -> None:
-        """Let the response wait for the disk if the batch is of a session of two-phase commit."""
+        """Let the response wait for the disk if flush.messages or two-phase commit requires it."""
         transactional_id = produce.request.transactional_id
         assert transactional_id is not None
         if logger.isEnabledFor(logging.DEBUG):

@@ -13,7 +13,7 @@ frame is a map with a `kind` and the fields of that kind:
     broker_configs   configs: the dynamic settings of this broker, all of them
     broker_default_configs
                      configs: the dynamic settings of every broker, all of them
-    client_metrics   name, configs: a subscription of clients' metrics; none: it is removed
+    client_metrics   name, configs: a subscription of clients' metrics, whole; none: it is removed
     group_configs    name, configs: the settings of a group, all of them; none: they are removed
     features         levels, epoch, updated: the finalised features; updated: by requests
     scram_credential user, mechanism (number), credential: salt, stored key, server key,

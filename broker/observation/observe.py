@@ -199,9 +199,8 @@ def look_at_groups(
     """All groups, with their committed offsets and lags.
 
     Takes: stuck, the partitions whose last stable offset is held back by an open transaction. A
-    group
-           to which such a partition is assigned gets an entry for it even if it has committed no
-           offset there.
+           group to which such a partition is assigned gets an entry for it even if it has committed
+           no offset there.
     """
     rows: list[GroupState] = []
     for group in groups.all_groups():

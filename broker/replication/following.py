@@ -104,9 +104,8 @@ class StandbyNote:
         """Whether the directory is a standby's copy on which a broker may start.
 
         Raises: LogDirectoryError if the copy is not whole, or if a power loss may have damaged it.
-        (A
-                standby that follows does not flush, so the operating system decides when data are
-                written.)
+                (A standby that follows does not flush, so the operating system decides when data
+                are written.)
         """
         state = self.read()
         if state == CATCHING_UP:

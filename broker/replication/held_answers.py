@@ -17,8 +17,7 @@ class HeldAnswers(Generic[Answer]):
     """The waiting responses, in order.
 
     Takes: may_go_out, a function from a position to whether a response that was ready at this
-    position
-           may be sent.
+           position may be sent.
     """
 
     def __init__(self, may_go_out: Callable[[int], bool]) -> None:

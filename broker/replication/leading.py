@@ -286,10 +286,10 @@ def _memory_of(operation: Operation) -> int:
 class Leading:
     """Publishes the operations of a leader's disk to the standby that follows them.
 
-    position: the number of operations since a standby connected. release: a function that is called
-    when the standby has applied more, or responses no longer have to wait for it. cluster_id: the
-    id that is sent to the standby. level_ms: the last time at which the standby had applied
-    everything.
+    position: the number of operations while a standby was connected. release: a function that is
+    called when the standby has applied more, or responses no longer have to wait for it.
+    cluster_id: the id that is sent to the standby. level_ms: the last time at which the standby had
+    applied everything.
     """
 
     def __init__(

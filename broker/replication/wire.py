@@ -15,7 +15,7 @@ list.
 A large file is listed in several rows, which have the same path and size and the next checksums. A
 proof is the HMAC-SHA256 of `role + nonce` with the common secret as key. Each side proves that it
 knows the secret before the other sends any byte of a record. A position counts the leader's
-operations since its start. Source: none, since the protocol is Barnabas's own.
+operations while a standby is connected. Source: none, since the protocol is Barnabas's own.
 """
 
 from __future__ import annotations

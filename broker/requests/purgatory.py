@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TryComplete = Callable[[int, bool], bool]
 
 DUE_AT_ONCE = 100  # the maximum number of fetches that one tick answers
-FEWEST_SWEPT = 64  # with fewer entries of answered fetches the heap is not cleaned
+FEWEST_SWEPT = 64  # a heap with at most this many entries is not cleaned
 
 
 def _always(_log: Log) -> bool:

@@ -60,8 +60,7 @@ class Telemetry:
     """The clients that have subscriptions, and the times of their requests.
 
     Takes: subscriptions, the subscriptions by name, as stored in the metadata journal; counters,
-    which
-           count the pushes of clients.
+           which count the pushes of clients.
     """
 
     def __init__(self, subscriptions: Mapping[str, Mapping[str, str]], counters: Counters) -> None:

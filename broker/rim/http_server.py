@@ -33,8 +33,8 @@ OWN_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 LOOPBACK = ("127.0.0.1", "::1")
 LONGEST_BODY_BYTES, LONGEST_NUMBER = 1 << 20, 20
 MOST_CONNECTIONS = 64
-# A server may use this fraction (one in 16) of the descriptors that clients' connections do not
-# need. There are up to three servers.
+# A server may use this fraction (one in 16) of the descriptors that clients' connections may
+# not use. There are up to three servers.
 DESCRIPTORS_PART = 16
 IDLE_S = 60.0  # time after which a connection that has not sent a whole request is closed
 ANSWER_WITHIN_S = 60.0

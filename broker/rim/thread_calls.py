@@ -47,7 +47,7 @@ class ThreadCalls:
                 function, arguments = self._calls.popleft()
                 function(*arguments)
         finally:
-            # a call has raised an error: the remaining calls are made in the next round
+            # if a call has raised an error, the remaining calls are made in the next round
             if self._calls and self._event_fd >= 0:
                 os.eventfd_write(self._event_fd, 1)
 

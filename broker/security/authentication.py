@@ -147,7 +147,7 @@ class Verdict(NamedTuple):
 
 
 SERVE = Verdict()
-# If a larger request is refused, its response contains no rows, since these would require reading
+# A larger request is refused without a response, since a response with rows would require reading
 # all elements of the request.
 LONGEST_SHAPED = 16 << 10
 OTHER_MECHANISM = Verdict(close="a session can only be renewed with its own mechanism")

@@ -5,8 +5,7 @@
 | the principal is one of super.users | allowed |
 | a matching ACL denies the operation, or all operations | denied |
 | a matching ACL allows the operation, all operations, or an operation that implies it | allowed |
-| no ACL of any principal matches the resource, and `allow.everyone.if.no.acl.found` is set |
-allowed |
+| no ACL of any principal matches the resource, and `allow.everyone.if.no.acl.found` | allowed |
 | else | denied |
 
 An ACL matches a resource by the whole name, by a prefix of the name, or by `*`. It matches a

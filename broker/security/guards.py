@@ -151,8 +151,8 @@ def only_topics_to_describe(
 
 
 def find_coordinator(case: Case[FindCoordinatorRequest]) -> Answer | None:
-    """Requires DESCRIBE on the group or transactional id, depending on the key type, or
-    CLUSTER_ACTION for a share partition, since only brokers look those up.
+    """Requires DESCRIBE on each group or transactional id, depending on the key type, or
+    CLUSTER_ACTION for share partitions, since only brokers look those up.
     """
     if case.request.key_type == SHARE and case.version >= SHARE_SINCE:
         if case.access.may_on_cluster(CLUSTER_ACTION):

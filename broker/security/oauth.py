@@ -10,8 +10,8 @@ algorithm for that type of key. Shared secrets (HS256 ...) are not accepted. A t
 checked as by Apache Kafka's validator:
 
     exp, iat      required; exp not past and iat, nbf not ahead by more than the clock skew
-    iss, aud      must be the expected ones, if settings name some; a token with a different
-                  audience is refused
+    iss, aud      must be the expected ones, if settings name some; a token with an audience is
+                  refused unless that is expected
     sub           the name of the claim is a setting; a text, trimmed as Java does it: a no-break
                   space is a part of a name
     scope         the name of the claim is a setting; a text or a list of texts, if present

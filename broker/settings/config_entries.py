@@ -55,7 +55,7 @@ class Source(IntEnum):
 
 
 class Synonym(NamedTuple):
-    """Another name of a setting. It provides the value if none of the names listed before it is
+    """A name of a setting. It provides the value if none of the names listed before it is
     set.
     """
 

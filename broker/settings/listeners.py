@@ -96,8 +96,7 @@ class ListenerConfig:
         settings: Mapping[str, Setting[Any]],
     ) -> None:
         """Takes: values, the typed settings of all listeners; settings, the table that describes
-        how
-               the listener's own settings are read.
+               how the listener's own settings are read.
 
         Raises: ListenerError; ConfigError for a value that is not allowed.
         """

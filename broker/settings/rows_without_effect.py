@@ -115,7 +115,7 @@ _KEPT_ROWS = (
         per_broker=True,
     ),
 )
-# The tables above do not contain security settings (TLS, authentication).
+# A start refuses settings ssl.* and sasl.* that BROKER_SETTINGS lacks (`_REFUSED_PREFIXES`).
 KEPT_SETTINGS = {row.name: row for row in _KEPT_ROWS}
 ALL_BROKER_SETTINGS = BROKER_SETTINGS | KEPT_SETTINGS
 

@@ -26,7 +26,7 @@ from barnabas.broker.share.share_partition import GroupLimits, SharePartition
 RECORD_LIMIT = 1  # the acquire mode in which the number of records is a strict limit
 ACQUIRE_MODES = (0, RECORD_LIMIT)
 FEWEST_THROTTLED = 2
-LEAST_LIMIT = 2  # if the limit of deliveries is lower, records are not delivered one by one
+LEAST_LIMIT = 2  # unless the limit of deliveries is higher, records are not delivered one by one
 
 
 class LogBatch(NamedTuple):

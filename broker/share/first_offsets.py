@@ -143,7 +143,7 @@ class FirstOffsets:
             search.is_done = True
 
     def _search_elsewhere(self, search: _Search, long: SearchTakesLong) -> None:
-        """Search a segment in the worker, then continue the look-up with the result."""
+        """Search a batch in the worker, then continue the look-up with the result."""
 
         def done(result: SearchResult, now_ms: int) -> None:
             search.searched[long.name] = result

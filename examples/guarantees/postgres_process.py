@@ -6,7 +6,7 @@ with PostgresProcess() as postgres:
 
 For root, the package's own `get_server` would add a user to the system, and make the directories
 above the package readable for all users. PostgreSQL refuses to run as root, so this module runs it
-as an unprivileged user in that case, and changes nothing outside of the temporary directory.
+as the user `nobody` in that case, and changes nothing outside of the temporary directory.
 """
 
 from __future__ import annotations

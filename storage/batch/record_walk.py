@@ -65,7 +65,7 @@ _ALIKE = tuple([bytes((byte,)) for byte in range(256)])
 # The bytes of offset deltas as varints of several bytes. _LOW has the first byte, by the delta
 # modulo 8192.
 _LOW = bytes(range(0x80, 0x100, 2)) * 128
-# The last byte of two-byte and of three-byte varints.
+# The last byte of two-byte varints.
 _HIGH = b"".join([_ALIKE[byte] * 64 for byte in range(128)])
 # The middle byte of three-byte varints.
 _MIDDLE = b"".join([_ALIKE[byte | 0x80] * 64 for byte in range(128)])
@@ -139,7 +139,7 @@ def _is_plain_record(body: Body, position: int) -> bool:
             size += (body[at] << 7) - 0x80
             at += 1
         last = len(body) - 1
-        # True if the length has one or two bytes and is not negative, the record ends with the
+        # True unless the length has one or two bytes and is not negative, the record ends with the
         # body, and the attributes, timestamp delta, offset delta and number of headers are 0.
         if (
             at + (size >> 1) != last + 1
@@ -415,9 +415,8 @@ def _first_of_shape(
     """Check the record at `start`.
 
     Gives:  the position after the record, the highest timestamp delta so far, and the record's
-    shape.
-            The shape is None if the record has headers or an unusually long field. Other records
-            are then not compared with it.
+            shape. The shape is None if the record has headers or an unusually long field. Other
+            records are then not compared with it.
     """
     try:
         size = body[start]
@@ -622,7 +621,9 @@ def _highest_of(columns: list[bytes], highest: int) -> int | None:
         return None
     highest = max(highest, (columns[0][-1] & 0x7F | columns[1][-1] << 7) >> 1)
     high_bits = ones << 15
-    # if bit 0 of a lane is set, the delta is negative
+    # In each lane: limit + 0x8000 - delta. Bit 15 stays set unless the delta is above the limit,
+    # and no lane borrows from the next, so one subtraction compares all deltas. The maximum is
+    # computed only if a delta is higher.
     if min(highest, 8191) * 2 * ones + high_bits - lanes & high_bits != high_bits:
         highest = max(memoryview(lanes.to_bytes(2 * count, "little")).cast("H").tolist()) >> 1
     return highest
@@ -757,9 +758,8 @@ def _check_heads(
     """Check the heads of records whose length fields have the same width.
 
     Takes:  heads, the heads joined, each of `stride` bytes, of which the first belongs to the
-    previous
-            record; key, the encoded size of the first record's key; starts, the position of each
-            record, or None if all keys must have that size.
+            previous record; key, the encoded size of the first record's key; starts, the position
+            of each record, or None if all keys must have that size.
     Gives:  the highest timestamp delta so far, or None if a record has another shape.
     """
     # The number to add to a position in the shape to get the position in a head.

@@ -11,12 +11,12 @@ The steps are in this order (a file system keeps the order of renames in a direc
        are read under that name until `try_rename_rest` or a start renames them
 
 A start removes `.cleaned` files and completes each `<base>.log.swap`: the segments that it replaces
-are removed, and the file gets its final name. After step 3 the manifest lists the replaced
-segments, which is necessary since an emptied segment has no offsets. Before step 3 the replaced
-segments are those that begin within the offsets of the `.swap`, as in Apache Kafka, from which the
-suffixes are taken. Groups are therefore replaced from the oldest on, and never a later group first:
-an older value of a key is always removed before the tombstone that deleted it. The cleaner's
-checkpoint is written only after step 4.
+are removed, and the file gets its final name. After step 3 the manifest has the offset at which the
+replaced segments end, which is necessary since an emptied segment has no offsets. Before step 3 the
+replaced segments are those that begin within the offsets of the `.swap`, as in Apache Kafka, from
+which the suffixes are taken. Groups are therefore replaced from the oldest on, and never a later
+group first: an older value of a key is always removed before the tombstone that deleted it. The
+cleaner's checkpoint is written only after step 4.
 
 A kill never leaves a `.swap` that is empty or cut off. If there is one, it replaces no segment. It
 and all later ones are discarded if the old segments exist; otherwise the log is taken offline.
@@ -65,8 +65,7 @@ def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
     """Replace the old segments by the new ones.
 
     Takes:  segments, all segments of a job of this log, or the next few. Segments of the log may
-    have
-            been rolled or deleted since the job was made.
+            have been rolled or deleted since the job was made.
     Gives:  whether all new segments were used. Otherwise the rest of the job has to be discarded. A
             group that has lost some of its segments meanwhile is discarded, and so are all later
             groups. A group that was deleted as a whole is skipped.

@@ -244,7 +244,7 @@ class FlushJournal:
         """Write one frame. Gives: the file to fsync. The frame is durable after the fsync.
 
         Takes:  records, the records to store in the frame; `read` returns them as decisions.
-        Raises: NotWrittenError without disk space, if nothing of the frame was written; OSError.
+        Raises: NotWrittenError without disk space, in which case no frame is written; OSError.
         """
         rows: list[object] = []
         for entry in entries:
@@ -295,8 +295,7 @@ class FlushJournal:
         Takes:  keep_earlier, whether to keep the journals of the last run, for logs that are
                 offline.
         Gives:  whether a journal was deleted. The deletion becomes durable with the next frame. If
-        a
-                power loss restores a deleted journal, it is read as if it had not been deleted.
+                a power loss restores a deleted journal, it is read as if it had not been deleted.
         """
         removed = [
             number for number in self._older if not (keep_earlier and number in self._earlier)

@@ -103,8 +103,7 @@ class BatchFile:
         """Iterate over the positions and headers of the batches from `position` to `end`.
 
         Takes:  position, the position of a batch; least_offset, the lowest offset that the first
-        batch
-                may have, by default the segment's base offset.
+                batch may have, by default the segment's base offset.
         Raises: CorruptLog if there is no valid batch at a position.
         """
         file = self.file

@@ -163,7 +163,7 @@ class SegmentIndexes:
     def append_aborted(self, entry: AbortedEntry) -> None:
         """Add an aborted transaction whose marker is in this segment to the index and its file.
 
-        The marker is already in the log, so this cannot fail for lack of disk space. In that case,
+        The marker is already in the log, so a lack of disk space is no error. In that case,
         the next `write` writes the entry to the file.
         """
         self.txn_index().append(entry)
@@ -460,8 +460,7 @@ class SegmentIndexes:
         """Raise BuildPutOff if an index has to be built later, by `build`.
 
         Raises: CorruptLog, or OSError for lack of descriptors, if such a build has failed. The
-        error is
-                raised once.
+                error is raised once.
         """
         if self.cache.puts_off and self.is_closed and self.batches.size > BUILT_AT_ONCE_BYTES:
             error, self.build_error = self.build_error, None

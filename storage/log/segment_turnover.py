@@ -153,8 +153,8 @@ class SegmentTurnover:
             self._log_dir.discard(path, due_ms)
 
     def replace(self, old: list[Segment], new: Segment) -> None:
-        """Replace adjacent segments by a cleaned segment. The caller has removed the old files and
-        renamed the new ones.
+        """Replace adjacent segments by a cleaned segment. The caller has removed the old files, and
+        put the new ones in place.
         """
         self._segments.replace(old, new)
         self._durability.remove_segments(old)

@@ -34,8 +34,7 @@ def fault_of(header: BatchHeader, next_offset: int, base_offset: int, left: int)
     """The reason why 61 bytes cannot be the header of the next batch; empty if they can be.
 
     Takes:  next_offset, the end of the previous batches; base_offset, the base offset of the
-    segment;
-            left, the number of bytes from the header to the end of the file.
+            segment; left, the number of bytes from the header to the end of the file.
     """
     if header.magic != MAGIC or header.batch_length < HEADER_SIZE - LENGTH_END:
         return "no batch begins there"

@@ -90,8 +90,7 @@ class ProducerSnapshots:
         state.
 
         Takes:  first_offset, the base offset of the log's first segment, at which a replay without
-        a
-                snapshot begins.
+                a snapshot begins.
         """
         for at in sorted(self.offsets, reverse=True):
             state = self.read(at, now_ms) if at <= offset else None

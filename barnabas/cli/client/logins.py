@@ -56,8 +56,7 @@ class Login:
 
         Gives:  the lifetime of the session in ms; 0 if it is unlimited.
         Raises: RefusedLoginError; ConnectionLostError if the broker does not support the mechanism,
-        or
-                no SASL at all; CommandError if there is no token.
+                or no SASL at all; CommandError if there is no token.
         """
         from barnabas.cli.client.connection import ConnectionLostError, Kind, RefusedLoginError
         from barnabas.protocol.messages.sasl_authenticate import (

@@ -3,8 +3,8 @@
 The process starts with the first key or value in the wire format, and ends after IDLE_S without
 one. A request to it is limited in number and bytes. A key or value gets an error if its response
 takes longer than ANSWER_S, or if the process ends while decoding it. The remaining ones are sent to
-a new process; one request starts at most MOST_RESTARTS processes. So records delay a search by a
-few seconds at most, whatever their content.
+a new process, at most MOST_RESTARTS times in a request. So records delay a search by a few seconds
+at most, whatever their content.
 """
 
 from __future__ import annotations

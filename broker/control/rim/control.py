@@ -251,8 +251,8 @@ class Control:
         self.journal.add(exchange)
         if exchange.faults and request.body is not None:
             self._exchanges[connection_id] = exchange
-            # The request counts as held from now on, since the fault may be removed before this
-            # step.
+            # The request counts as held from now on, since the fault may be removed before
+            # `_meet` runs.
             released = None
             if hold := exchange.has(Action.HOLD):
                 released = self._held.setdefault(hold.number, asyncio.Event())

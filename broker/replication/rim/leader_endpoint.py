@@ -34,7 +34,7 @@ logger = logging.getLogger("barnabas.replication")
 TICK_PARTS = 10  # ticks per timeout
 SENDS_REST_S = 3.0
 # Connections that have not proved the secret may use an eighth of the file descriptors that
-# clients' connections do not use.
+# clients' connections may not use.
 DESCRIPTORS_PART = 8
 REFUSED, WAITS = "refused", "waits"
 

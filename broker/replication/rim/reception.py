@@ -102,8 +102,7 @@ class Reception:
         """Pass all connections to the broker, each after its current response.
 
         Takes: heir, a function that is called in this thread with each connection and the name of
-        its
-               listener.
+               its listener.
         """
 
         def begin() -> None:

@@ -244,9 +244,8 @@ def _freeze_survivors(phase: str, info: Mapping[str, int]) -> None:
     with its own objects.
 
     A full collection traverses all objects that are not frozen, without a pause. Frozen objects are
-    still freed by their reference counts, unless they are part of a cycle. The only frozen objects
-    in cycles are the connections that were open at that time, and a full collection runs only once
-    in millions of requests.
+    still freed by their reference counts, unless they are part of a cycle, as are the connections
+    that were open at that time. A full collection runs only once in millions of requests.
     """
     if phase == "stop" and info["generation"] == 2:
         gc.freeze()

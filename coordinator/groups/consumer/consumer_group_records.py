@@ -3,8 +3,8 @@
 Keys: int16 version, then strings of int16 length and UTF-8:
 
     3      the group                   group_id
-    4      its topics (4.0)            group_id; a tombstone is written for a record of this
-                                       version, since 4.1 stores a hash
+    4      its topics (4.0)            group_id; not written, since 4.1 stores a hash, but
+                                       removed with the group if it is found
     5      a member                    group_id, member_id
     6      its target assignment       group_id
     7      a member's target           group_id, member_id

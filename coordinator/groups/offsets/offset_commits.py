@@ -2,7 +2,7 @@
 accepted offsets.
 
 Both requests pass the same checks: that the partitions exist, that the member and its generation or
-epoch are known to the group (`CommitCheck`), and that the metadata are not too long. A rejected
+epoch are those of the group (`CommitCheck`), and that the metadata are not too long. A rejected
 offset has an error code in `PartitionCodes`, and each other offset has a record.
 
 Source: KIP-447 (commits in a transaction), KIP-848, KIP-1251.

@@ -129,7 +129,7 @@ def _in_epoch(
 
 
 def owns_any(owned: TaskSet | None, tasks: HeldTasks) -> bool:
-    """Whether the member may still own one of the tasks. True if the heartbeat lists no tasks."""
+    """Whether the member may still own one of the tasks; True if its heartbeat has no list."""
     return owned is None or (
         contains_any(owned.active, tasks.active)
         or contains_any(owned.standby, tasks.standby)
