@@ -57,9 +57,9 @@ class PostgresProcess:
         self._user: dict[str, Any] = {}
         # PostgreSQL refuses to run as root
         if os.geteuid() == 0:
-            nobody = pwd.getpwnam("nobody")
-            self._user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
-            os.chown(self.directory, nobody.pw_uid, nobody.pw_gid)
+            account = pwd.getpwnam("nobody")
+            self._user = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+            os.chown(self.directory, account.pw_uid, account.pw_gid)
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
