@@ -88,11 +88,19 @@ class Host:
         return len(rows)
 
     def check(self) -> None:
-        """Check that a replay of the whole log gives the same state."""
-        fresh = self.new()
+        """Check that a replay of the whole log gives the same state. Without the redundant records,
+        the same snapshots must result.
+        """
+        fresh, pruned = self.new(), self.new()
         for offset, (partition, key, value) in enumerate(self.log):
             fresh.replay(partition, offset, key, value)
+            if offset >= self.made.redundant_offset(partition):
+                pruned.replay(partition, offset, key, value)
         assert hard_state(fresh) == hard_state(self.made)
+        for at in self.made.keys():
+            state, of_rest = self.made.state(at), pruned.state(at)
+            assert state is not None and of_rest is not None, "its snapshot is redundant"
+            assert of_rest.snapshot(1) == state.snapshot(1)
 
     def begin(self, key: SharePartitionKey, state_epoch: int = 0, start: int = -1) -> int:
         return self.take(self.made.initialize(key, state_epoch, start, self.now_ms))

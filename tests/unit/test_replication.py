@@ -1273,6 +1273,23 @@ def test_a_standby_reports_its_applied_position_while_more_data_arrives() -> Non
     assert leading.level_ms == 0
 
 
+def test_a_standby_reports_an_operation_as_applied_only_once_its_copy_has_it() -> None:
+    """The leader sends the responses that wait for the operation when it gets this report."""
+    leading, _ = new_leading()
+    leading.on_connected(NONCE, 0)
+    disk = new_disk()
+    following = Following(disk, "/x", SECRET, NONCE, lambda: None)
+    talk(leading, following)
+    size = 0
+    for at in range(3):
+        leading.publish(Operation(Kind.APPEND, "f", at * 100, bytes(100)))
+        size += 100
+        for answer in following.on_bytes(leading.take_output()):
+            leading.on_bytes(answer, 0)
+            assert disk.size("/x/f") == size or not leading.is_applied(leading.position)
+    assert leading.is_applied(leading.position)
+
+
 @pytest.mark.parametrize(("claimed", "led"), [(0, 0), (7, 7)])
 def test_a_claimed_leader_epoch_is_a_lower_bound_for_the_brokers(claimed: int, led: int) -> None:
     """A standby may not know the last leader epoch of its leader."""
