@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests:. python -m torture.spark_pipeline --minutes N --seed S
 
-Feeders write into topics with and without transactions, some of which are aborted or left open;
-partitions and a second topic are added later. A driver reads all topics by a pattern with
+Feeders write into topics, with and without transactions. Some transactions are aborted or left
+open. Partitions and a second topic are added later. A driver reads all topics by a pattern with
 `readStream.format("barnabas")`, and writes with `writeStream.format("barnabas")`. Each round has a
 random plan, and each start has random options, such as whether the driver or the tasks write.
 Meanwhile drivers, their JVMs, Python processes and workers, feeders and the broker are killed and
@@ -81,7 +81,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.log.level": "ERROR",
     "spark.driver.memory": "1g",
-    # this halves the time that a start takes
+    # With only the JVM's first compiler, a driver starts in half the time.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     # Keep the whole offset log, which shows the batch of each record.
     "spark.sql.streaming.minBatchesToRetain": "100000",
@@ -595,7 +595,9 @@ class Round:
 
     def _disturb(self) -> None:
         if not self._progress[0] and self.random.random() < 0.75:
-            return  # no further faults yet, since a start takes long enough
+            # Usually inject no fault before the first batch, since a start is slow enough without
+            # faults.
+            return
         deed = self.random.choice(
             (
                 "broker killed",
@@ -755,8 +757,8 @@ class Round:
     # --- healing ---
 
     def heal(self) -> None:
-        """End all faults. The feeders end, all transactions are decided, and a last query reads to
-        the end of the input.
+        """End all faults. The feeders end, all transactions are committed or aborted, and a last
+        query reads to the end of the input.
         """
         self.note("healing")
         self.calm()
@@ -940,7 +942,9 @@ class Round:
 
 
 def wire_name(api_key: int) -> str:
-    """Return the name of the constant for an API key in kafka_proxy, for the schedule."""
+    """Return the name that kafka_proxy's constants have for an API key, to be written into the
+    schedule.
+    """
     from helpers import kafka_proxy as wire
 
     names: dict[str, Any] = vars(wire)

@@ -15,8 +15,8 @@ from typing import Any
 from torture.clients import PATIENT, Diary, Worker
 from torture.spark_judging import COPIED, COUNTED, DISTINCT, SCATTERED, SHUFFLED, WINDOW_MS
 
-# This is longer than most records wait, since the query may read records of new partitions before
-# older records of existing partitions.
+# The watermark's delay is longer than most records wait: the query may read records of new
+# partitions before older records of existing partitions, and these must not be dropped as late.
 WATERMARK_S = 90
 SINK_ID, SOURCE_ID = "torture-sink", "torture-source"
 KEYS = 23

@@ -181,7 +181,7 @@ def slow_job(path: Path) -> CleanJob:
 
 
 def test_the_cleaner_process_ends_when_the_broker_is_killed(tmp_path: Path) -> None:
-    """A separate Python process has the part of the broker. It is killed during a job, so it cannot
+    """A separate Python process acts as the broker. It is killed during a job, so it cannot
     stop its cleaner process.
     """
     job = slow_job(tmp_path)

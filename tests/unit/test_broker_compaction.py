@@ -152,7 +152,7 @@ def test_the_dirtiest_log_is_cleaned_first_and_one_log_at_a_time(tmp_path: Path)
     order = [cleaned, host.clean()]
     host.tick()
     order.append(host.clean())
-    # At the second choice, all of log b was dirty, but only a part of log a.
+    # When the second job was chosen, all of log b was dirty, but only a part of log a.
     assert order == ["a-0", "b-0", "a-0"]
     host.tick()
     assert not host.outbox.cleanings
@@ -216,7 +216,7 @@ def test_nothing_is_kept_of_a_deleted_log(tmp_path: Path, error: str) -> None:
     result = None if error else clean(OsDisk(), job)._replace(unreadable=(0,))
     host.outbox.cleanings.clear()
     host.compaction.on_cleaned(job, result, error, host.now_ms)
-    for flush in host.outbox.flushes:  # each of these flushes the recovery point before the swap
+    for flush in host.outbox.flushes:  # the recovery point is flushed before the swap
         assert flush.then is not None
         flush.then(host.now_ms)
     delete_log(host.logs, "one-that-goes", 0, host.now_ms)
@@ -376,8 +376,8 @@ def test_each_failure_in_a_row_doubles_the_wait_up_to_an_hour(tmp_path: Path) ->
 def test_a_compaction_waits_until_there_is_disk_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int
 ) -> None:
-    """When the disk has no space for a file of the cleaning, the broker continues, and cleans the
-    log later. Any other disk error (EIO) is raised.
+    """When the disk has no space for a file that a cleaning writes, the broker continues, and
+    cleans the log later. Any other disk error, such as EIO, is raised.
     """
     host = Host(tmp_path)
     log = host.log()

@@ -199,8 +199,8 @@ def test_a_listener_can_limit_the_number_of_its_connections() -> None:
 
 
 def test_a_listener_with_a_rate_alone_is_never_full() -> None:
-    """A listener has no limit on the number of its connections; they count towards the broker's
-    limit.
+    """This listener has no limit of its own on the number of connections. They count only towards
+    the broker's limit.
     """
     bound = listener_limits(max_connection_creation_rate="2")
     pauses = [bound.on_connected(0) for _ in range(10)]

@@ -28,7 +28,9 @@ from barnabas.storage.log_config import LogConfig
 
 
 class Topic:
-    """A topic with three partitions. `windows` counts how often a window of its logs was taken."""
+    """A topic with three partitions. `windows` is the number of windows (parts of a log) that
+    searches have requested.
+    """
 
     def __init__(self, directory: Path) -> None:
         """Create a topic of three partitions with small segments and a dense index, so that few

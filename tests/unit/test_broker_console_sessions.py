@@ -16,7 +16,7 @@ from barnabas.broker.console.sessions import (
 
 
 def begun(*tokens: str) -> Sessions:
-    """Begin a session for each token, each one millisecond after the previous."""
+    """Begin a session for each token, at intervals of one millisecond."""
     sessions = Sessions()
     for now_ms, token in enumerate(tokens):
         sessions.begin(token, f"user of {token}", "PLAIN", None, now_ms)

@@ -126,8 +126,8 @@ def test_a_rule_applies_to_the_nth_fitting_request_or_to_a_number_of_them() -> N
 
 @pytest.mark.parametrize("chance", [1.0, 0.5])
 def test_which_of_the_matching_requests_meet_a_fault(chance: float) -> None:
-    """A fault may apply with a probability below 1. The matching requests that it spares are not
-    counted.
+    """With a `chance` below 1, a matching request may be spared at random. Such a request does not
+    count towards `times`.
     """
     ends = seen(EndTxnRequest("shop", 1, 0, committed=True), 3)
     others = seen(OffsetFetchRequest("g", []), 5)

@@ -68,7 +68,7 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
 
 def test_a_small_produce_takes_few_function_calls(host: CoreHost) -> None:
     """Each function call adds nearly one percent to the cost of a Produce request with one record,
-    so the benefit of a further call must justify this.
+    so a further call must be worth this cost.
     """
     host.create("t")
     for _ in range(3):  # so that everything exists that the first request creates
@@ -654,8 +654,8 @@ def test_a_request_for_several_transactions_gets_concurrent_transactions_during_
 def test_the_first_batch_of_a_partition_is_refused_while_the_decision_is_flushed(
     host: CoreHost,
 ) -> None:
-    """NOT_ENOUGH_REPLICAS is an error that the producer retries. The batch could belong to the
-    transaction that is being decided, or to the next one.
+    """The batch could belong to the transaction that is being decided, or to the next one. So it is
+    refused with NOT_ENOUGH_REPLICAS, an error after which the producer retries.
     """
     transaction = Transaction(host)
     transaction.add_partitions()

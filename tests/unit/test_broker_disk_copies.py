@@ -88,7 +88,9 @@ def test_a_log_that_ends_before_its_recovery_point_counts_as_a_power_loss(tmp_pa
 
 @pytest.mark.parametrize("away", ["retention", "deletion", "another life"])
 def test_a_start_after_a_kill_does_not_count_as_one_on_a_copy(away: str) -> None:
-    """The journals contain records that are no longer in the logs, which could look like a loss."""
+    """The journals contain records that are no longer in the logs. The start must not mistake this
+    for a loss of records.
+    """
     b = DiskBroker(log_retention_check_interval_ms="1000", log_initial_task_delay_ms="0")
     b.topic("t", 2, segment_bytes="400", file_delete_delay_ms="0")
     p = Producer(b, "txn")

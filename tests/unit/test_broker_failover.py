@@ -296,8 +296,8 @@ def test_a_produce_without_records_is_refused_by_a_follower(
 
 def test_a_new_leader_refuses_a_batch_whose_predecessor_was_refused(cluster: Cluster) -> None:
     """A log accepts any sequence number in the first batch of an unknown producer. If the new
-    leader appended the second batch, the first one, which the former leader refused, would remain
-    out of order.
+    leader appended batch 1, it would refuse every retry of batch 0, which the former leader has
+    refused, as out of order.
     """
 
     def send(node_id: int, sequence: int) -> int:
@@ -386,7 +386,8 @@ def test_a_leader_move_raises_the_epoch_and_a_restart_raises_it_further(tmp_path
     assert cluster.broker.topics.leader_epochs("t") == after
     cluster.broker.failover.move_leader("t", 0, 1, cluster.now_ms)
     latest = cluster.broker.topics.leader_epochs("t")
-    # the files are copied while the broker runs, so the copy is as after a kill
+    # the files are copied while the broker runs, so the copy is in the state that a kill would
+    # leave
     copy = tmp_path / "copy"
     copy.mkdir()
     import shutil

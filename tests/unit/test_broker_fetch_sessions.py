@@ -190,8 +190,8 @@ def test_without_a_free_slot_a_client_gets_no_session_until_one_is_idle(host: Co
 
 
 def test_a_session_with_more_partitions_evicts_an_old_one_with_fewer(host: CoreHost) -> None:
-    """Although the old sessions are in use, one of those that are older than two minutes is
-    evicted, namely the one with the fewest partitions.
+    """Of the sessions that are older than two minutes, the one with the fewest partitions is
+    evicted, although it is in use.
     """
     host.create("t", 3)
     many = ask(host, {"t": {0: 0, 1: 0}}, session=(0, 0)).session_id

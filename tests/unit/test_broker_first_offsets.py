@@ -1,4 +1,4 @@
-"""The first offsets of a new share group, which are found by time, with a few look-ups in each
+"""The first offsets of a new share group. They are looked up by timestamp, a few of them in each
 event.
 """
 

@@ -324,8 +324,8 @@ def test_without_a_journal_a_decision_is_made_after_the_flush_of_its_data(
 
 
 def with_decision(path: Path, **settings: int) -> Queue:
-    """Return a queue with a decision that is durable in a journal. A flush of the decision's
-    effects is requested for later, but no flush of the log that contains the decision.
+    """Return a queue with a decision that is durable in a journal. A later flush is requested for
+    the logs with the decision's effects, but not for the log that contains the decision.
     """
     queue = Queue(path, **settings)
     queue.append(*queue.logs[:2])
@@ -515,8 +515,8 @@ def test_the_journal_of_an_earlier_run_is_deleted_after_its_logs_are_checkpointe
 
 
 class Decisions:
-    """Adds a decision to a frame. When the frame is durable, it appends the effects to the same
-    logs.
+    """Adds a decision to a frame. When the frame is durable, it appends the decision's effects to
+    the given logs.
     """
 
     def __init__(self, queue: Queue, name: str, *logs: Log) -> None:

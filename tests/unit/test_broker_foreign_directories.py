@@ -192,7 +192,7 @@ def test_a_torn_journal_sets_no_directory_aside_however_often_it_is_started() ->
     b.produce("t", (b"t15000",))
     b.broker.close_logs(b.now_ms)
     b.disk.kill()
-    # Only the torn change shows whether the topic has such a partition.
+    # Only the torn change could show whether the topic has a partition 15000.
     files = {path.replace("/t-0/", "/t-15000/"): data for path, data in b.saved().items()}
     journal = f"{DATA_DIR}/{JOURNAL}"
     *_, (position, end, _) = (

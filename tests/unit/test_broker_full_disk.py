@@ -42,8 +42,8 @@ TRIED_ELSEWHERE = {
     79: "ShareAcknowledge: test_broker_handlers_share_fetch.py",
 }
 OF_ADMINISTRATORS = {"authorizer_class_name": "StandardAuthorizer", "super_users": "User:ANONYMOUS"}
-# The codes of repeated requests, for requests that the broker carries out as soon as there is
-# space.
+# The error codes of requests that are sent again when there is space, although the broker has
+# meanwhile carried out the refused request by itself.
 AGAIN = {
     13: Code.UNKNOWN_MEMBER_ID,
     20: Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -283,7 +283,7 @@ def test_a_new_producer_session_without_space_is_refused(
 
 @pytest.mark.parametrize("failing", [set(), {0}, {1, 3}, {0, 1, 2}, set(range(40))])
 def test_a_call_that_finds_no_space_delays_the_others_once(failing: set[int]) -> None:
-    """The calls are made in turn. A call that fails is then behind all others."""
+    """The calls are made in turn. A call that fails moves to the end of the queue."""
     unwritten = UnwrittenWork()
     made: list[int] = []
 

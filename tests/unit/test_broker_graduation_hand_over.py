@@ -54,8 +54,8 @@ def test_an_extra_topic_setting_does_not_change_own_values_and_internal_topics(
 
 
 def test_defaults_that_differ_from_kafkas_become_cluster_wide_settings(disk: SimDisk) -> None:
-    """The defaults of message.timestamp.after.max.ms differ: it is an hour in Apache Kafka since
-    4.0 (KIP-1030), while there is no limit here.
+    """The default of message.timestamp.after.max.ms is an hour in Apache Kafka since 4.0
+    (KIP-1030), while this broker has no limit by default.
     """
     settings = {"log_retention_hours": "1", "log_segment_bytes": "1000"}
     of_3_9 = planned(disk, "3.9", **settings).broker_default_configs

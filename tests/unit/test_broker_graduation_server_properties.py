@@ -88,7 +88,9 @@ WANT_MORE_BROKERS = {
 
 @pytest.mark.parametrize("version", ["3.9", "4.0", "4.3"])
 def test_a_single_kafka_broker_can_create_each_internal_topic(disk: SimDisk, version: str) -> None:
-    """With Kafka's defaults, a share group was refused with INVALID_REPLICATION_FACTOR."""
+    """With Kafka's defaults for the internal topic, a single broker refused share groups with
+    INVALID_REPLICATION_FACTOR.
+    """
     written = lines(planned(disk, version, share_coordinator_state_topic_min_isr="2"))
     wanted = {name for name, since in WANT_MORE_BROKERS.items() if since <= version}
     found = {name: text for name, text in written.items() if name in WANT_MORE_BROKERS}

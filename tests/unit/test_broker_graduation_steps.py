@@ -226,8 +226,9 @@ def test_changes_made_under_kafka_are_taken_over(after_kafka: SimDisk) -> None:
 def test_what_was_noted_about_logs_before_kafka_wrote_to_them_is_gone(
     after_kafka: SimDisk, is_clean: bool
 ) -> None:
-    """Otherwise the next start would trust these notes. After a kill of Apache Kafka, the gaps of
-    its compaction would count as damage, and a flush journal would overwrite its records.
+    """The next start must not trust what was noted before the hand-over. After a kill of Apache
+    Kafka, the gaps of its compaction would count as damage, and a flush journal would overwrite its
+    records.
     """
     disk = copy.deepcopy(after_kafka)
     if not is_clean:

@@ -743,7 +743,9 @@ def test_an_error_has_neither_offset_nor_time(host: CoreHost) -> None:
 
 
 def test_an_empty_topic_name_is_unknown_or_invalid(host: CoreHost) -> None:
-    """Up to version 12, which has no topic ids, no topic has an empty name."""
+    """Before version 13, requests name topics instead of using their ids, and no topic has an empty
+    name.
+    """
     answer = host.call(host.connect(1), produce(""), 9)
     assert error_of(answer) in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
 

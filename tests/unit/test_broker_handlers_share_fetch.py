@@ -503,7 +503,9 @@ def test_errors_of_partitions_are_in_their_rows() -> None:
 
 
 def test_the_end_of_a_partitions_error_is_in_a_row() -> None:
-    """Otherwise the member would believe that the error persists until there are records."""
+    """Without this row, the member would consider the partition to be failed until it has new
+    records.
+    """
     b = queue(0)
     one, _ = two(b)
     b.topic("u", 2)
@@ -519,7 +521,8 @@ def test_the_end_of_a_partitions_error_is_in_a_row() -> None:
     refused = {("u", 1): Code.UNKNOWN_SERVER_ERROR}
     first = one.fetch(("t", 0), ("u", 1))
     assert errors_of(first) == {("t", 0): Code.NONE, **refused}
-    # in the first fetch, the partition is new in the session; in the second, it had no error before
+    # in the first round, the partition is new in the session; in the second round, its error begins
+    # after rows without an error
     for _ in range(2):
         assert errors_of(one.fetch()) == refused, "as long as it is there"
         begin_group(b, "g", "u")
@@ -751,7 +754,9 @@ def test_a_group_whose_start_offset_is_reset_reads_from_the_new_offset(
 
 
 def test_a_group_that_has_read_nothing_is_set_back() -> None:
-    """The group's state has no records that could be lost."""
+    """The group has acknowledged nothing, so its stored state is only the start offset. A second
+    initialisation sets it back.
+    """
     b = queue(6)
     one, other = two(b)
     shares = b.broker.shares.get()

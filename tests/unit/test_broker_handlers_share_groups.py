@@ -265,8 +265,8 @@ def test_a_request_to_set_offsets_is_answered_when_they_are_on_the_disk() -> Non
 
 
 def test_offsets_whose_group_record_finds_no_space_get_an_error_and_are_written_later() -> None:
-    """The states of the partitions are set, but there is no space for the group's record that says
-    so. The client may send the request again.
+    """The states of the partitions are set, but there is no space for the record in which the group
+    notes this. The client may send the request again.
     """
     b, _ = broker()
     join(b)
@@ -485,7 +485,9 @@ def test_the_key_of_a_share_partition_is_read_from_its_end() -> None:
 
 
 class Storing:
-    """Replaces the runtime and the unwritten work. The first write finds no disk space."""
+    """A stand-in for the group runtime and for the unwritten work. The first write fails for lack
+    of disk space.
+    """
 
     def __init__(self) -> None:
         self.writes: list[int] = []

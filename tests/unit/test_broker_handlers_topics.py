@@ -265,7 +265,7 @@ def test_a_metadata_request_creates_a_missing_topic_and_the_next_one_finds_it(
     assert host.metadata("t", auto=True)[0].error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
     (row,) = host.metadata("t", auto=False)
     assert (row.error_code, len(row.partitions)) == (Code.NONE, 2)
-    host.metadata("old", version=3)  # up to version 3 the flag is always true
+    host.metadata("old", version=3)  # up to version 3, allow_auto_topic_creation is always true
     assert host.metadata("old")[0].error_code == Code.NONE
     assert host.metadata("a/b", auto=True)[0].error_code == Code.INVALID_TOPIC_EXCEPTION
     host.close()

@@ -125,7 +125,8 @@ def longest_s(directory: Path, user: str, frame: bytes) -> tuple[float, CoreHost
 
     data = memoryview(bytearray(frame))
     gc.collect()
-    gc.freeze()  # as in the daemon, which has fewer objects than the tests
+    # so that the garbage collector does not scan the tests' objects, which the daemon does not have
+    gc.freeze()
     timed(lambda: host.broker.on_frame(1, data, host.event_ms()))
     outbox = host.broker.outbox
     while outbox.work:

@@ -125,8 +125,8 @@ def test_the_error_for_a_full_data_directory_asks_to_free_space() -> None:
 
 
 def test_a_stop_without_space_says_that_nothing_is_lost() -> None:
-    """When the broker stops, its message explains this even after another refused write, but not
-    after a failed fsync.
+    """The message says this only when the broker stops, and only if the disk had no space for a
+    write. A failed fsync or another error may lose data.
     """
     error = OSError(28, "No space left on device")
     as_kill = "as after a kill, and no acknowledged data are lost"

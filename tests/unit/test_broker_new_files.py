@@ -366,8 +366,8 @@ def test_a_coordinator_without_space_for_its_files_is_not_available(
 
 
 def test_a_restart_creates_the_log_files_that_a_kill_prevented(b: DiskBroker) -> None:
-    """The restart creates the files, so that it notices a full disk, rather than a later write of
-    the coordinator.
+    """The restart creates the files, so that a full disk is noticed now, and not later, when the
+    coordinator writes.
     """
     b.call(FindCoordinatorRequest(key="txn", key_type=1), 2)
     b.broker.outbox.work.clear()  # the broker dies before its thread creates the files

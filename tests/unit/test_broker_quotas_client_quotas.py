@@ -31,7 +31,8 @@ from barnabas.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 CLIENT, OTHER_CLIENT = (("client-id", "tests"),), (("client-id", "other"),)
 ALL_USERS: QuotaEntity = (("user", None),)
 VALUE = b"x" * 12_000
-# over ten windows of 1 s, one value means 1200 B/s, and two values mean 2400 B/s
+# over ten windows of 1 s, one value means 1200 B/s, which is below this quota, and two values mean
+# 2400 B/s
 VALUE_RATE = 2000.0
 RECORD_BYTES = 70  # slightly more than the overhead of a batch with one record
 
@@ -157,7 +158,7 @@ def fetched(host: CoreHost, **more: Any) -> tuple[int, int]:
 
 def test_a_fetch_above_its_quota_gets_no_records(host: CoreHost) -> None:
     """The numbers correspond to a recording of Apache Kafka, where 76 of 10,076 bytes were not
-    records; here it is 67 bytes, since the topic's name has one letter.
+    records. In this test they are 67 bytes, since the topic's name has one letter.
     """
     for _ in range(3):
         host.call(1, produce("t", b"x" * 9_900), 9)
@@ -245,7 +246,9 @@ def with_quota() -> DiskBroker:
 def test_a_fetch_counts_with_the_size_of_its_response(
     topics: list[tuple[str, dict[int, int]]], isolation: int, counted: list[int]
 ) -> None:
-    """The fetches of version 11 are one that begins a session, and later ones with records."""
+    """The first fetch begins a session. With version 11, two later fetches of the session follow,
+    one of them with a new record.
+    """
     b = with_quota()
     request = fetch({}, session=(0, 0), isolation=isolation)
     for name, offsets in topics:
@@ -495,7 +498,9 @@ def test_clients_share_a_quota_whose_row_was_dropped(
         producer_byte_rate=1000.0, consumer_byte_rate=1000.0, request_percentage=50.0,
     )  # fmt: skip
     assert quotas is not None
-    quotas._most_kept = 10  # each client has three rows, so some rows are dropped, but no client is
+    # low enough that the table of clients is kept, but old rows are dropped, of which each client
+    # has three
+    quotas._most_kept = 10
     host.connect(2)
     produced = quotas._client(quotas_context(0)).produced
     assert produced is not None

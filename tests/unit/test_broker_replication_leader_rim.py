@@ -214,7 +214,7 @@ class Leased:
     """A server with one connection. `has_lease` tells whether the node has the lease."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Set the attributes that a connection needs of its server, with a lease that the test can
+        """Set the attributes of a server that a connection uses, with a lease that the test can
         end.
         """
         self.loop, self.has_lease = loop, True

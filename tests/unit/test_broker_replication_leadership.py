@@ -126,8 +126,8 @@ def test_the_first_node_makes_the_record_and_leads() -> None:
 
 
 def test_a_node_that_comes_back_with_another_address_has_that_in_the_record() -> None:
-    """The standby's new address is in the record once the standby connects, the leader's once it
-    claims the lease.
+    """The record gets a standby's new address when the standby connects, and a leader's new address
+    when the leader claims the lease.
     """
     engine = Register()
     leader = leader_of_pair(engine)
@@ -601,8 +601,8 @@ def test_a_directory_with_the_recorded_epoch_or_a_later_one_may_lead(epoch: int)
 def test_a_waiting_node_explains_why_no_node_leads(
     node_id: int, holding: Holding, says: str
 ) -> None:
-    """The leader is gone. The last of the nodes in this table is in sync and lacks nothing. It
-    claims the lease itself, so it names no obstacle.
+    """The leader does not run any more. The last node in this table is in sync and lacks nothing,
+    so it claims the lease, and names no obstacle.
     """
     engine = Register()
     record = LeaseRecord("c", 1, "gone", 4, BOTH, {}, "1-gone-9")

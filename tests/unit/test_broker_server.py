@@ -263,8 +263,8 @@ class Rim:
         self._check_memory()
 
     def _check_memory(self) -> None:
-        """Check that the buffers of clients are counted in the memory from which their turns are
-        taken.
+        """Check that each memory budget counts exactly the buffers of the connections that take
+        turns for it.
         """
         server = self.server
         for memory, turns in (
@@ -1054,9 +1054,9 @@ def test_the_broker_gets_a_monotonic_time_and_the_present_wall_clock(
 def test_a_late_tick_comes_after_the_requests_that_are_in_the_sockets(
     rim: Rim, is_late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a pause of the process, deadlines have passed that requests in the sockets may extend.
-    Some of these requests are on connections that are not yet accepted, so that they arrive a round
-    of the event loop later.
+    """After a pause of the process, some deadlines have passed, although requests that are already
+    in the sockets would have extended them. Some of these requests are on connections that are not
+    yet accepted, so that they arrive a round of the event loop later.
     """
     monkeypatch.setattr("barnabas.broker.rim.server.LATE_MS", 0 if is_late else 1 << 40)
     first = rim.client(99)

@@ -198,8 +198,8 @@ def test_a_start_deletes_the_states_of_a_topic_whose_deletion_was_interrupted() 
 def test_a_deletion_is_not_complete_before_the_deleted_states_are_durable(
     holds_flushes: bool,
 ) -> None:
-    """The next change of the metadata also records that the deletion is complete, after which no
-    start repeats it.
+    """The next change of the metadata also records that the deletion is complete. No later start
+    repeats the deletion then.
     """
     b, topic_id = broker()
     initialize(b, topic_id, 0, 1)

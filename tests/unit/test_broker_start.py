@@ -234,7 +234,7 @@ def test_a_commit_that_readers_saw_after_a_kill_survives_a_power_loss(
 
 
 def test_a_kill_after_a_power_loss_does_not_let_a_fenced_producer_commit() -> None:
-    """The producer's first transaction is decided, and the power loss removes the next one. The
+    """The producer's first transaction is committed, and the power loss removes the next one. The
     commit of the next one must not be taken for a retry of the first commit.
     """
     b = DiskBroker()
@@ -256,7 +256,9 @@ def test_a_kill_after_a_power_loss_does_not_let_a_fenced_producer_commit() -> No
 def test_a_missing_partition_directory_that_had_records_is_logged(
     is_deleted: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The partition starts at offset 0 again, since an empty partition has no directory either."""
+    """The partition starts at offset 0 again. A missing directory does not end the start, since an
+    empty partition has no directory either.
+    """
     b = DiskBroker()
     b.topic("t", 3)
     for index in (0, 1):
@@ -324,8 +326,8 @@ def test_producer_ids_in_logs_are_not_assigned_again(seen: int, follows: bool) -
 def test_ids_that_a_transactional_id_has_or_gets_next_are_not_given_out_again(
     producer_id: int, next_producer_id: int, follows: int
 ) -> None:
-    """Another broker has assigned these ids. The next id is that of the producer after the Complete
-    record.
+    """Another broker has assigned these ids. `next_producer_id` is the id that the producer has
+    after the Complete record.
     """
     b = DiskBroker(transaction_state_log_num_partitions="1")
     log = b.broker.topics.internal_log(TRANSACTIONS_TOPIC, 0, b.now_ms)
@@ -437,7 +439,9 @@ def test_transactions_replayed_by_a_start_are_not_logged_but_later_ones_are(
 
 
 def test_a_start_creates_the_missing_files_of_internal_topics() -> None:
-    """A kill may occur before a thread has created the files, and later the disk may be full."""
+    """A kill may have prevented a thread from creating the files. The start creates them, since the
+    disk may be full later.
+    """
     b = DiskBroker(offsets_topic_num_partitions="3")
     b.broker.topics.ensure_internal_topic(OFFSETS_TOPIC, b.now_ms)
     b.broker.outbox.work.clear()

@@ -324,7 +324,7 @@ def test_a_topic_goes_while_a_commit_on_it_waits_for_its_data(
 def test_a_name_is_used_again_when_the_completions_of_decisions_on_it_are_durable(
     journal: str,
 ) -> None:
-    """No flush ends before the creation needs it."""
+    """All flushes are held back until the creation of the next topic waits for them."""
     b = DiskBroker(barnabas_flush_journal_logs=journal)
     b.topic("t")
     p = Producer(b, "txn")

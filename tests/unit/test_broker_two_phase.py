@@ -727,7 +727,7 @@ def test_a_session_that_does_not_keep_aborts_the_transaction(b: DiskBroker, vers
 
 def test_a_new_session_overtakes_a_commit_that_is_not_decided_yet() -> None:
     """The commit waits for a flush before it is decided. Meanwhile a new session sends an
-    InitProducerId that keeps the transaction, which fences the producer that commits.
+    InitProducerId that keeps the transaction. This fences the producer that commits.
     """
     b = DiskBroker(**ENABLED)
     b.topic("t")

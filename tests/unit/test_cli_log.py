@@ -30,8 +30,8 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 LOGDIR = FIXTURES / "kafka-logdir" / "logdir"
 RESTARTED = FIXTURES / "kafka-logdir-restarted" / "logdir"
 SEGMENT = "00000000000000000003"
-# No other file contradicts a wrong value here, for example a topic id, or the start of the only
-# epoch.
+# Changes of these files need not be found: no other file contradicts a wrong topic id, for example,
+# or a wrong start of the only epoch.
 UNCHECKED = ("partition.metadata", "leader-epoch-checkpoint", "quorum-state")
 
 

@@ -167,8 +167,8 @@ def test_the_member_with_the_fewest_partitions_gets_one_of_those_reachable() -> 
 
 
 def test_a_partition_can_be_passed_on_through_a_member_with_another_topic() -> None:
-    """Balancing a and c leads through b, which has the same number of partitions before and
-    after.
+    """To balance a and c, a gives a partition to b, and b gives one to c, so that b keeps its
+    number of partitions.
     """
     had: dict[str, Assignment] = {
         "a": {T: (0, 1, 2)},

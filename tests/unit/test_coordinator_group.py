@@ -1,5 +1,5 @@
-"""Group: when the retention of its offsets starts, and what the removal of the last offset also
-removes.
+"""Group: when the retention of its offsets starts, and what is removed together with its last
+offset.
 """
 
 from __future__ import annotations

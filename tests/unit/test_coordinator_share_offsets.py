@@ -183,8 +183,8 @@ def test_states_left_by_a_kill_are_deleted_with_their_group(
 def test_offsets_that_are_set_after_a_deletion_was_cut_short_are_not_deleted(
     host: GroupHost,
 ) -> None:
-    """Apache Kafka deletes the states of the topics that the group's record lists as being
-    deleted.
+    """Setting the offsets must also remove the topic from the record's list of topics whose states
+    are being deleted: Apache Kafka deletes the states of all topics in this list.
     """
     read_once(host)
     host.share_states.at_once = False
@@ -200,8 +200,8 @@ def test_offsets_that_are_set_after_a_deletion_was_cut_short_are_not_deleted(
 
 
 def test_states_initialised_before_a_kill_are_deleted_with_their_group(host: GroupHost) -> None:
-    """The kill comes after the share coordinator has initialised the states, and before the group's
-    record says so.
+    """The kill comes after the share coordinator has initialised the states, and before the group
+    has stored a record of this.
     """
     host.share_states.at_once = False
     host.share_heartbeat("m")

@@ -1,6 +1,5 @@
 """How a member of a streams group moves towards its target assignment. The tests follow the table
-of
-KIP-1071 row by row.
+of KIP-1071 row by row.
 """
 
 from __future__ import annotations

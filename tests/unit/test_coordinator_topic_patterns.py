@@ -69,7 +69,7 @@ from barnabas.coordinator.groups.consumer.topic_patterns import (
         ("(?imsU)A", ["a", "A"], []),
         ("(?-mU:a)", ["a"], ["A"]),
         ("(?i)[^a]", ["b", "B"], ["a", "A"]),
-        # the sign of Kelvin and the long s are cases of k and s
+        # the Kelvin sign and the long s are cases of k and s
         (r"(?i)\x{212A}", ["k", "K"], ["l"]),
         (r"(?i)[\x{212A}-\x{212B}]", ["k", "K"], ["l"]),
         (r"(?i)\x{17F}", ["s", "S"], ["t"]),
@@ -278,8 +278,8 @@ def test_the_number_of_cached_states_is_bounded(text: str, matching: int) -> Non
 
 
 def test_the_number_of_cached_states_of_a_large_pattern_is_bounded() -> None:
-    """While this name of 249 letters is matched, each of its 249 state sets has up to 9,000
-    states.
+    """The match of this name goes through 249 sets of states, one for each letter, and each set has
+    up to 9,000 states.
     """
     pattern = TopicPattern("(.*[ab].{0,999}){9}")
     assert pattern.matches("aabab" * 49 + "aabb")

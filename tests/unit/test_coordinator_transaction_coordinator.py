@@ -1057,8 +1057,8 @@ def test_a_step_of_the_wall_clock_does_not_move_a_transaction_deadline(
 
 
 def test_after_a_power_loss_every_producer_is_fenced_once(slow: TxnHost) -> None:
-    """Each producer gets a new id. Its next epoch may already have been assigned, and this may have
-    been lost with the power.
+    """Each producer gets a new id. Its next epoch may already have been assigned in a record that
+    the power loss removed.
     """
     open_pid, _ = begun(slow, "open")
     decided_pid, _ = begun(slow, "decided")

@@ -1,6 +1,4 @@
-"""The verdict of `make oracle` on the output of the runner of the transcripts, including failed
-runs.
-"""
+"""The verdict of `make oracle` on the output of the transcript runner, including failed runs."""
 
 from __future__ import annotations
 

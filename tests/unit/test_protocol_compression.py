@@ -157,7 +157,9 @@ _DECOMPRESSOBJ = zlib.decompressobj
 
 
 class _CountingStreams:
-    """A zlib that counts its input bytes. It copies at most this number of bytes."""
+    """Replaces `zlib.decompressobj`. `given_bytes` counts the bytes that the streams receive, and
+    so bounds the number of bytes that are copied.
+    """
 
     def __init__(self) -> None:
         self.given_bytes = 0

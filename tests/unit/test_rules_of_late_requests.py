@@ -93,8 +93,8 @@ def test_who_ends_over_an_older_connection_connects_again_and_is_heard(b: DiskBr
     """An EndTxn over an older connection is accepted after a reconnection.
 
     The client is a coordinating process that connected before its workers, and ends the transaction
-    in which they wrote. It repeats the EndTxn over a new connection, which distinguishes it from a
-    late request.
+    in which they wrote. It repeats the EndTxn over a new connection, so the broker can distinguish
+    it from a late request.
 
     Source: KIP-890, Jepsen (users@kafka, 2024).
     """
@@ -239,8 +239,9 @@ def test_a_delayed_batch_of_the_last_transaction_does_not_join_the_next(
 
     In version 1, the batch has the same epoch. It is refused if its sequences were used before the
     last marker, or are not the next ones. If they are the next ones, the batch is accepted in place
-    of the client's own batch. That one has other records, so it is refused, and the client aborts.
-    Once the client has written over its new connection, requests over the old one are refused.
+    of the client's own batch. The client's own batch has other records, so it is refused, and the
+    client aborts. Once the client has written over its new connection, requests over the old one
+    are refused.
 
     Source: KIP-890.
     """

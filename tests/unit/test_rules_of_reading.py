@@ -330,8 +330,8 @@ def test_an_acknowledged_offset_is_unique_and_final(restart: str) -> None:
 def test_a_missing_offset_is_minus_one(b: DiskBroker) -> None:
     """A missing offset is -1, not 0.
 
-    The response for a group without commits, an unknown topic or a refused batch has -1, which
-    no client takes for a position.
+    The response for a group without commits, an unknown topic or a refused batch has -1, a value
+    that no client takes for a position.
 
     Source: Jepsen: Redpanda 21.10.1, Jepsen: Bufstream 0.1.0.
     """

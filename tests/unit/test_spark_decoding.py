@@ -207,10 +207,8 @@ def logs(draw: st.DrawFn) -> tuple[bytes, list[AbortedTransaction], int]:
             log_append_time=draw(st.booleans()),
         )
         offset += len(batch) + draw(st.sampled_from([0, 0, 3]))
-    for (
-        producer,
-        first,
-    ) in open_since.items():  # no fetch with read_committed returns data of an open transaction
+    # data of open transactions is hidden too, since no fetch with read_committed returns it
+    for producer, first in open_since.items():
         aborted.append(AbortedTransaction(producer, first))
     return bytes(out), aborted, offset
 

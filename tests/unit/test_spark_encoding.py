@@ -121,7 +121,8 @@ def test_rows_need_a_topic() -> None:
 
 
 def test_keys_go_where_java_clients_put_them() -> None:
-    # The hashes are those of Apache Kafka's own murmur2 test, & 0x7fffffff, % 100.
+    # The hashes come from Apache Kafka's own test of murmur2. A partition is the hash without its
+    # sign bit, modulo 100.
     places = {
         b"21": (-973932308 & 0x7FFFFFFF) % 100,
         b"foobar": (-790332482 & 0x7FFFFFFF) % 100,

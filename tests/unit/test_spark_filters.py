@@ -1,5 +1,5 @@
-"""The rows that are left to read with filters, compared with a filter over all rows. Also, ranges
-by timestamp on a server with prepared logs.
+"""The rows that remain to be read when filters are pushed down, compared with a filter over all
+rows. Also, ranges by timestamp on a server with prepared logs.
 """
 
 from __future__ import annotations

@@ -308,7 +308,8 @@ def test_the_errors_for_a_missing_topic_and_a_missing_partition(
 def test_a_final_error_aborts_the_transaction_and_is_raised(
     cluster: FakeCluster, kind: Any, code: int, says: str
 ) -> None:
-    # Each of the two leaders gets a Produce request, and on a busy machine either may be the first.
+    # If this is a Produce request, both leaders get one. On a busy machine, either of them may be
+    # first, and get the error.
     cluster.disturb = once(kind, code)
     with pytest.raises(PublishError, match=says) as raised:
         publish(cluster, 0, encoded(0, b"a"), encoded(1, b"b"), encoded(0, b"c"))

@@ -28,7 +28,7 @@ from barnabas.protocol.messages.metadata import MetadataRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 METADATA_VERSION = 4
-MOST_BYTES_OF_OURS = 553_250  # of code that a start with an empty directory loads
+MOST_BYTES_OF_OURS = 553_250  # of the code that a start with an empty directory loads
 NOT_AT_START = (
     # From the standard library: each took at least 1 % of a start, or is imported by one that did.
     "email", "http", "importlib.metadata", "importlib.resources", "multiprocessing", "unittest",

@@ -78,7 +78,7 @@ def with_horizon(data: bytes, horizon_ms: int) -> bytes:
 def job_over(
     path: Path, segments: Mapping[int, Iterable[bytes]], groups: list[list[int]], **changed: Any
 ) -> CleanJob:
-    """Write the segments, and make a job that cleans them, in which the whole log is dirty."""
+    """Write the segments, and make a job that cleans them. The whole log is dirty."""
     sizes = {base: path.joinpath(f"{base:020d}.log").write_bytes(b"".join(batches))
              for base, batches in segments.items()}  # fmt: skip
     last = path.joinpath(f"{max(segments):020d}.log").read_bytes()

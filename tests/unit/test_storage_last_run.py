@@ -1,5 +1,5 @@
 """How the last run ended, according to the names of files in the data directory, and the table of
-what follows from it.
+the consequences for the next start.
 """
 
 from __future__ import annotations

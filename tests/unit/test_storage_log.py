@@ -987,8 +987,8 @@ def test_deleted_segments_are_not_flushed_and_old_snapshots_are_removed(tmp_path
 
 
 def test_snapshots_of_deleted_segments_are_removed(tmp_path: Path) -> None:
-    """The snapshots are deleted even if the topic gets no more writes, so that no roll would remove
-    them.
+    """The snapshots are deleted together with the segments. If the topic gets no more writes, no
+    later roll would delete them.
     """
     log = new_log(tmp_path, segment_bytes=150)[1]
     for number in range(20):

@@ -151,8 +151,8 @@ def test_an_index_that_was_not_looked_at_is_not_vouched_for_when_another_was_dam
 def test_an_aborted_index_that_was_not_compared_is_not_vouched_for_when_the_others_are_rebuilt(
     tmp_path: Path, entry: bytes
 ) -> None:
-    """A look-up by time rebuilds the other two index files. Later, the third one must be rebuilt as
-    well.
+    """A look-up by time rebuilds two of the three index files. The third file must still be rebuilt
+    later.
     """
     config = LogConfig(segment_bytes=4 * len(batch()), index_interval_bytes=0)
     manager = open_manager(tmp_path, config)

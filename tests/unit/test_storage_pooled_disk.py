@@ -59,7 +59,7 @@ class SmallDisk(OsDisk):
         super().fsync_file(path)
 
 
-LIMIT = 12  # six are for files, and connections can never take three of these
+LIMIT = 12  # six are for files. Connections can never take three of these.
 
 
 @pytest.fixture
@@ -421,8 +421,8 @@ def test_a_flush_of_a_file_that_another_program_removed_is_an_error(
 
 
 def test_a_file_that_is_being_used_keeps_its_descriptor(tmp_path: Path, disk: PooledDisk) -> None:
-    """A thread flushes the file while the event loop gives its descriptor up for another file,
-    which may get the same number.
+    """While a thread flushes the file, the event loop closes the file to open another one. The
+    other file may get the same descriptor number.
     """
     file: Any = disk.open(f"{tmp_path}/a", create=True)
     file.append(b"a")

@@ -55,7 +55,7 @@ def test_batches_of_an_earlier_epoch_are_not_restored(tmp_path: Path) -> None:
 
 
 def test_a_window_is_restored_at_the_next_attempt_after_a_disk_error(tmp_path: Path) -> None:
-    """The index is rebuilt for the search, which a full disk may refuse."""
+    """The search needs the index, which may have to be rebuilt. A full disk may refuse this."""
     log = kafka_log(tmp_path)
     entry = as_of_a_snapshot(log, 7)
 

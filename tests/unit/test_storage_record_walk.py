@@ -361,8 +361,8 @@ def test_a_length_that_ends_before_the_time_is_no_record(length: int) -> None:
 
 @pytest.mark.parametrize("delta", [0, 63, 64, 8191, 8192, 2**20 - 1, 2**20, 2**27])
 def test_any_width_of_an_offset_delta(delta: int) -> None:
-    """Columns of offset deltas have their own width. The batch is larger than the batches that
-    clients send.
+    """An offset delta has one to five bytes. The longest deltas occur only in batches that are
+    larger than those that clients send.
     """
     records = [NewRecord(None, b"v" * (at % 3), at % 2) for at in range(300)]
     body = encoded(records, delta)

@@ -39,7 +39,7 @@ def count_of(
     most: int = sys.maxsize,
     **of: object,
 ) -> int:
-    """The number of these segments that retention would delete. By default, it has no time
+    """The number of these segments that retention would delete. By default, retention has no time
     limit.
     """
     config = LogConfig(**({"retention_ms": -1} | of))  # type: ignore[arg-type]
@@ -130,7 +130,7 @@ def test_records_may_be_kept_for_no_time_at_all(tmp_path: Path) -> None:
 def test_the_sizes_of_the_files_are_checked_only_above_retention_bytes(
     tmp_path: Path, surplus: int, is_asked: bool
 ) -> None:
-    """If the log is below the limit, other checks find a file with a wrong size."""
+    """Below the limit, retention does not notice a file with a wrong size. Other checks find it."""
     segments = kafka_log(tmp_path).segments
     with Path(segments[1].batches.path(".log")).open("ab") as file:
         file.write(b"more")

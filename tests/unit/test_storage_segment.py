@@ -138,8 +138,8 @@ def test_a_file_that_ends_within_a_header_is_an_error(segment: Segment) -> None:
 
 
 def test_find_of_an_offset_in_a_gap_gives_the_next_batch(segment: Segment) -> None:
-    """Compaction leaves gaps between offsets. If the batch after a gap has the right offset, the
-    next batch has a higher one. Otherwise the gap is caused by a wrong offset.
+    """Compaction leaves gaps between offsets. A wrong offset looks like a gap as well, but then the
+    next batch has a lower offset.
     """
     for damaged, offset in ((False, 5), (True, 200)):
         segment.indexes.rebuilt, segment.indexes.loaded_offsets = True, OffsetIndex()
@@ -348,8 +348,8 @@ def test_an_index_that_stays_empty_when_rebuilt_is_rebuilt_once(tmp_path: Path) 
 def test_the_time_of_the_first_batch_is_read_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the first batch is damaged, the segment has no time, which is logged. An empty segment has
-    no time yet.
+    """If the first batch is damaged, the segment has no time, and the damage is logged. An empty
+    segment has no time yet.
     """
     segment = of_rows(tmp_path, [])
     assert segment.indexes.first_batch_timestamp() == -1

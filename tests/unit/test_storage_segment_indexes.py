@@ -329,7 +329,7 @@ def test_indexes_of_which_one_is_loaded_are_dropped_without_a_write(
 def test_indexes_for_which_there_was_no_space_when_they_were_dropped_are_built_again(
     disk: WatchedDisk, tmp_path: Path
 ) -> None:
-    """The files are old. They lack the entries that were found in the log since."""
+    """The files are old. They lack the entries for later batches of the log."""
     segment = closed_segment(disk, tmp_path)
     indexes = segment.indexes
     offsets, times = indexes.offset_index().encode(), indexes.time_index().encode()

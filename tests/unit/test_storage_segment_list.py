@@ -140,8 +140,8 @@ def test_end_position_is_that_of_the_batch_at_the_limit(segments: SegmentList) -
 def test_a_limit_changes_the_end_position_only_in_its_own_segment(
     segments: SegmentList, limit: int
 ) -> None:
-    """The first look-up of a limit has the same result as a look-up that follows one of another
-    limit.
+    """A look-up of a limit has the same result whether it is the first look-up or follows the
+    look-up of another limit.
     """
     ends = [segment.batches.size for segment in segments]
     for number, segment in enumerate(segments):

@@ -326,7 +326,7 @@ def test_a_start_notes_the_completed_swap_and_makes_it_durable(log: Log) -> None
     before = manifest_of(log)
     copy_as(directory, 28, ".swap")
     raw = (directory / f"{28:020d}.log").read_bytes()
-    shorter = raw[: -read_header(raw, 0).size_bytes]  # as if compaction had removed one batch
+    shorter = raw[: -read_header(raw, 0).size_bytes]  # as if compaction had removed the last batch
     (directory / f"{28:020d}.log.swap").write_bytes(shorter)
     disk = RecordingDisk()
     complete_swaps(disk, str(directory))

@@ -277,8 +277,8 @@ def journal_of(manager: LogManager, log: Log, *, decision: bool = False) -> byte
 def test_after_a_kill_a_log_that_lacks_journal_bytes_marks_a_copy(
     tmp_path: Path, change: str, point: int, last_run: LastRun
 ) -> None:
-    """The data are written again, as after a power loss. Below the recovery point, compaction may
-    have changed the file.
+    """The data are written again, as after a power loss. Below the recovery point, a difference is
+    no sign of a copy, since compaction may have changed the file.
     """
     manager, log = new_log(tmp_path)
     for _ in range(2):
@@ -484,8 +484,8 @@ def test_a_start_uses_the_leader_epoch_after_the_highest_of_all_logs(tmp_path: P
 def test_the_first_leader_epoch_is_that_of_the_claim_or_far_higher_in_a_copy(
     tmp_path: Path, lowest: int, is_copy: bool, begun: int
 ) -> None:
-    """`lowest` is the epoch of the claim. A copy may lack the last epochs of the original, so it
-    skips some epochs.
+    """`lowest` is the epoch of the claim. A copy may lack the last epochs of the original, so the
+    broker skips some epochs there.
     """
     manager = open_manager(tmp_path, lowest_leader_epoch=lowest, may_lack_acknowledged=is_copy)
     assert manager.leader_epoch == begun

@@ -88,8 +88,8 @@ def test_records_below_the_log_start_are_not_found_by_time(plain: Log) -> None:
 def test_offset_of_max_timestamp_gives_the_record_with_the_highest_time(
     plain: Log, tmp_path: Path
 ) -> None:
-    """In txn-0, the record with the highest time is the last marker (KIP-734). Kafka's time index
-    has it at 16 above the base offset 31.
+    """In txn-0, the record with the highest time is the last marker (KIP-734). Its entry in Kafka's
+    time index has the relative offset 16, in the segment at 31.
     """
     assert offset_of_max_timestamp(plain) == (BASE_MS + 4234, 49, 0)
     txn = kafka_log(tmp_path / "again")
