@@ -136,8 +136,7 @@ class ClusterHandler:
         topics = []
         for topic_partitions in (
             request.topic_partitions or ()
-        # None means all; the response lists those that needed an election: with one broker, none
-        ):
+        ):  # None means all; listed are those that needed an election, none with one broker
             rows = []
             for index in topic_partitions.partitions:
                 if not known_kind:
