@@ -22,8 +22,8 @@ __all__ = ["LocalBroker", "TwoPhaseProducer", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use, since the daemon imports this package and uses none of
-    them.
+    """Import a public name on first use, so that the daemon, which imports this package but uses
+    none of these names, does not load their modules.
     """
     if name == "LocalBroker":
         from barnabas.local_broker import LocalBroker

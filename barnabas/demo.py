@@ -54,8 +54,8 @@ class Flight(NamedTuple):
 
 @dataclass
 class Published:
-    """The attempts to send transactions: the committed ones, and how many flights were in the
-    others.
+    """What was published: the committed attempts to send a transaction, and how many flights were
+    in the attempts that were not committed.
     """
 
     committed: set[int] = field(default_factory=set)
@@ -304,7 +304,9 @@ def _end_with_retries(end: Callable[[float], None]) -> None:
 
 
 def _kill_and_restart(broker: LocalBroker, published: Published) -> None:
-    """Kill the broker, start it again on the same directory, and note how long it was away."""
+    """Kill the broker, start it again on the same directory, and record how long it was
+    unavailable.
+    """
     began = time.perf_counter()
     broker.kill()
     broker.restart()

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from barnabas.control import Control
 
 _CONTROL = re.compile(r"TEST CONTROL on (http://\S+):? ")
-# The time is read from the daemon's output, since a broker that has ended by itself cannot be asked
-# for it.
+# The time is read from the daemon's output, since a broker that has ended does not answer requests.
 _AHEAD = re.compile(r"the test's clock is (-?\d+) ms ahead ")
 _READY = re.compile(r"listens on (\S+) \(")
 _MEMORY_DIRECTORY = "/dev/shm"

@@ -17,10 +17,10 @@ ONGOING, PREPARE_COMMIT, PREPARE_ABORT = "Ongoing", "PrepareCommit", "PrepareAbo
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction on the partition, with what the partition and the coordinator know about it.
+    """A transaction on the partition, as the partition and the coordinator report it.
 
-    transactional_id, state: None if no coordinator knows the producer. In that case, and if
-    `is_hanging`, neither the producer nor a timeout will end the transaction. started_ms,
+    transactional_id, state: None if no coordinator has a state for the producer. In that case, and
+    if `is_hanging`, neither the producer nor a timeout will end the transaction. started_ms,
     timeout_ms: -1 if unknown. client_address: None if unknown, as always with brokers other than
     Barnabas.
     """

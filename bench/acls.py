@@ -72,8 +72,8 @@ def _checks(count: int) -> list[Row]:
 
 
 def _acl(number: int) -> Acl:
-    """ACL number `number` of the many ACLs for 5,000 users. A third of them have a prefix pattern,
-    and a tenth deny.
+    """The ACL with this number, one of many ACLs for 5,000 users. A third of them have a prefix
+    pattern, and a tenth deny.
     """
     pattern = PatternType.PREFIXED if number % 3 == 0 else PatternType.LITERAL
     permission = Permission.DENY if number % 10 == 0 else Permission.ALLOW

@@ -59,7 +59,8 @@ def filled(folder: str, megabytes: int, value_bytes: int, codec: int) -> tuple[L
             NewRecord(b"key-%08d" % rng.randrange(key_count), value, NOW_MS) for value in values
         ]
         log.append(encode_batch(records, codec=codec), now_ms=NOW_MS)
-    # the active segment is never cleaned: roll it, so that all of the above can be
+    # The active segment is never cleaned, so begin a new one: all records above can then be
+    # cleaned.
     log.append(encode_batch([NewRecord(b"last", b"", NOW_MS)]), now_ms=NOW_MS)
     log.try_roll(NOW_MS)
     log.flush()
@@ -177,8 +178,8 @@ def _latencies(sock: socket.socket, is_over: Callable[[], bool], most_s: float) 
 
 
 def _stalls(broker: LocalBroker) -> Counter[float]:
-    """How many rounds of the event loop lasted how long. The keys are the upper bounds of the
-    histogram's buckets, in seconds.
+    """The number of rounds of the event loop by their duration. The keys are the upper bounds of
+    the histogram's buckets, in seconds.
     """
     match = re.search(r"metrics on (http://\S+)", "".join(broker.output))
     assert match is not None

@@ -112,8 +112,8 @@ class Summary:
     """The medians over the turns of one point, by mode.
 
     Overheads are fractions (0.06 is 6 %), and negative if exactly-once was faster. overhead: the
-    median of the turns' overheads. Each compares the two modes in one turn, which run at about the
-    same time, since the speed of the machine changes between turns.
+    median of the turns' overheads. A turn runs both modes at about the same time, so its overhead
+    depends little on the speed of the machine, which changes between turns.
     """
 
     point: Point

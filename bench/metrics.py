@@ -97,7 +97,9 @@ def _scrapes(partitions: int) -> Row:
 
 
 def _url_of(broker: LocalBroker) -> str:
-    """The URL of the metrics, from the broker's output, which may come a moment after the start."""
+    """The URL of the metrics, from the broker's output, in which its line may appear a moment later
+    than the start.
+    """
     while True:
         match = re.search(r"metrics on (http://\S+)", "".join(broker.output))
         if match:

@@ -1,8 +1,8 @@
-"""The cost of a large amount of one thing (`python -m bench.much [--scale X] [CASE …]`)
+"""The cost of a large amount of one kind of data (`python -m bench.much [--scale X] [CASE …]`)
 
 No sockets are used, as in scale.py. `offsets` is a start after a kill with a million committed
-offsets in 20,000 groups. `behind` is a reader that is ten million records behind the log's end,
-compared with a reader of the same amount at the end; both get whole megabytes, which are never in
+offsets in 20,000 groups. `behind` compares a reader that is ten million records behind the log's
+end with a reader at the end. Both read the same amount, in whole megabytes, which are never in
 Python's memory. `partitions` is a start after a kill with 20,000 partitions with records, or with
 as many as the limit of open files allows. `bytes` is a partition of 100 GB in 1,000 segments,
 compared with one of 1 GB; only the first and last bytes of each batch are stored on the disk.
@@ -51,7 +51,8 @@ RECORDS, BATCH, STEP = 10_000_000, 1000, 10
 ROUNDS, FETCHES = 5, 200
 PARTITIONS, OTHER_FILES = 20_000, 100
 SEGMENTS, BATCHES_A_SEGMENT = 1000, 100
-# the size of a batch's record, and how many bytes of the batch are written at either end
+# the size of the record in each batch, and the number of bytes that are written at each end of a
+# batch
 SPARSE_BATCH, ENDS = 1_000_000, 128
 TRANSACTIONS, PRODUCERS, STARTS = 200_000, 8, 3
 # The number of transactions of each id in a quarter of a minute, if all eight together commit 130
@@ -66,7 +67,8 @@ def offsets(directory: str, scale: float) -> None:
     count = int(GROUPS * scale) * OFFSETS_A_GROUP
     core = Core(directory)
     CASES["committed offsets"](core, count)
-    # the next broker of this process may open the directory only without this lock
+    # Release the directory's lock, since otherwise the next broker of this process could not open
+    # it.
     lock = core.broker.logs._lock
     assert lock is not None
     lock.release()  # as after a kill: no file is closed
@@ -191,8 +193,8 @@ def transactions(directory: str, scale: float) -> None:
 
 
 def _commit_many(directory: str, settings: dict[str, str], count: int) -> None:
-    """Commit `count` transactions of each producer, with a clock that moves 15 s for each part of
-    them, so that compaction runs between them.
+    """Commit `count` transactions of each producer. After every A_QUARTER_OF_A_MINUTE of
+    them the clock advances by 15 s, so that compaction runs in between.
     """
     core = Core(directory, {"log.cleaner.backoff.ms": "15000", **settings})
     broker = core.broker
@@ -215,9 +217,7 @@ def _commit_many(directory: str, settings: dict[str, str], count: int) -> None:
 
 
 def _do_what_it_asks(broker: Broker, now_ms: int) -> None:
-    """Do the flushes and compactions that the broker's outbox asks for, until it asks for no
-    more.
-    """
+    """Do the flushes and compactions in the broker's outbox, until it has no more of them."""
     outbox = broker.outbox
     while outbox.flushes or outbox.cleanings:
         for flush in (flushes := outbox.flushes[:]):
@@ -266,7 +266,9 @@ def _worked(core: Core, log: Log) -> dict[str, float]:
 
 
 def _sparse(directory: str, segments: int) -> tuple[int, Core]:
-    """Make a log whose batches consist of zeros, which take no space on the disk."""
+    """Make a log whose batches consist of zeros. Only the two ends of each batch are written; the
+    zeros between them take no space on the disk.
+    """
 
     def begin() -> None:
         Core(directory, SPARSE).produce()

@@ -65,9 +65,7 @@ class Watcher:
                 return
 
     def _ask(self) -> None:
-        """Send requests of another client all the time, in a thread, and note the longest answer
-        time.
-        """
+        """Repeat a request of another client, in a thread, and record the longest response time."""
         client = Client(self._broker.port)
         while not self._is_over.wait(ASKED_EVERY_S):
             began = time.perf_counter()

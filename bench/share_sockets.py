@@ -4,10 +4,11 @@
                                   [--beside HOST:PORT --pid PID]
 
 Members send bare requests: they acquire records of 100 bytes and acknowledge them with their next
-ShareFetch, as Kafka's clients do. There is one member, or there are eight on four partitions, each
-with one request in flight. A figure is the CPU time of the broker's process from the first fetch to
-the last acknowledgement, the median of the rounds. The daemon and the other broker work by turns,
-each round with a new topic and group. The first round is a warm-up and is not counted.
+ShareFetch, as Kafka's clients do. The topic has four partitions, and the group has one member, or
+eight, each with one request in flight. A figure is the CPU time of the broker's process from the
+first fetch to the last acknowledgement, the median of the rounds. The daemon and the other broker
+work by turns, each round with a new topic and group. The first round is a warm-up and is not
+counted.
 
 The other broker listens on this machine without TLS and passwords, and its process is measured in
 the same way. Apache Kafka's figures in docs/SHARE_GROUPS.md are from such a measurement.
@@ -159,14 +160,16 @@ class Member:
 
 class Preparation:
     """The preparation of a run: it creates a topic with records, and a group that starts at the
-    first.
+    first record.
     """
 
     def __init__(self, port: int, topic: str, group: str) -> None:
         self.wire, self.topic, self.group = Wire(port), topic, group
 
     def has_coordinator(self) -> bool:
-        """Whether the group's coordinator is available; the request also makes it so."""
+        """Whether the group's coordinator is available. The request also makes the broker create
+        it.
+        """
         request = find.FindCoordinatorRequest("", 0, [self.group])
         answer = self.wire.ask(request, 4, find.FindCoordinatorResponse)
         return not answer.coordinators[0].error_code

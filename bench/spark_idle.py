@@ -190,7 +190,7 @@ class Variant:
         self.name, _, settings = text.partition(":")
         self.settings = dict(each.split("=", 1) for each in settings.split(",") if each)
         checkout = self.settings.pop("checkout", None)
-        # for the start scripts of its Spark session
+        # a directory for the start scripts of the variant's Spark session
         self._temporary = tempfile.TemporaryDirectory()
         self._errors = Path(self._temporary.name, "stderr")
         environment = {**os.environ, "TMPDIR": self._temporary.name}

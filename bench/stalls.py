@@ -2,8 +2,8 @@
 
 No sockets are used, as in scale.py. Each call into the core is measured, since it blocks the loop.
 Between any two calls of the work a client sends an ApiVersions and produces a record. A figure is
-CPU time of the thread. The column "by the clock", the longest call by the clock, includes the disk
-and other load on the machine.
+CPU time of the thread. The column "by the clock" is the wall time of the longest call, which
+includes the disk and other load on the machine.
 """
 
 from __future__ import annotations

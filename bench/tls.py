@@ -112,8 +112,8 @@ def _exchange(peer: ssl.SSLSocket, to_send: int, to_receive: int) -> None:
     while to_send > 0 or to_receive > 0:
         has_moved = False
         with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            # an echo: stop sending while too much is on its way back, or both sides would wait for
-            # each other
+            # With an echo server, stop sending while too many bytes are on their way back:
+            # otherwise both sides would wait for each other.
             while to_send > 0 and (not to_receive or to_receive - to_send < MOST_UNDER_WAY):
                 to_send -= peer.send(piece[: min(to_send, len(piece))])
                 has_moved = True
@@ -135,7 +135,7 @@ def client_settings(broker: LocalBroker) -> dict[str, Any]:
         "bootstrap.servers": broker.bootstrap_servers,
         "security.protocol": broker.security_protocol,
     }
-    # raised by a broker without TLS
+    # `ca_file` raises this error if the broker has no TLS
     with contextlib.suppress(RuntimeError):
         settings["ssl.ca.location"] = broker.ca_file
     return settings

@@ -59,7 +59,7 @@ class Pinger(threading.Thread):
         self.longest_s = 0.0
 
     def run(self) -> None:
-        """Send small requests all the time, and note the longest answer time."""
+        """Repeat a small request, and record the longest response time."""
         while not self._ended.wait(PAUSE_S):
             began = time.perf_counter()
             self._client.ask(PING)

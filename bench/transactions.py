@@ -179,7 +179,7 @@ def compare_versions(partitions: int, count: int) -> list[Row]:
     rows = []
     for is_2, seconds in taken.items():
         seconds.sort()
-        # without FindCoordinator and InitProducerId
+        # FindCoordinator and InitProducerId are not part of a transaction
         requests = (producers[is_2].requests - 2) / len(seconds)
         rows.append(
             Row(

@@ -207,8 +207,8 @@ def _flush_queue(
 def _authorizer(
     config: BrokerConfig, metadata: ClusterMetadata, outbox: Outbox, cluster: Cluster
 ) -> Authorizer | None:
-    """The authorizer that the settings name. If they name none but enable the audit log, it is one
-    that allows every request. Otherwise None.
+    """The authorizer that the settings name. If they name none: an authorizer that allows every
+    request if the audit log is enabled, else None.
     """
     if not config.authorizer_class_name and not config.barnabas_audit_log:
         return None

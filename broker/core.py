@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 # The maximum size of a request that the loop decodes. This takes 20 ms if all elements of the
 # request are small.
 DECODED_AT_ONCE_BYTES = 128 * 1024
-NARROW_BYTES = 1024  # a request up to this size is too small for its elements to be counted
+NARROW_BYTES = 1024  # the elements of a request up to this size need not be counted
 # Requests that are handled in parts are decoded by the worker if they are larger than this.
 WIDE_BYTES = 32 * 1024
 MOST_BYTES_OF_BOUNDS = 2 << 20
@@ -283,7 +283,7 @@ class Broker:
 
     def _import_elsewhere(self, connection: ConnectionState, api: Api, frame: memoryview) -> None:
         """Let the worker import the modules of an API, then process the API's first request again.
-        In the loop, the imports might take longer than a request may block it.
+        In the loop, the imports might block other requests for too long.
         """
         size_bytes = len(frame)
         kept = frame if size_bytes > GIVEN_AWAY_BYTES else memoryview(bytearray(frame))
@@ -338,7 +338,7 @@ class Broker:
     def _refuse_unwritten(
         self, context: RequestContext, row: Route, request: Message, error: NotWrittenError
     ) -> None:
-        """Refuse a request whose records found no disk space, and log that."""
+        """Refuse a request whose records could not be written for lack of space, and log that."""
         self.unwritten.note(f"a {row.name} request", error, context.now_ms)
         refuse(self.requests, request, context)
 
@@ -499,8 +499,8 @@ class Broker:
             self.shares.made.on_tick(now_ms)
 
     def _tick_coordinators(self, made: Coordinators, now_ms: int) -> None:
-        """Handle the due timeouts of groups and transactions, and continue ends of transactions
-        that are done in parts.
+        """Handle the due timeouts of groups and transactions, and continue the transaction ends
+        that are carried out in parts.
         """
         transactions, ends = made.transactions, made.transaction_ends
         deadline = made.groups.next_deadline_ms()
@@ -569,7 +569,7 @@ class Broker:
         try:
             self.logs.close(now_ms, sync)
         except OSError as error:
-            # recorded, so that the next start treats this stop as a power loss
+            # Record the failure, so that the next start treats this stop as a power loss.
             if may_have_lost_pages(error):
                 self.logs.note_failure()
             raise

@@ -154,8 +154,8 @@ class GroupRuntime:
             begin(now_ms)
 
     def _on_states_changed(self, change: StateChange, codes: Sequence[int], now_ms: int) -> None:
-        """Carry out what follows from a change of share partitions' states; without disk space,
-        write it later.
+        """Carry out the Result that follows from a change of share partitions' states. Without disk
+        space for its records, it is carried out later.
         """
         result = self._groups.share_offsets.on_states_changed(change, codes)
         if result.partition in self._kept:
@@ -276,8 +276,8 @@ class GroupRuntime:
             kept.append(result)
 
     def _write_kept(self, partition: int, now_ms: int) -> None:
-        """Write the kept Results of a partition in their order; at a lack of space, try again
-        later.
+        """Write the kept Results of a partition in their order. If there is still no space, try
+        again later.
         """
         kept = self._kept[partition]
         while kept:

@@ -43,7 +43,7 @@ class FlushJob(NamedTuple):
     then: Callable[[int], None] | None = None
 
 
-NO_CONNECTION = 0  # the ticket of work for which no request waits
+NO_CONNECTION = 0  # the connection id of work for which no request waits
 
 
 class Work(NamedTuple):
@@ -55,7 +55,7 @@ class Work(NamedTuple):
     memory until then. They count towards the memory of all connections.
     """
 
-    connection_id: int  # the ticket of the request for which the work is done
+    connection_id: int  # the connection of the request for which the work is done
     run: Callable[[], Any]
     done: Callable[[Any, int], None]
     held_bytes: int = 0

@@ -8,7 +8,7 @@ and the files of a log.
     client       the client that administrates a cluster: a package
     waiting      --timeout, what a command waits for, Ctrl-C
     probe        which security protocol a port speaks
-    denied       refusals by ACLs, and the command that allows it
+    denied       refusals by ACLs, and the command that grants the missing permission
     errors       exit codes; errors as one line that says what to do
     output       tables for people, JSON for programs
     offsets      partitions and their offsets
@@ -16,11 +16,11 @@ and the files of a log.
     consuming    what consume reads and prints
     producing    what produce reads and sends
     serde        keys and values by schemas: Avro, Protobuf, JSON Schema
-
     topics, groups, config, produce, consume, check, certs, completion     commands
-    graduate     with take-over: hands a data directory over to Apache Kafka, and back
-    txn          with why_stuck, which explains what holds a partition
-    log          with log_dump, log_verify, log_batches and log_indexes
+    graduate     the commands graduate, which hands a data directory over to Apache Kafka, and
+                 take-over, which brings it back
+    txn          the command, with why_stuck, which explains which transaction blocks a partition
+    log          the command, with log_dump, log_verify, log_batches and log_indexes
 
 A command's function has a parameter for each of its options, as click requires; some have more than
 eight.

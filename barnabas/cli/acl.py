@@ -324,7 +324,7 @@ def _said(result: Any) -> str:
 
 
 def _report_failures(failures: Iterable[str]) -> int:
-    """Print each failure; the exit code of the command."""
+    """Print each failure. Gives: the exit code of the command."""
     failures = list(failures)
     for failure in failures:
         note(f"barnabas: {failure}", "bad")

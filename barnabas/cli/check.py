@@ -63,11 +63,11 @@ def check(
     stuck_after_s: float,
     apis: bool,
 ) -> int:
-    """Check a broker: can it be reached, which versions does it have, is each partition served, is
-    none stuck behind a transaction, and does a transaction work?
+    """Check a broker: can it be reached, which versions does it support, is each partition served,
+    does a transaction block a partition, and does a transaction work?
 
     The transaction uses a topic of its own (barnabas-check-…): it commits a record, aborts another,
-    reads with both levels of isolation, and deletes the topic. Exit code 3 where a step fails.
+    reads with both levels of isolation, and deletes the topic. Exit code 3 if a step fails.
     """
     if address is not None:
         connection.bootstrap_servers = address
@@ -144,8 +144,9 @@ class _Run:
                 self._step("coordinators", lambda: _coordinators(admin))
 
     def _step(self, name: str, do: Callable[[], str]) -> bool:
-        """Run a step, and record its result and duration. Gives: whether it succeeded; errors of a
-        broker or a connection are a failed step, and defects of our own code are raised.
+        """Run a step, and record its result and duration. Gives: whether it succeeded. An error of
+        the broker or the connection fails the step; any other exception is a defect of our own code
+        and is raised.
         """
         began = time.monotonic()
         try:

@@ -241,7 +241,7 @@ class Connection:
     def check(self) -> None:
         """Connect and log in, and close the connection.
 
-        kafka-python's clients would retry for a long time where this check fails at once.
+        A client of kafka-python would retry for a long time, so this is done before one is created.
 
         Raises: CommandError at once if nothing listens or a setting is wrong.
         """
@@ -255,7 +255,8 @@ class Connection:
         If it cannot connect, its sockets are closed here: kafka-python would leave them open.
         """
         made = []
-        # set after the timeout, when the constructor still runs in its thread
+        # Set after the timeout. The constructor may still run in its thread, and create a client
+        # later.
         given_up = threading.Event()
 
         def new_net_client(**own: Any) -> Any:
@@ -320,7 +321,8 @@ class Connection:
         own = self._prepare()
         from kafka import KafkaConsumer
 
-        own["request_timeout_ms"] = max(self.timeout_ms, 30_000)  # longer than the group's timeouts
+        # it has to be longer than the group's timeouts
+        own["request_timeout_ms"] = max(self.timeout_ms, 30_000)
         defaults = {"enable_auto_commit": False, "allow_auto_create_topics": False}
         consumer = self._make(
             KafkaConsumer, **{**own, **defaults, "exclude_internal_topics": False, **settings}

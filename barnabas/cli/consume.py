@@ -352,7 +352,8 @@ def _end_early(
         _commit(
             functools.partial(waiting.call, "the commit", consumer.client.commit), reader.moved()
         )
-    except Exception:  # printed, but not committed: the group will read them again
+    # The commit failed after the records were printed, so the group will read them again.
+    except Exception:
         note(f"{text}, and not committed for the group {group}", "warning")
     else:
         note(f"{text} and committed for the group {group}", "warning")
@@ -371,7 +372,7 @@ def _committed(
 
 
 def _commit(commit: Callable[..., Any], positions: dict[TopicPartition, int]) -> None:
-    """Commit positions with kafka-python's types; nothing if there are none."""
+    """Commit positions, converted to kafka-python's types. No positions: nothing is committed."""
     from kafka.structs import OffsetAndMetadata
 
     if not positions:

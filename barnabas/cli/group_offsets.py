@@ -144,7 +144,7 @@ def _wanted(rows: list[dict[str, Any]]) -> dict[TopicPartition, int]:
 def _note_errors(
     group: str, rows: list[dict[str, Any]], codes: Mapping[TopicPartition, int]
 ) -> None:
-    """Add the explained error of its partition to each row; None without an error."""
+    """Add to each row the error of its partition, as `explain` words it; None without one."""
     for row in rows:
         code = codes.get(TopicPartition(row["topic"], row["partition"]), 0)
         resource = group if code == Code.GROUP_AUTHORIZATION_FAILED else row["topic"]
@@ -379,7 +379,7 @@ def _delete(
 
 
 def _report_errors(rows: list[dict[str, Any]]) -> int:
-    """Print the errors of rows; the exit code of the command."""
+    """Print the errors of rows. Gives: the exit code of the command."""
     failed = [row for row in rows if row["error"]]
     for row in failed:
         note(f"barnabas: {row['topic']}-{row['partition']}: {row['error']}", "bad")

@@ -1,9 +1,8 @@
 """Groups as rows: state, members, and lag; and a phrase that describes a group's lag.
 
 The lag of a partition is the number of offsets between the committed offset and the partition's
-end. If a member has no committed offset and waits for an open transaction, its lag is the number of
-records that the transaction holds back. A Spark sink commits the number of its micro-batch as an
-offset, for which there is no lag.
+end. Without a committed offset, it is the number of offsets that an open transaction holds back. A
+Spark sink commits the number of its micro-batch as an offset, for which there is no lag.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def describe_groups(
     """State, members, partitions, lag and status of groups.
 
     Takes:  trend_s, if above 0, the time between two measurements that show whether the lag grows.
-            empty, groups that are known to have no members, which are not requested.
+            empty, groups that are known to have no members; their descriptions are not requested.
             missing_ok, whether to leave out groups that do not exist.
     Raises: CommandError for an unknown group.
     """
@@ -102,8 +101,8 @@ def _group_row(
     shown: set[TopicPartition],
     bounds: Mapping[TopicPartition, dict[str, int]],
 ) -> dict[str, Any]:
-    """The row of a group with committed offsets. Takes: shown, its partitions, by a commit or an
-    assignment.
+    """The row of a group with committed offsets. Takes: shown, the partitions for which the group
+    has committed offsets, and those that are assigned to its members.
     """
     owners = {partition: member for member in group.members for partition in member.partitions}
     return {
@@ -202,8 +201,8 @@ def _partition_row(
     bounds: dict[str, int] | None,
     owners: dict[TopicPartition, Member],
 ) -> dict[str, Any]:
-    """The row of a partition of a group. Without a committed offset, its lag is what an open
-    transaction holds back.
+    """The row of a partition of a group. Without a committed offset, the lag is the number of
+    offsets that an open transaction holds back; None if there are none.
     """
     committed = None if entry is None else entry.offset
     is_batch = entry is not None and is_batch_number(entry.metadata)

@@ -66,7 +66,7 @@ def groups() -> None:
 def list_groups(
     connection: Connection, output: Output, states: Sequence[str], no_lag: bool, trend_s: float
 ) -> None:
-    """List groups, with how far each is behind.
+    """List groups, with the lag of each.
 
     Offsets in which a Spark sink stores the numbers of its micro-batches do not count as lag.
     """

@@ -150,7 +150,7 @@ def _record_line(record: Row) -> str:
 
 
 def _words(value: Any, key: str) -> str:
-    """A field of a record of an internal topic as text; members by client and host."""
+    """A field of an internal topic's record as text. Members are shown by client id and host."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "; ".join(f"{row['client_id']} at {row['client_host']}" for row in value)
     return cell(value, key)
@@ -223,8 +223,8 @@ def verify(
                 )
 
             report = look()
-            # a running broker may have written between two reads: only faults that stay are
-            # reported
+            # A running broker may have written during the reads, so read again and report only the
+            # faults that were found both times.
             if report.faults and used:
                 time.sleep(SECOND_LOOK_S)
                 again = look()

@@ -158,7 +158,7 @@ def _entries(data: bytes, form: struct.Struct, size: int) -> tuple[list[tuple[in
     """
     rest = len(data) % size
     whole = data[: len(data) - rest]
-    used = len(whole.rstrip(b"\0"))  # Kafka preallocates 10 MB
+    used = len(whole.rstrip(b"\0"))  # without the zeros that Kafka preallocates
     used += -used % size
     entries: list[tuple[int, int]] = list(form.iter_unpack(whole[:used]))
     return entries, 0 if not any(data[len(whole) :]) else rest

@@ -112,8 +112,8 @@ def verify_partition(
 
 
 class _Verifier:
-    """The check of one partition, one segment after the other, and the state that the check
-    collects.
+    """Checks one partition, one segment after the other. Its attributes are the state that the
+    check collects.
     """
 
     def __init__(self, directory: str, *, in_use: bool, compacted: bool, opens: bool) -> None:
@@ -182,8 +182,8 @@ class _Verifier:
                 self.state, self.knows_all = state, True
 
     def _load_snapshot(self, offset: int) -> ProducerStateManager | None:
-        """The producers in a snapshot; None if it cannot be read, which is a fault, or was removed
-        meanwhile.
+        """The producers in a snapshot; None if it was removed in the meantime, or cannot be read. A
+        snapshot that cannot be read is reported as a fault.
         """
         name = self.snapshots[offset]
         try:
@@ -284,7 +284,7 @@ class _Verifier:
             )
 
     def _check_leader_epoch(self, name: str, position: int, header: BatchHeader) -> None:
-        """Check that leader epochs do not fall, and note where each begins."""
+        """Check that leader epochs do not decrease, and record where each begins."""
         if header.leader_epoch < self.leader_epoch:
             self.fault(
                 name,
@@ -377,7 +377,7 @@ class _Verifier:
                 )
 
     def _check_marker(self, name: str, batch: StoredBatch, facts: SegmentFacts) -> None:
-        """Check a marker, and note the aborted transaction that it ends."""
+        """Check a marker. If it aborts a transaction, add the transaction to `facts`."""
         header = batch.header
         if self.topic == CLUSTER_METADATA or header.record_count == 0:
             return  # other control records, and control batches that compaction has emptied
@@ -557,8 +557,8 @@ class _Verifier:
         return (self.bases[0] if self.bases else 0, max(self.next_offset, 1))
 
     def _decoded(self, name: str, decode: Callable[[bytes], Decoded]) -> Decoded | None:
-        """The decoded content of a file; None if it is missing or cannot be read, which is
-        a fault.
+        """The decoded content of a file; None if it is missing or cannot be read. A file that
+        cannot be read is reported as a fault.
         """
         data = self._read(name)
         if data is None:
@@ -638,7 +638,7 @@ def _read_or_none(path: str) -> bytes | None:
 
 
 def _check_flush_journal(path: str, *, in_use: bool) -> Iterator[Fault]:
-    """The fault of a flush journal that has bytes after its last complete frame."""
+    """Yields a fault if a flush journal has bytes after its last complete frame."""
     from barnabas.storage.directory.flush_journal import frames_in, later_frame
 
     data = _read_or_none(path) or b""
@@ -655,7 +655,7 @@ def _check_flush_journal(path: str, *, in_use: bool) -> Iterator[Fault]:
 
 
 def _check_metadata_journal(path: str, *, in_use: bool) -> Iterator[Fault]:
-    """The fault of a metadata journal that has bytes after its last complete frame."""
+    """Yields a fault if a metadata journal has bytes after its last complete frame."""
     from barnabas.broker.logs.metadata import changes_in
 
     data = _read_or_none(path) or b""

@@ -39,7 +39,8 @@ from barnabas.protocol.errors import Code
 from barnabas.texts import count_text
 
 BATCH_BYTES = 256 * 1024
-# The broker's default limit of a request; the topic's setting for a batch may differ.
+# The default of the broker's limit for a request (socket.request.max.bytes). A topic may have
+# another limit for a batch, which the broker checks.
 REQUEST_BYTES = 100 * 1024 * 1024
 
 
@@ -177,11 +178,11 @@ def produce(
 
 @contextmanager
 def _explained_creation(connection: Connection, topic: str) -> Iterator[None]:
-    """Report that the permission to create the topic is missing, if a refusal has that reason.
+    """Report a missing permission to create the topic, if that is the reason of a refusal.
 
-    A broker refuses a topic that the user may not write in the same way as a topic that the user
-    may not create. A user who may write a topic may also describe it. So a request that describes
-    the topic shows whether it is missing.
+    A broker refuses a topic that the user may not write to in the same way as a topic that the user
+    may not create. A user who may write to a topic may also describe it. So a request that
+    describes the topic shows whether the topic is missing.
 
     Raises: CommandError.
     """

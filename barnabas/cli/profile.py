@@ -29,7 +29,8 @@ HIDDEN = "(hidden)"
 
 @click.group()
 def profile() -> None:
-    """Profiles, a cluster's address and settings by a name: add, use, list, show, remove.
+    """Profiles, which give a name to a cluster's address and settings: add, use, list, show,
+    remove.
 
     A profile has an address, a timeout and a client's settings. Profiles are stored in
     ~/.config/barnabas/profiles.toml (or under XDG_CONFIG_HOME), which only its user can read.

@@ -269,7 +269,7 @@ def _why(answer: Any) -> str:
 def _print_change(
     output: Output, entity: Entity, values: Mapping[str, str | None], *, dry_run: bool
 ) -> int:
-    """Print what was set or removed; the exit code."""
+    """Print what was set or removed. Gives: the exit code."""
     if output.as_json:
         output.data({"entity": dict(entity.names), "values": dict(values), "dry_run": dry_run})
         return OK

@@ -5,8 +5,8 @@ One record as JSON:
     {"topic", "partition", "offset", "timestamp_ms", "key", "value", "headers": [[name, value], …]}
 
 Bytes are a string if they are UTF-8, and otherwise {"base64": "…"}. A missing key or value is null.
-Data that a schema decodes are a JSON value. `produce` reads the same form, in which every field is
-optional. It sends a JSON value that is none of these forms as JSON text.
+Data that were decoded by a schema are a JSON value. `produce` reads the same form, in which every
+field is optional. A JSON value that has none of these forms is sent as JSON text.
 """
 
 from __future__ import annotations

@@ -149,7 +149,8 @@ def run_command(arguments: Sequence[str], broker_parser: argparse.ArgumentParser
         return INTERRUPTED
     except (BrokenPipeError, ClosedOutputError):
         with contextlib.suppress(OSError), open(os.devnull, "wb") as nothing:
-            # The interpreter flushes standard output at its exit, now to /dev/null.
+            # The interpreter flushes standard output when it exits. That must not fail again, so
+            # redirect it to /dev/null.
             os.dup2(nothing.fileno(), 1)
         return CLOSED_OUTPUT
     except (CommandError, SchemaError) as error:

@@ -148,7 +148,7 @@ class Shared(NamedTuple):
 
 
 def _line(record: Shared, *, as_json: bool) -> bytes:
-    """A record as a line, of its value or of JSON."""
+    """A record as a line: its value, or the record as JSON."""
     if not as_json:
         return (record.value or b"") + b"\n"
     fields = json_record(record) | {"delivery_count": record.delivery_count}
@@ -275,7 +275,7 @@ class _Member:
         return answer
 
     def _records(self, node_id: int, topic_id: Any, name: str, row: Any) -> Iterator[Shared]:
-        """The acquired records in a row of an answer; they are noted for `acknowledge`."""
+        """The acquired records in a row of a response. They are stored for `acknowledge`."""
         from barnabas.protocol.records import batches_in, records_of
 
         data = bytes(row.records or b"")

@@ -167,9 +167,9 @@ def _description(transaction: Transaction) -> dict[str, Any]:
 def why_stuck(connection: Connection, output: Output, name: str | None) -> int:
     """Explain why a partition is stuck; without a name, list all stuck partitions.
 
-    The answer names the transaction that holds the last stable offset, its producer, since when it
-    does and in which state, what will end it and when, and which groups wait for it. Exit code 3 if
-    a partition is stuck, 0 if none is.
+    The answer names the transaction that holds back the last stable offset, its producer, its age
+    and its state, what will end it and when, and which groups wait for it. Exit code 3 if a
+    partition is stuck, 0 if none is.
     """
     if name is None:
         return _list_stuck(connection, output)
@@ -183,7 +183,7 @@ def why_stuck(connection: Connection, output: Output, name: str | None) -> int:
 
 
 def _list_stuck(connection: Connection, output: Output) -> int:
-    """List all stuck partitions; the exit code."""
+    """List all stuck partitions. Gives: the exit code."""
     with connection.admin() as admin:
         stuck = stuck_partitions(admin)
     now_ms = _now_ms()
@@ -269,10 +269,10 @@ def abort(
 ) -> None:
     """Abort a transaction.
 
-    With TOPIC-PARTITION, it is a hanging transaction of that partition, which no coordinator will
-    end: the command writes the missing marker. With --transactional-id, it is the open transaction
-    of that id on all partitions: the command becomes a new producer of the id, which aborts the
-    transaction and fences the old producer.
+    TOPIC-PARTITION selects a hanging transaction of that partition, which no coordinator will end:
+    the command writes the missing marker. --transactional-id selects the open transaction of that
+    id on all partitions: the command becomes a new producer of the id, which aborts the transaction
+    and fences the old producer.
     """
     if (partition is None) == (transactional_id is None):
         raise click.UsageError("give either TOPIC-PARTITION or --transactional-id")
@@ -337,8 +337,8 @@ def _abort_on(
 def _choose(
     transactions: Sequence[OpenTransaction], partition: TopicPartition, start_offset: int | None
 ) -> OpenTransaction:
-    """The transaction to abort: that at the given offset, else the first hanging one, else the
-    first one. Raises: CommandError.
+    """The transaction to abort: the one that begins at `start_offset`, if it is given, else the
+    first hanging transaction, else the first open one. Raises: CommandError.
     """
     if not transactions:
         raise CommandError(f"no transaction is open on {partition}")
@@ -358,8 +358,8 @@ def _choose(
 def _wait_until_closed(
     admin: ClusterClient, partition: TopicPartition, transaction: OpenTransaction
 ) -> None:
-    """Wait until the marker has ended the transaction. Raises: CommandError if it has not within
-    MARKER_PATIENCE_S.
+    """Wait until the marker has ended the transaction. Raises: CommandError if the transaction is
+    still open after MARKER_PATIENCE_S.
     """
     deadline = time.monotonic() + MARKER_PATIENCE_S
     while any(
@@ -387,7 +387,8 @@ def _fence(connection: Connection, output: Output, name: str, *, yes: bool) -> N
         yes=yes,
     )
     timeout_ms = description.timeout_ms
-    # The open transaction is in two-phase commit; the command's new session is not.
+    # The producer of the open transaction uses two-phase commit, without a timeout. The session
+    # that this command begins needs a timeout.
     if timeout_ms == NO_TIMEOUT_MS:
         timeout_ms = SESSION_TIMEOUT_MS
     with connection.admin() as admin:

@@ -70,9 +70,9 @@ class Silence:
     def over(self, what: str) -> TimeoutOver:
         """The error for a wait that took too long.
 
-        The line about the wait is written first if it is still missing. That happens if this thread
-        did not run between NOTE_AFTER_S and the timeout, and keeps the output the same on a busy
-        machine.
+        The line about the wait is written first if it is still missing: on a busy machine, this
+        thread may not have run between NOTE_AFTER_S and the timeout. So the output is always the
+        same.
         """
         self._maybe_note(what)
         return TimeoutOver(
@@ -173,8 +173,8 @@ class Patient:
         self._at_once = at_once
 
     def __getattr__(self, name: str) -> Any:
-        """A method of the client, each call of which waits as `Waiting.call` does; other attributes
-        are returned unchanged.
+        """A method of the client, wrapped so that each call waits as `Waiting.call` does. Other
+        attributes are returned unchanged.
         """
         assert not name.startswith("_"), f"{name} would not wait as other calls do"
         attribute = getattr(self.client, name)

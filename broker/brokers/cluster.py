@@ -13,8 +13,10 @@ and leaders follow the rules of Apache Kafka's controller:
 |---|---|---|
 | a topic is created | its replicas on running brokers | the first of them, else none |
 | a broker stops | without it, unless it is the only one | the first running broker of the list |
-| a broker returns | with it, if there is a leader | it, if in the list and there is no leader |
-| ... unclean elections | only it, if there is no leader | it, if there is no leader |
+| a broker returns, there is a leader | with it | unchanged |
+| ..., no leader, it is in the list | its replicas on running brokers | the returned broker |
+| ..., no leader, it is not in the list | unchanged | none |
+| ..., the same with unclean elections | its replicas on running brokers | the returned broker |
 | a leader is moved | unchanged | a running broker of the list |
 
 With one broker (`is_one`) none of this is used. If a broker shares a lease with another node, the

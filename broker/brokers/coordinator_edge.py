@@ -60,7 +60,9 @@ if TYPE_CHECKING:
 
 
 class One(NamedTuple):
-    """The name of the request's field for its group or transactional id."""
+    """The internal topic of a request's group or transactional id, and the name of the request's
+    field for it.
+    """
 
     topic: str
     field: str
@@ -209,7 +211,8 @@ class _Edge:
         assert self._one is not None
         key = getattr(request, self._one.field)
         if not key:
-            return self._handle(request, context)  # without a group or id, the handler decides
+            # the handler answers a request without a group or id
+            return self._handle(request, context)
         if self._lacks_replicas(self._one.topic, key, context):
             if self._api.name in WRITING:
                 return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)

@@ -113,8 +113,8 @@ class Failover:
                 f"There is no partition {index} of a topic '{name}'.",
             )
         leader, replicas, _ = leadership
-        # an unclean election is only needed without a leader, a preferred one if another replica
-        # than the first leads
+        # An unclean election is needed only if there is no leader. A preferred election is needed
+        # only if the leader is not the first replica.
         if leader == (leader if is_unclean and leader != NO_LEADER else replicas[0]):
             return (
                 Code.ELECTION_NOT_NEEDED,

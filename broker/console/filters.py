@@ -103,15 +103,11 @@ class Facts:
         return self._value_json
 
     def key_text(self) -> bytes | str | None:
-        """The key as the JSON text to which its schema decodes it, or as bytes if it has no
-        schema.
-        """
+        """The key as JSON text, decoded by its schema, or as bytes if it has no schema."""
         return self._text(self.record.key, 0)
 
     def value_text(self) -> bytes | str | None:
-        """The value as the JSON text to which its schema decodes it, or as bytes if it has no
-        schema.
-        """
+        """The value as JSON text, decoded by its schema, or as bytes if it has no schema."""
         return self._text(self.record.value, 1)
 
     def _text(self, data: bytes | None, place: int) -> bytes | str | None:
@@ -231,7 +227,7 @@ class _Parser:
         return FilterError(f"{expected} is expected, not {found}", token.at)
 
     def _any(self) -> Condition:
-        """Parse conditions that are joined by `or`, which binds less than `and`."""
+        """Parse conditions that are joined by `or`, which binds less tightly than `and`."""
         parts = [self._all()]
         while self._accept("or"):
             parts.append(self._all())
@@ -290,7 +286,7 @@ class _Parser:
             raise FilterError(f"`{name}` is a number: `contains` is for text", self._token.at)
         token = self._next_token()
         if token.kind != "string":
-            # back to the wrong token, which the error describes
+            # Step back, since the error describes the unexpected token.
             self._next -= token.kind != "end"
             raise self._unexpected("a text in quotes")
         needle = _unquoted(token).casefold()
@@ -341,7 +337,7 @@ class _Parser:
             return float(token.text) if re.search("[.eE]", token.text) else int(token.text)
         if token.kind == "name" and token.text.lower() in _CONSTANTS:
             return _CONSTANTS[token.text.lower()]
-        # back to the wrong token, which the error describes
+        # Step back, since the error describes the unexpected token.
         self._next -= token.kind != "end"
         raise self._unexpected("a text in quotes or a number")
 

@@ -44,7 +44,7 @@ class Rates(NamedTuple):
 class Trend(NamedTuple):
     """How a group's lag has changed over the last minutes.
 
-    change: the difference to the first of the compared samples. over_ms: the time since that
+    change: the difference from the first of the compared samples. over_ms: the time since that
     sample. grows: see the module docstring. moves: whether a committed offset has changed since the
     last sample; None if that is not known yet.
     """

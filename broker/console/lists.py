@@ -155,8 +155,8 @@ def transaction_rows(broker: Broker) -> list[TransactionRow]:
 
 
 def holding_first(rows: Sequence[TransactionRow]) -> list[TransactionRow]:
-    """The transactions that hold back readers, followed by the others. Within both, the oldest come
-    first.
+    """The transactions that hold back readers, followed by the others. Within each part, the oldest
+    come first.
     """
     return sorted(rows, key=lambda row: not row.held)
 

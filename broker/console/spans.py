@@ -238,8 +238,9 @@ class Kinds:
     """Classifies the batches of a window in the order of their offsets; see the table in the module
     docstring.
 
-    open_from: the first offset of each open transaction, by producer id. aborting: the same for
-    each aborted transaction, between its first batch and its marker.
+    open_from: the first offset of each open transaction, by producer id. aborting: the first offset
+    of each aborted transaction that has begun and whose marker has not been added yet, by producer
+    id.
     """
 
     def __init__(self, window: Window) -> None:
@@ -315,8 +316,8 @@ class _Walk:
         )
 
     def _begin_or_go_on(self, header: BatchHeader, fate: str) -> int:
-        """The number of the transaction to which a batch belongs: the producer's latest one if it
-        has no marker yet and the same fate, otherwise a new one.
+        """The number of the transaction to which a batch belongs: the producer's latest
+        transaction, if that has no marker yet and the same `fate`; otherwise a new transaction.
         """
         latest = self._latest.get(header.producer_id)
         if latest is not None:

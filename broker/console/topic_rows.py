@@ -23,8 +23,8 @@ class TopicRow(NamedTuple):
     """A topic. records: the number of offsets between the log start and the high watermark, over
     all partitions, markers included.
 
-    held: how many of them read_committed readers cannot read yet. stuck: the number of stuck
-    partitions. attention: the sort key that puts topics with problems first.
+    held: the number of these offsets that read_committed readers cannot read yet. stuck: the number
+    of stuck partitions. attention: the sort key that puts topics with problems first.
     """
 
     attention: int

@@ -126,7 +126,7 @@ class Broker:
 
     @cached_property
     def groups_by_need(self) -> list[GroupState]:
-        """The groups. Those that read a stuck partition come first. Within both parts, the groups
+        """The groups. Those that read a stuck partition come first. Within each part, the groups
         with the largest lag come first.
         """
         stuck = {(row.topic, row.partition) for row in self.held if self.is_stuck(row)}

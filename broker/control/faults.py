@@ -1,4 +1,4 @@
-"""Faults: rules that change the handling of requests, and the test whether a rule applies to a
+"""Faults: rules that change the handling of requests, and the check of whether a rule applies to a
 request.
 
 The module does no I/O: requests go in, actions come out. A rule has one action:
@@ -12,8 +12,8 @@ The module does no I/O: requests go in, actions come out. A rule has one action:
     close_before    not handled; the connection ends   -
     close_after     handled                            not sent; the connection ends
     cut             handled                            its first half; the connection ends
-    error           not handled                        one with the error `code`
-    twice           handled twice                      the second one is sent
+    error           not handled                        a response with the error `code`
+    twice           handled twice                      the second response is sent
 """
 
 from __future__ import annotations

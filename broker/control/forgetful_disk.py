@@ -81,7 +81,7 @@ class ForgetfulDisk(OsDisk):
             file.write(str(count))
 
     def _losses(self) -> int:
-        """How many power losses the file in the data directory counts."""
+        """The number of power losses, from the file in the data directory."""
         try:
             with open(self._losses_path, encoding="ascii") as file:
                 return int(file.read())

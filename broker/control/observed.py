@@ -171,9 +171,7 @@ def _records(data: Any) -> Any:
 
 
 def _batches(data: bytes) -> Iterator[dict[str, Any]]:
-    """The headers of the batches in data; after an unreadable batch an entry with the error, and no
-    more.
-    """
+    """The headers of the batches in data. If a batch is unreadable, the last entry is the error."""
     try:
         for _, header in batches_in(data):
             yield {

@@ -78,8 +78,8 @@ class KafkaPartition(NamedTuple):
         """Whether the node's replica has all committed records.
 
         If eligible leader replicas are enabled, no replica is in sync after a clean stop of the
-        last in-sync replica. The replica with all records is then the only one, an eligible one,
-        or, if no replica is eligible, that of the last leader.
+        last in-sync replica. A replica then has all records if it is the only replica, or if it is
+        eligible, or, if no replica is eligible, if it is the replica of the last leader.
         """
         if self.isr:
             return node_id in self.isr
@@ -122,7 +122,9 @@ class ClusterImage(KafkaMetadata):
         }
 
     def _take(self, record: KafkaRecord) -> None:
-        """Apply a record: partitions and features here, all else as for a take-over."""
+        """Apply a record. Records of partitions and features are applied here; the other records
+        are applied as for a take-over.
+        """
         fields = record.fields
         if record.api_key == PARTITION:
             self.partitions.setdefault(fields["topic_id"], {})[fields["partition_id"]] = (
@@ -200,8 +202,8 @@ def _control_batch(kind: int, value: bytes, offset: int, wall_ms: int) -> bytear
 
 
 def _parts(plan: HandOver) -> Iterator[list[KafkaRecord]]:
-    """The records of the file in the batches in which they are written; the feature levels are
-    first, since Kafka reads the others by them.
+    """The records of the file in the batches in which they are written. The feature levels are
+    first, since they determine how Kafka reads the other records.
     """
     yield [
         KafkaRecord(FEATURE_LEVEL, {"name": name, "level": level})

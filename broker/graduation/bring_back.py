@@ -325,7 +325,9 @@ class _Merge:
         return self.report
 
     def _take_topics(self) -> None:
-        """Delete, create, grow and configure topics, so that the draft has those of Kafka."""
+        """Delete, create, grow and configure topics, so that the draft has the same topics as
+        Kafka.
+        """
         draft, now, report = self.draft, self.now, self.report
         gone = [
             topic
@@ -373,7 +375,7 @@ class _Merge:
             )
 
     def _topic_configs(self, name: str, topic_id: uuid.UUID) -> dict[str, str]:
-        """The settings of a topic, with those that `graduate --set` gave it."""
+        """The settings of a topic, including the settings that `graduate --set` gave it."""
         now = self._usable(self.now.topic_configs(name, topic_id) or {}, TOPIC_SETTINGS)
         topic = self.draft.topic(name)
         if topic is None:

@@ -5,7 +5,7 @@
     `--set` of the command                       each topic that has no value of its own
     the broker's defaults of topics' settings    the default of all brokers, if Kafka's
                                                  differs: so brokers that are added have it, too
-    dynamic settings                             the same: this broker, or all
+    dynamic settings                             dynamic settings of this broker, or of all
     all other settings                           the properties file for Kafka
 
 If eligible leader replicas (KIP-966) are enabled, min.insync.replicas is always set, and has one

@@ -56,7 +56,7 @@ def hand_over(
     disk.fsync_dir(data_dir)
     disk.write_atomic(f"{data_dir}/{PROPERTIES_NAME}", plan.properties.encode())
     disk.write_atomic(f"{data_dir}/{MARK_NAME}", mark_of(bootstrap))
-    # the last step: with this file the directory is Kafka's, before it is still ours
+    # The last step: the directory is ours until this file exists, and Kafka's from then on.
     disk.write_atomic(f"{data_dir}/{BOOTSTRAP_NAME}", bootstrap)
 
 

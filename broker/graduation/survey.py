@@ -152,9 +152,7 @@ def take_survey(disk: Disk, data_dir: str) -> Survey:
 
 
 def _as_open(transaction: TransactionMetadata) -> OpenTransaction:
-    """An open transaction as the reports show it, and whether it waits for a decision of two-phase
-    commit.
-    """
+    """The entry for an open transaction in the reports."""
     return OpenTransaction(
         transaction.transactional_id,
         transaction.producer_id,

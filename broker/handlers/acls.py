@@ -183,7 +183,7 @@ def on_describe_acls(
 
 
 def _filter(wire: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
-    """The filter of a request, without its API's class."""
+    """The filter of a request as an AclFilter, which does not depend on the API."""
     return AclFilter(
         wire.resource_type_filter, wire.resource_name_filter, wire.pattern_type_filter,
         wire.principal_filter, wire.host_filter, wire.operation, wire.permission_type,

@@ -90,7 +90,7 @@ def _check_components(components: Sequence[ComponentData]) -> None:
 def _matches(
     entity: Mapping[str, str | None], components: Sequence[ComponentData], *, strict: bool
 ) -> bool:
-    """Whether an entity has every component of the filter; strict: and no other part."""
+    """Whether an entity has every component of the filter and, if `strict`, no other component."""
     for component in components:
         if component.entity_type not in entity:
             return False
@@ -168,7 +168,8 @@ def in_kafkas_order(quotas: Mapping[str, float]) -> dict[str, float]:
     """An entity's quotas in the order in which Apache Kafka lists them; clients' tests expect it.
 
     Kafka stores them in a Java HashMap, and lists it slot by slot. Keys in the same slot are in the
-    order in which they were set; those of one request in the order of a HashMap of 16 slots.
+    order in which they were set; keys that one request sets are in the order of a HashMap of 16
+    slots.
     """
     # a HashMap grows when three quarters of its slots are in use
     slots = 4 if len(quotas) <= 3 else 8

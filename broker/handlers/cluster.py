@@ -136,7 +136,7 @@ class ClusterHandler:
         topics = []
         for topic_partitions in (
             request.topic_partitions or ()
-        ):  # None means all: the response lists those that needed an election, here none
+        ):  # None means all; listed are those that needed an election, none with one broker
             rows = []
             for index in topic_partitions.partitions:
                 if not known_kind:
@@ -337,9 +337,7 @@ class ClusterHandler:
 
 
 def _why_missing(name: str) -> Code:
-    """The error code for a topic that does not exist: of an invalid name, or of an unknown
-    topic.
-    """
+    """The error code for a topic that does not exist: it depends on whether the name is valid."""
     try:
         check_topic_name(name)
     except KafkaError as error:

@@ -4,8 +4,8 @@ resource           name     what may be set on it                       kept
 TOPIC 2            a topic  its settings (KIP-133)                      in the metadata journal
 BROKER 4           node.id  the broker's dynamic settings (KIP-226)     in the metadata journal
 BROKER 4           ""       the same, for every broker                  in the metadata journal
-BROKER_LOGGER 8    node.id  the levels of loggers (KIP-412); set bit by until the process ends
-                            bit alone (KIP-339)
+BROKER_LOGGER 8    node.id  the levels of loggers (KIP-412); only       until the process ends
+                            IncrementalAlterConfigs sets them (KIP-339)
 CLIENT_METRICS 16  any      a subscription (KIP-714)                    in the metadata journal
 GROUP 32           any      a consumer group's timeouts (KIP-848)       in the metadata journal
 """
@@ -335,7 +335,8 @@ class ConfigHandler:
         )
 
     def _check_topic_configs(self, name: str, configs: dict[str, str]) -> None:
-        """Check the settings, then that the topic exists: Kafka's order of errors.
+        """Check the settings first, and then that the topic exists, as Kafka does: a request with
+        both errors gets that of the settings.
 
         Raises: KafkaError INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION.
         """
@@ -357,7 +358,7 @@ def _described(
         value=entry.value,
         read_only=resource_type == BROKER and is_read_only(setting),
         config_source=entry.source,
-        # Apache Kafka returns false for every setting, since the versions that return sources
+        # Apache Kafka returns false for every setting in the versions that have `config_source`.
         is_default=False,
         is_sensitive=entry.is_sensitive,
         synonyms=[

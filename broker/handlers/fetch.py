@@ -75,9 +75,9 @@ def _may_read_as_replica(request: FetchRequest, access: Access) -> bool | None:
 class _Fetch:
     """One fetch request in progress: it is read again until it has min_bytes, and answered once.
 
-    Among the thousands of partitions of a reader, most have nothing to read, which a few
-    comparisons show. `_sizes`: while the request waits, the bytes that could be read from each log
-    by itself. Their sum is an upper bound of the bytes that the whole request would read.
+    Most of a reader's thousands of partitions have nothing to read, and a few comparisons are
+    enough to find these. `_sizes`: while the request waits, the bytes that could be read from each
+    log by itself. Their sum is an upper bound of the bytes that the whole request would read.
     """
 
     __slots__ = (

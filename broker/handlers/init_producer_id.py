@@ -1,5 +1,5 @@
-"""InitProducerId: the coordinator decides; a transaction kept for two-phase commit is flushed
-first.
+"""InitProducerId, which the coordinator decides. A transaction that is kept for two-phase commit is
+flushed first.
 """
 
 from __future__ import annotations

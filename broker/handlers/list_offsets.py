@@ -45,7 +45,7 @@ NOT_FOUND = (-1, -1, -1)
 TIMES_SINCE, ISOLATION_SINCE, LEADER_EPOCH_SINCE = 1, 2, 4
 MOST_BYTES_IN_MEMORY = (
     8 << 20
-)  # bound on the batches that one request's searches hold in memory, beyond the first batch
+)  # maximum bytes of batches that one request's searches hold in memory, besides the first batch
 
 
 class PutOff(NamedTuple):

@@ -499,9 +499,7 @@ def _once(requested: Iterable[MetadataRequestTopic]) -> Iterable[tuple[str, uuid
 
 
 def _why_missing(name: str) -> Code:
-    """The error code for a topic that does not exist: of an invalid name, or of an unknown
-    topic.
-    """
+    """The error code for a topic that does not exist: it depends on whether the name is valid."""
     try:
         check_topic_name(name)
     except KafkaError as error:

@@ -150,7 +150,8 @@ class _Produce:
         self.failed = False
         self.made_files = 0
         self.producer: tuple[int, int] | None = None
-        # topics were created, deleted or grew while the request was held back
+        # Topics were created, deleted or grew while the request was held back, so its names may now
+        # belong to other topics.
         if context.topics_version < topics.version:
             _refuse_later_topics(self, topics)
 
@@ -521,7 +522,7 @@ class ProduceHandler:
                 self._topics.logs.take_files(log, files, now_ms)
             produce.context = produce.context._replace(now_ms=now_ms)
             produce.appended, produce.budget = [], CheckBudget()
-            if not produce.context.keeps_frame:  # a kept frame is freed only as a whole
+            if not produce.context.keeps_frame:  # a kept frame stays in memory as a whole
                 produce.held_bytes -= _bytes_of(turn)
             if produce.producer is not None:
                 try:
@@ -561,7 +562,7 @@ class ProduceHandler:
             turn.append(batch._replace(rules=None if log is None else log.rules))
             if log is not None and not log.files.are_made and batch.name not in INTERNAL_TOPICS:
                 files = log.files.new_files
-                # none are begun for a long batch, since its check would delay other requests
+                # none are begun for a long batch: requests that need them would wait for its check
                 if files is None and not batch.is_long:
                     files = self._topics.logs.begin_files(log)
                 if files is not None:
@@ -739,7 +740,7 @@ class ProduceHandler:
         code = produce.topics.missing_code(name, index)
         if records is not None and not self._cluster.is_one:
             anothers = self._topics.partition(name, index)
-            if anothers is not None:  # the producer's next batch must not overtake this one
+            if anothers is not None:  # so that the producer's next batch does not overtake this one
                 add_refused(anothers.producer_state, records)
         return ProducedPartition(index, code, current_leader=self._cluster.hint(name, index, code))
 

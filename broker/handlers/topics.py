@@ -190,8 +190,8 @@ class TopicHandler:
     def _in_slices(
         self, answer: Answered, field: str, context: RequestContext
     ) -> Generator[None, int, Answered]:
-        """Encode the results of a long response in slices, since the settings of thousands of
-        topics take seconds.
+        """Encode the results of a long response in slices, since encoding the settings of thousands
+        of topics takes seconds.
         """
         rows = getattr(answer, field)
         if len(rows) <= CHECKED_AT_ONCE:
@@ -243,8 +243,8 @@ class TopicHandler:
             ]
         else:
             wanted = [(name, NO_ID) for name in request.topic_names]
-        # by id where the topic exists: a topic that is given once by name and once by id is given
-        # twice
+        # Keyed by id if the topic exists, so that a topic that is given once by name and once by id
+        # counts as given twice.
         keys = [self._existing_id(name, topic_id) or (name, topic_id) for name, topic_id in wanted]
         counts = _counts(keys)
         if len(wanted) > CHECKED_AT_ONCE:
@@ -456,7 +456,7 @@ class TopicHandler:
 
 
 def _refuse_for_space(rows: Iterable[CreatableTopicResult], lacking: Container[str]) -> None:
-    """Replace the results of topics for which there was no disk space by errors."""
+    """Replace the results of topics for which there was no disk space with errors."""
     for row in rows:
         if row.name in lacking:
             row.topic_id, row.error_code, row.error_message = (

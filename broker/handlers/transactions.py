@@ -105,7 +105,7 @@ def on_describe_transactions(
     request: DescribeTransactionsWithHostsRequest,
     context: RequestContext,
 ) -> Parked:
-    """The states of transactional ids. If the client is `barnabas`'s own, which sets
+    """The states of transactional ids. If the client is the command `barnabas`, which sets
     `asks_for_hosts`, they include the hosts of the producers.
 
     Errors: see `TransactionCoordinator`.

@@ -299,8 +299,8 @@ def _put_bytes(data: bytes | None, out: bytearray) -> None:
 
 
 def _put(kind: str, value: Any, out: bytearray) -> None:
-    """Append a value of that type; the name of an array's type is that of its elements with an
-    s.
+    """Append a value of that type. The name of an array type is the name of its element type with
+    an s.
     """
     if kind in _NUMBERS:
         out += _NUMBERS[kind].pack(value)

@@ -24,8 +24,8 @@ class DiskSpace:
 
     def reserve(self, count: int) -> bool:
         """Reserve bytes. Gives: whether they may be written; if so they count as written."""
-        # the disk is asked again only after MEASURED_EVERY_BYTES, since the question is a system
-        # call
+        # The free space is measured again only after MEASURED_EVERY_BYTES, since each measurement
+        # is a system call.
         if self._left_bytes < count:
             self._left_bytes = min(
                 self._free_bytes() - self._reserve_bytes, max(MEASURED_EVERY_BYTES, count)

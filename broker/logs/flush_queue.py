@@ -225,14 +225,14 @@ class FlushQueue:
                 advanced.append(log)
         journal = self._journal
         if journal is not None:
-            journal.note_flushed()  # no frame is written while a flush runs
+            journal.note_flushed()  # all of it, since no frame is written during a flush
             if journal.has_older:
                 self._delete_journals()
         followers, self._followers = self._followers, []
         for then in followers:
             then(now_ms)
         if self._waiting:
-            self._release(now_ms)  # so the next flush serves all that the callbacks wait for
+            self._release(now_ms)  # so that the next flush also serves what the callbacks wait for
         for log in advanced:
             self._on_advanced(log, now_ms)
         self._under_way = None
@@ -257,7 +257,7 @@ class FlushQueue:
     def _begin(self, now_ms: int) -> None:
         """Begin a flush, unless one runs or is being begun.
 
-        A flush is being begun if a callback that was given a frame asks for another flush.
+        The latter is the case if a callback that was given a frame asks for another flush.
         """
         if self._is_beginning:
             return

@@ -215,7 +215,8 @@ class ClusterMetadata:
         """Store a topic that was found only in the data directory.
 
         Takes: configs, the settings that the topic had with the broker that wrote it; None if they
-               are unknown. Then retention deletes none of its data until its settings are changed.
+               are unknown. In that case retention deletes none of its data until its settings are
+               changed.
         """
         if name in INTERNAL_TOPICS:
             logger.info(
@@ -394,7 +395,7 @@ class ClusterMetadata:
     # --- the journal -----------------------------------------------------------------------------
 
     def _change(self, topic: Topic, changed: Topic) -> None:
-        """Store a topic's new settings and replicas, then let the existing object have them."""
+        """Store a topic's new settings and replicas, then change the existing object."""
         self._append(_topic_frame(changed))
         topic.partition_count, topic.configs = changed.partition_count, changed.configs
         topic.replicas = changed.replicas
@@ -486,8 +487,8 @@ class ClusterMetadata:
                 file.truncate(good)
         if good == 0:
             self._frames = 1
-        # a kill may have come between a write and its flush, or between the creation of the file
-        # and the flush of its name
+        # Flush again, since a kill may have come between a write and its flush, or between the
+        # creation of the file and the flush of its name.
         file.append(b"" if good else HEADER)
         self._durable_size.note(self._epoch, good or file.size)
         return file

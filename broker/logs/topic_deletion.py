@@ -106,7 +106,9 @@ class TopicDeletion:
         return Wait(begin, partial(_flush_all, logs))
 
     def _undurable(self, names: Collection[str]) -> list[Log]:
-        """The logs with records on which a new topic of these names has to wait."""
+        """The logs with records that have to be durable before a new topic of these names is
+        created.
+        """
         logs = self._transaction_ends.undurable()
         if any(name in names for name in self._topics.metadata.deletions.values()):
             logs += self._topics.logs_of(OFFSETS_TOPIC)
@@ -174,7 +176,9 @@ class TopicDeletion:
         self._lacks_checkpoint = False
 
     def _delete_logs(self, partitions: Sequence[tuple[str, int, Log | None]], now_ms: int) -> None:
-        """Delete some logs, with the fetches that wait for them and their cleaning."""
+        """Delete some logs, answer the fetches that wait for them, and cancel their flushes and
+        cleaning.
+        """
         for name, index, log in partitions:
             self._topics.logs.remove(name, index, now_ms)
             if log is not None:

@@ -514,8 +514,8 @@ class TopicRegistry:
             self._set_config(log, config)
 
     def _set_config(self, log: Log | None, config: LogConfig) -> None:
-        """Set a log's settings. If more records become readable by them, the waiting fetches are
-        tried at the next tick.
+        """Set a log's settings. If this makes more records readable, the waiting fetches are tried
+        at the next tick.
         """
         if log is not None and log.config != config:
             before = log.high_watermark

@@ -9,7 +9,7 @@ then:
 | what | waits in | until then |
 |---|---|---|
 | the end of a transaction, from its decision on | `Ending.left` | its transactional id is ending |
-| a Result that has changed soft state of a group | `GroupRuntime` | its partition takes no other |
+| a Result that has changed soft state of a group | `GroupRuntime` | its partition takes no more |
 | the states of share partitions | `StateChanges` | later changes wait |
 | offsets of deleted topics | `TopicDeletion` | no topic of these names is made |
 

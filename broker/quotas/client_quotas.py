@@ -233,7 +233,7 @@ class ClientQuotas:
             bytes_ms = fetched.throttle_ms(now_ms)
         throttle_ms = self._throttle(context, bytes_ms, self._work_ms(client, context))
         if bytes_ms and fetched is not None:
-            # the answer will have no data, so their bytes are not used
+            # The response will have no data, so the recorded bytes are subtracted again.
             fetched.record(-response_bytes, now_ms)
         return throttle_ms, bytes_ms > 0
 
@@ -321,7 +321,7 @@ class ClientQuotas:
         return self._resolved(connection, context) if client is None else client
 
     def _resolved(self, connection: ConnectionState, context: RequestContext) -> _Client:
-        """Find the quotas of a client, and remember them; _FREE if it has none."""
+        """Find the quotas of a client, and cache them; _FREE if it has none."""
         self._make_room(context.now_ms)
         user, client_id = connection.principal.removeprefix("User:"), context.client_id
         quotas = self._metadata.client_quotas

@@ -110,7 +110,7 @@ class ClusterClient:
 
     @property
     def patience_s(self) -> float:
-        """The time in which a request is retried after transient failures."""
+        """How long a request is retried after transient failures."""
         return PASSING_PART * self.waiting.timeout_s
 
     # --- connections
@@ -169,8 +169,8 @@ class ClusterClient:
         began = time.monotonic()
 
         def security_mistake() -> str:
-            """The error in the security settings, probed once if the connection takes longer than
-            PROBE_AFTER_S; empty before that.
+            """Describe the error in the security settings. The port is probed once, as soon as the
+            connection takes longer than PROBE_AFTER_S; the text is empty at any other time.
             """
             nonlocal began
             if time.monotonic() - began <= PROBE_AFTER_S:
@@ -196,8 +196,8 @@ class ClusterClient:
         return connection
 
     def _connection_to(self, node_id: int) -> BrokerConnection:
-        """The connection to a broker of the metadata. Raises: UnreachableError if the metadata do
-        not have the broker, or if it cannot be connected to.
+        """The connection to the broker with this id. Raises: UnreachableError if the metadata do
+        not contain the broker, or if the connection fails.
         """
         broker = self.brokers.get(node_id)
         if broker is None:

@@ -104,9 +104,11 @@ def alter_configs(
 
 
 def _by_node(kind: str, names: Sequence[str]) -> list[tuple[int | None, list[str]]]:
-    """Names of resources, by the id of the broker that has their settings; None for any broker.
+    """Names of resources, grouped by the id of the broker that receives the request; None if any
+    broker can answer.
 
-    Only a broker itself has its settings. The empty name means the default for all brokers.
+    A broker's settings are requested from that broker. The empty name means the default for all
+    brokers.
     """
     if kind != "broker":
         return [(None, list(names))] if names else []

@@ -104,7 +104,8 @@ def describe_group(client: ClusterClient, name: str) -> Group:
     is_unknown = found.error_code == Code.GROUP_ID_NOT_FOUND
     if found.error_code and not is_unknown:
         raise RefusedError(found.error_code, found.error_message, name)
-    # a broker answers so about a group that is not classic: ask for each of the other kinds
+    # The broker also answers this for a group that is not classic, so try the other kinds of
+    # groups.
     if is_unknown or found.group_state == "Dead":
         for describe in (_consumer_group, _share_group, _streams_group):
             group = describe(client, name)

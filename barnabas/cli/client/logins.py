@@ -46,7 +46,7 @@ class Login:
         return self._options.uses_sasl
 
     def wrap(self, sock: socket.socket, host: str) -> socket.socket:
-        """The socket, over TLS if the settings say so. Raises: OSError."""
+        """The socket, wrapped in TLS if the settings require it. Raises: OSError."""
         if self._context is None:
             return sock
         return self._context.wrap_socket(sock, server_hostname=host)

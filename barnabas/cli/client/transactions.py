@@ -202,8 +202,8 @@ def write_abort_marker(
 
 
 def init_producer(client: ClusterClient, name: str, timeout_ms: int) -> tuple[int, int]:
-    """Request the producer id and a new epoch of a transactional id, which fences its previous
-    producer.
+    """Request the producer id and a new epoch of a transactional id. This fences the previous
+    producer with that id.
 
     Gives:  the producer id and its epoch.
     Raises: RefusedError.

@@ -9,7 +9,8 @@ from barnabas.cli.offsets import client_partitions
 from barnabas.protocol.topic_partition import TopicPartition
 
 POLL_MS = 200
-TAIL_SPARE = 10  # additional offsets in the first range, for markers among the last records
+# how many more offsets than records the first range has, since markers use offsets as well
+TAIL_SPARE = 10
 TAIL_GROWTH = 4
 Offsets = Mapping[TopicPartition, int]
 Prepare = Callable[[Any], Any]
@@ -104,8 +105,8 @@ class PartitionReader:
     def _last_answer(self, consumer: Any) -> Any:
         """A value that changes as long as the brokers respond.
 
-        At the end of a log, a response has no records. If an end is given, a response counts only
-        if it advances a partition.
+        Without a given end, every response counts, since at the end of a log it has no records.
+        With an end, only a response that advances a partition counts.
         """
         if self._ends is not None:
             return tuple(self.positions.values())

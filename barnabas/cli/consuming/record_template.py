@@ -171,7 +171,7 @@ def _headers(template: str, separator: str) -> Write:
 
 
 def _time(form: str | None) -> Write:
-    """The function that gives a record's time, in ISO 8601 or by a form of strftime."""
+    """The function that gives a record's time, in ISO 8601 or in a format of strftime."""
 
     def text(record: Any) -> bytes:
         if record.timestamp is None or record.timestamp < 0:

@@ -36,7 +36,7 @@ class RecordEncoding:
         return InputRecord(key, value, tuple(headers), item.partition, item.timestamp_ms)
 
     def _encoded(self, part: str, value: Any, place: str) -> bytes | None:
-        """A key or value as bytes; a null one stays null, whatever its schema."""
+        """A key or value as bytes. Null stays null, with or without a schema."""
         encoder = self._encoders.get(part)
         if encoder is None:
             return _bytes(value, f"{place}: the {part}")

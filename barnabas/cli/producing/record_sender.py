@@ -88,8 +88,8 @@ class RecordSender:
         self.committed = self.count
 
     def _abort(self, *, soon: bool) -> None:
-        """Abort the open transaction, if the coordinator allows it: that of a fenced producer has
-        ended.
+        """Abort the open transaction. An error is only reported, since the coordinator aborts the
+        transaction later, or has already ended it because the producer was fenced.
 
         Takes: soon, whether to wait only briefly, as after Ctrl-C or if the broker does not answer.
         """

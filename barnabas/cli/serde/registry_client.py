@@ -10,8 +10,7 @@ from barnabas.cli.errors import CommandError
 from barnabas.cli.waiting import TimeoutOver, Waiting
 from barnabas.schemas.registry import RegistrySettings, SchemaRegistry, Wording
 
-# The settings of a registry, by their names in Kafka's clients, and their names in
-# RegistrySettings.
+# The names of a registry's settings in Kafka's clients, and in RegistrySettings.
 _NAMES = {
     "schema.registry.url": "url",
     "basic.auth.user.info": "user_info",
@@ -63,9 +62,7 @@ def registry_settings(properties: Mapping[str, str], url: str = "") -> RegistryS
 
 
 def registry_client(settings: RegistrySettings, timeout_s: float) -> SchemaRegistry:
-    """A client of the registry. While a request takes long, `Waiting` prints a line that says
-    so.
-    """
+    """A client of the registry. In a long request, `Waiting` prints what the command waits for."""
 
     def wait(address: str, what: str, call: Callable[[], Any]) -> Any:
         try:

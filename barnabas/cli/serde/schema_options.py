@@ -192,9 +192,7 @@ _PROTO_PATH = click.option(
 def _value_source(
     value: SchemaSource | None, key: SchemaSource | None, url: str | None
 ) -> SchemaSource | None:
-    """The source of the schema for values. If only --schema-registry is given, it is the
-    registry.
-    """
+    """The source of the schema for values; the registry, if only --schema-registry is given."""
     if value is not None or key is not None or not url:
         return value
     return SchemaSource(True) if _is_typed("schema_registry") else None

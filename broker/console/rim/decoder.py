@@ -1,10 +1,10 @@
-"""The console's end of the process that decodes keys and values (`barnabas.schemas`).
+"""The console's side of the process that decodes keys and values (`barnabas.schemas`).
 
 The process starts with the first key or value in the wire format, and ends after IDLE_S without
-one. A request to it is limited in number and bytes. A key or value gets an error if its response
-takes longer than ANSWER_S, or if the process ends while decoding it. The remaining ones are sent to
-a new process, at most MOST_RESTARTS times in a request. So records delay a search by a few seconds
-at most, whatever their content.
+one. Each request has a limited number of keys and values, and a limited size. A key or value gets
+an error if its response takes longer than ANSWER_S, or if the process ends while decoding it. The
+remaining ones are sent to a new process, at most MOST_RESTARTS times in a request. So records delay
+a search by a few seconds at most, whatever their content.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ class Decoder:
     # --- the process -----------------------------------------------------------------------------
 
     def _decode(self, parts: Sequence[bytes]) -> list[Decoded]:
-        """Decode keys and values by the process. If one of them ends the process or takes too long,
-        it gets an error, and a new process decodes the rest; after MOST_RESTARTS all others get an
-        error.
+        """Decode keys and values in the other process. If one of them ends that process or takes
+        too long, it gets an error, and a new process decodes the rest. After MOST_RESTARTS, all
+        others get an error.
         """
         done: list[Decoded] = []
         restarts = 0

@@ -84,8 +84,8 @@ class Logins:
         with self._lock:
             if not self._sessions.may_try(host, now_ms):
                 raise BadRequest("There were too many attempts: try again in a minute.", 429)
-            # counted before the outcome is known, so that attempts at the same time are bounded as
-            # well; a success removes this failure
+            # Count the attempt as failed before the outcome is known, so that simultaneous attempts
+            # are bounded as well. A success removes this failure.
             self._sessions.failed(host, now_ms)
         mechanism = self._mechanism(listener, user)
         if not self._at_once.acquire(timeout=10):

@@ -192,8 +192,8 @@ class RecordViews:
     def _at_time(self, log: Log, timestamp: int) -> int:
         """The offset of the first record at or after a time, or the log's end.
 
-        The connection's thread calls this. It also searches a batch for which the search takes
-        long, so that the loop's thread does not have to.
+        Called in the connection's thread, which also searches a batch if the search takes long, so
+        that the loop's thread does not have to.
         """
         searched: Searched = {}
 

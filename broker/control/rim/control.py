@@ -377,8 +377,8 @@ class Control:
         self._handle(connection.connection_id, frame, now_ms)
 
     def _deliver_again(self, connection: Connection, exchange: Exchange) -> None:
-        """Pass on for the second time a request that has no response (acks=0). This waits until the
-        first one is done, since it may be parked.
+        """Pass a request without a response (acks=0) to the broker for the second time. This waits
+        until the first handling is done, since the request may be parked.
         """
         if connection.closed:
             return

@@ -1,6 +1,6 @@
 """The control endpoint: HTTP on 127.0.0.1, for a test in any language.
 
-    GET    /                       the list of these
+    GET    /                       this list of requests
     GET    /time                   {"wall_ms", "ahead_ms", "frozen"}
     POST   /time/advance           {"days", "hours", "minutes", "seconds", "ms"}: any of them
     POST   /time/freeze            and /time/unfreeze
@@ -15,8 +15,8 @@
     POST   /connections/close      {"client_id"}: all, or those of a client
     POST   /connections/refuse     and /connections/accept
     GET    /brokers                the brokers of this process, and what each leads
-    POST   /brokers/ID/take-away   its port closes, its connections end, its leaders move
-    POST   /brokers/ID/give-back   it is back
+    POST   /brokers/ID/take-away   the broker stops; other brokers become the leaders
+    POST   /brokers/ID/give-back   the broker starts again, at its old port
     POST   /brokers/ID/controller  Metadata names it as the controller
     GET    /leaders                ?topic=, partition=: {"leader"}, null where no broker leads it
     POST   /leaders                {"topic", "partition", "broker"}: move the leader there

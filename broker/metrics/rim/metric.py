@@ -133,7 +133,7 @@ def histogram(
     *charts: Chart,
     buckets: Callable[[Seen], Histograms],
 ) -> Metric:
-    """A row for a histogram. Takes: buckets, a function that gives the buckets for each values of
-    the labels.
+    """A row for a histogram. Takes: buckets, a function that gives the buckets for each combination
+    of label values.
     """
     return Metric(name, Kind.HISTOGRAM, doc, labels, buckets=buckets, charts=charts)

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from barnabas.broker.observation.observe import CommittedOffsetState, GroupState, PartitionState
     from barnabas.broker.replication.state import ReplicationState
 
-LATE_MS = 5 * 60_000  # longer than transaction.max.timeout.ms; the value is from KIP-664
+# the time beyond transaction.max.timeout.ms after which a transaction hangs, from KIP-664
+LATE_MS = 5 * 60_000
 SHOWN_STATES = (*AT_REST, TransactionState.ONGOING, *PREPARED)
 OPEN_STATES = (TransactionState.ONGOING, *PREPARED)
 _PARTITION, _GROUP_TOPIC = ("topic", "partition"), ("group", "topic")
@@ -123,8 +124,8 @@ def _oldest_by_state(seen: Seen) -> Value:
 
 
 def _late_partitions(seen: Seen) -> float:
-    """The number of partitions with a transaction that is open for longer than any timeout allows:
-    it hangs (KIP-664). Transactions of two-phase commit have no timeout.
+    """The number of partitions with a hanging transaction, which has been open for longer than any
+    timeout allows (KIP-664). Transactions of two-phase commit have no timeout.
     """
     latest_ms = seen.wall_ms - seen.source.server.broker.config.transaction_max_timeout_ms - LATE_MS
     two_phase = {
@@ -149,7 +150,7 @@ def _groups_by_state(seen: Seen) -> Value:
 
 
 def _group_lags(seen: Seen) -> Value:
-    """The lag of each group, summed over the partitions of a topic."""
+    """The lag of each group in each topic, summed over the topic's partitions."""
     lags: Counter[tuple[str, str]] = Counter()
     for group in seen.groups:
         for offset in group.offsets:
