@@ -185,7 +185,8 @@ class FrameBuffer:
 
     @property
     def holds_much(self) -> bool:
-        """Whether the connection's own buffer is large, or the frame that it contains a part of."""
+        """Whether the connection's own buffer, or the frame whose beginning it contains, is large.
+        """
         return self.own is not None and (
             len(self.own) > SMALL_BYTES or self._wanted_bytes() > SMALL_BYTES
         )
@@ -292,8 +293,8 @@ class FrameBuffer:
         self.start, self.end = 0, held
 
     def _move_to_own(self) -> None:
-        """Move the unread bytes to own memory, large enough for the rest of the frame if much of it
-        has arrived.
+        """Move the unread bytes to a buffer of the connection's own. If much of the frame has
+        arrived, the buffer is large enough for the rest.
         """
         held = self.end - self.start
         # The new size is never more than GROWTH times the received bytes, whatever size the frame

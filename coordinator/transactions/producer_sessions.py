@@ -114,8 +114,9 @@ class ProducerSessions:
         """Check that the requester may begin a session. Raises: KafkaError.
 
         If a producer sends its id and epoch, they must be the current ones. In a retry they may
-        also be those with which the producer requested the current ones. Kafka lets any epoch of
-        the current producer id abort an open transaction; here a fenced producer cannot.
+        also be the previous ones, with which the producer requested the current ones. Kafka lets
+        any epoch of the current producer id abort an open transaction; here a fenced producer
+        cannot.
         """
         current = transaction.current_producer
         if requester not in (NO_PRODUCER, current, transaction.last_producer):
