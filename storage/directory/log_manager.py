@@ -71,7 +71,7 @@ def sync_one_by_one(files: list[Syncable]) -> None:
         file.fsync()
 
 
-# more epochs than a leader without a lease begins before its standby receives one
+# more epochs than a leader without a lease can begin before its standby has received one of them
 UNHEARD_LEADER_EPOCHS = 100
 
 
@@ -322,11 +322,11 @@ class LogManager(LogStarts):
             log.begin_leader_epoch(self.leader_epoch)
 
     def note_boot(self) -> None:
-        """Note that everything that follows from a power loss is done and durable in this run."""
+        """Record that all work after a power loss has been done in this run, and is durable."""
         self._run_note.write()
 
     def note_failure(self) -> None:
-        """Note that the disk failed, after which the kernel may have dropped written data."""
+        """Record that the disk failed. The kernel may then have dropped written data."""
         if self._lock is not None:  # otherwise the directory does not belong to this broker
             self._run_note.write_failure()
 
@@ -349,7 +349,8 @@ class LogManager(LogStarts):
         """
         key = topic, partition
         assert key not in self.logs and key not in self.offline, f"{topic}-{partition} exists"
-        from barnabas.storage.opening.new_log import new_log  # many starts make no log
+        # many starts make no log, so this is imported here
+        from barnabas.storage.opening.new_log import new_log
 
         log = new_log(
             self.log_dir, TopicIdPartition(topic, partition, topic_id), config, now_ms, leader_epoch
@@ -430,8 +431,8 @@ class LogManager(LogStarts):
         except OSError as no_space:
             if not is_out_of_resources(no_space):
                 raise
-            # No space for the longer name; another partition of this name must not find the
-            # directory.
+            # There is no space for the longer name. The directory is removed, so that another
+            # partition with this name does not find it.
             logger.warning("%s is removed at once: %s", directory, no_space)
             self.disk.rmtree(directory)
         else:

@@ -101,7 +101,8 @@ class OffsetCheckpoints:
             RECOVERY_POINT_NAME: encode_rows(rows),
             REPLICATION_NAME: encode_rows(high_watermark_rows),
         }
-        # Checked and renamed in one step, since `write` may have stored another content in between.
+        # The log starts are read without a pause before `replace` compares them, since `write` may
+        # have stored others in between.
         if starts is not None:
             contents[LOG_START_NAME] = encode_offsets(starts())
         yield from self.replace(contents)
