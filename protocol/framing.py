@@ -185,8 +185,7 @@ class FrameBuffer:
 
     @property
     def holds_much(self) -> bool:
-        """Whether the connection's own buffer, or the frame whose beginning it contains, is large.
-        """
+        """Whether the connection's own buffer is large, or the frame whose start it contains."""
         return self.own is not None and (
             len(self.own) > SMALL_BYTES or self._wanted_bytes() > SMALL_BYTES
         )

@@ -256,9 +256,7 @@ class TransactionalProducer:
 
     @property
     def is_open(self) -> bool:
-        """Whether the transaction may have to be ended, because it may contain a partition or
-        offsets.
-        """
+        """Whether the transaction may have to be ended: it may contain a partition or offsets."""
         return bool(self._added) or self._has_offsets
 
     # --- the steps

@@ -402,11 +402,10 @@ class TransactionCoordinator(TransactionDeadlines):
         transaction over a later one. An abandoned connection is closed without a response. A client
         that uses two connections at the same time connects again and is served.
 
-        Takes:  channels, the purposes for which the request uses the connection. The connection
-                must not be abandoned for any of them. For the last of them, all earlier connections
-                become abandoned. is_noted, False if earlier connections stay valid. node_id, the id
-                of the broker that received the request, since a client returns to an older
-                connection when a leader is moved.
+        Takes:  channels, the purposes of the request. Its connection must not be abandoned for any
+                of them. Earlier connections become abandoned for the last of them. is_noted, False
+                if they stay valid. node_id, the id of the broker that received the request, since a
+                client returns to an older connection when a leader is moved.
         Raises: DelayedRequest.
         """
         transaction = self._transactions.get(transactional_id)
@@ -443,8 +442,7 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_commit_requested(
         self, transactional_id: str, producer_id: int, producer_epoch: int, now_ms: int
     ) -> TransactionMetadata | None:
-        """Return the open transaction whose commit its producer requests, or None if there is no
-        such transaction.
+        """The open transaction whose commit its producer requests; None if there is none.
 
         The host flushes the data before the commit is decided. The deadline is removed until
         `on_data`: the timeout limits the time of the producer, not that of the disk or of a
