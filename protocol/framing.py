@@ -260,7 +260,7 @@ class FrameBuffer:
             self._give_back()
 
     def _give_back(self) -> bool:
-        """Return the buffer's own memory, and receive into the shared memory again."""
+        """Give the connection's own buffer back, and receive into the shared buffer again."""
         assert self.own is not None
         self._memory.give(self.own)
         self.own, self._view = None, self._memory.shared
@@ -285,7 +285,7 @@ class FrameBuffer:
         return 4 + size if 0 < size <= self.max_frame_bytes else 0
 
     def _move_to_front(self) -> None:
-        """Move the unread bytes to the beginning of the own memory, which frees the rest."""
+        """Move the unread bytes to the beginning of the own buffer, which frees the rest."""
         assert self.own is not None
         held = self.end - self.start
         self.own[:held] = self.own[self.start : self.end]

@@ -276,7 +276,9 @@ def decide_micro_batch(
     batch, last = PlannedBatch(batch_id, note.plan), state.last
     if last is None:
         if state.last_begun == batch and not topics:
-            return PASS  # a batch is committed as a whole, so nothing is left to do without rows
+            # The earlier attempt has committed the whole batch or nothing, and this attempt has no
+            # rows to write.
+            return PASS
         doubt = _doubt_of_forgotten(state.last_begun, batch, lineage)
     else:
         doubt = _doubt_of_last(last, batch, note, lineage)

@@ -280,7 +280,8 @@ class Holding:
     """A member's exclusive ownership of a partition. It lasts from the assignment until the member
     began to give the partition up, or until the member's session may have expired.
 
-    after: the number of earlier power losses, real or assumed.
+    after: the number of earlier power losses. A stop that the next start may have treated as a
+    power loss is counted as well.
     """
 
     group: str

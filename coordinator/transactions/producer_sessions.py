@@ -194,10 +194,10 @@ class ProducerSessions:
     ) -> TransactionMetadata:
         """Return the record of the next session of a transactional id that has no open transaction.
 
-        A retry receives the epoch that the first request created, with one exception. If the first
-        request led to an abort in version 1, and a crash prevented its response, no producer
-        receives the fencing epoch, since it may be the last one. In version 2 the abort itself
-        creates the requested epoch.
+        A retry receives the epoch that the first request created, with one exception: if the first
+        request led to an abort in version 1, and a crash prevented its response, the retry gets a
+        new epoch. The epoch of the abort may be the highest one, which no producer may have. In
+        version 2 the abort itself creates the requested epoch.
         """
         is_retry = (
             init.requester != NO_PRODUCER

@@ -516,7 +516,7 @@ class TransactionCoordinator(TransactionDeadlines):
                 transaction = fencing.require_current(found, name, producer)
                 if not is_ending:
                     code = code_of_version_1(transaction.state, commit)
-            elif not is_ending:  # else the producer may already have its next id or epoch
+            elif not is_ending:  # if ending, the producer may already have its next id or epoch
                 transaction, is_again = fencing.require_current_or_last(found, name, producer)
                 code = code_of_version_2(transaction.state, commit, is_again=is_again)
                 current = transaction.producer if code is Code.NONE else NO_PRODUCER

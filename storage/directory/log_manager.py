@@ -175,7 +175,7 @@ class LogManager(LogStarts):
         try:
             self.write_checkpoints()
         except OSError as error:
-            log_lack_of_space(f"the checkpoint of {self.data_dir}", error)  # the old one remains
+            log_lack_of_space(f"the checkpoint of {self.data_dir}", error)  # the old file remains
         is_clean = self.last_run is LastRun.CLEAN
         # Data of a log may be only in the page cache even after a power loss: an earlier start may
         # have written them again and been killed before its flush. So the journals are kept until
@@ -452,8 +452,7 @@ class LogManager(LogStarts):
         """`end_removals` in steps."""
         if self._removed:
             removed = set(self._removed)
-            # The checkpoints lose the logs next, which must not happen before the removal is
-            # durable.
+            # The removal must be durable before the logs are removed from the checkpoints below.
             yield [DirectorySync(self.disk, self.data_dir)]
             self.log_dir.trash.remove_in(removed)
             self._removed -= removed

@@ -215,8 +215,8 @@ class LogLoader:
             segment.close_for_appends()
         elif self.was_closed:
             self._write_indexes(segment)
-        # In all other cases, the next checkpoint writes the index files, which are not trusted
-        # until then.
+        # After any other stop, the next checkpoint writes the index files of the last segment. They
+        # are not trusted until then.
 
     def _write_indexes(self, segment: Segment) -> None:
         """Write the index files. If the log does not change, it can then be closed without a
