@@ -222,8 +222,8 @@ class Batches:
         self._ended.clear()
 
     def _is_record(self, message: Message) -> bool:
-        """Whether the message is a record. The ends of partitions are noted; other events are
-        skipped. Raises: KafkaException if the consumer cannot continue.
+        """Whether the message is a record. If it reports the end of a partition, this is recorded;
+        other events are skipped. Raises: KafkaException if the consumer cannot continue.
         """
         error = message.error()
         place = (message.topic(), message.partition())
