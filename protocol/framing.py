@@ -185,7 +185,7 @@ class FrameBuffer:
 
     @property
     def holds_much(self) -> bool:
-        """Whether the connection's own buffer is large, or the frame that it contains a part of."""
+        """Whether the connection's own buffer is large, or the frame whose start it contains."""
         return self.own is not None and (
             len(self.own) > SMALL_BYTES or self._wanted_bytes() > SMALL_BYTES
         )
@@ -260,7 +260,7 @@ class FrameBuffer:
             self._give_back()
 
     def _give_back(self) -> bool:
-        """Return the buffer's own memory, and receive into the shared memory again."""
+        """Give the connection's own buffer back, and receive into the shared buffer again."""
         assert self.own is not None
         self._memory.give(self.own)
         self.own, self._view = None, self._memory.shared
@@ -285,15 +285,15 @@ class FrameBuffer:
         return 4 + size if 0 < size <= self.max_frame_bytes else 0
 
     def _move_to_front(self) -> None:
-        """Move the unread bytes to the beginning of the own memory, which frees the rest."""
+        """Move the unread bytes to the beginning of the own buffer, which frees the rest."""
         assert self.own is not None
         held = self.end - self.start
         self.own[:held] = self.own[self.start : self.end]
         self.start, self.end = 0, held
 
     def _move_to_own(self) -> None:
-        """Move the unread bytes to own memory, large enough for the rest of the frame if much of it
-        has arrived.
+        """Move the unread bytes to a buffer of the connection's own. If much of the frame has
+        arrived, the buffer is large enough for the rest.
         """
         held = self.end - self.start
         # The new size is never more than GROWTH times the received bytes, whatever size the frame

@@ -114,7 +114,7 @@ def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
             at = at + 1 if data[at] == 0 else skip_tags(data, at)
         topics.append(FetchTopic(topic, topic_id, partitions))
     forgotten: list[ForgottenTopic] = []
-    # 1 is the length plus one of an empty array, or below of an empty string
+    # a compact length is the length plus one, so 1 means an empty array, or below an empty string
     if compact and data[at] == 1:
         at += 1
     elif version >= FETCH_SESSIONS:

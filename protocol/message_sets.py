@@ -220,7 +220,9 @@ def downgraded(batches: bytes, magic: int, from_offset: int, most_bytes: int) ->
 
 
 def _old_message(record: Record, magic: int, attributes: int) -> bytes:
-    """A record as a message of the old format. Takes: attributes, which say whose time it has."""
+    """A record as a message of the old format. Takes: attributes, which say whether the timestamp
+    is the broker's.
+    """
     body = bytearray(_FORM.pack(magic, attributes))
     if magic:
         body += _INT64.pack(record.timestamp)

@@ -173,8 +173,8 @@ def _partitions(version: int, node_id: int, leader_epochs: tuple[int, ...]) -> b
 def _some_partitions(
     version: int, node_id: int, leader_epochs: tuple[int, ...], offline: frozenset[int]
 ) -> bytes:
-    """The rows of the partitions of a topic of which some are offline; the others are led by the
-    broker node_id.
+    """Encode the array of a topic's partitions, some of which are offline. The broker `node_id`
+    leads the others.
     """
     # Two arrays of node ids: one with the only broker, and an empty one. In the row of an online
     # partition, the first has the replicas, the second the offline ones.

@@ -92,8 +92,8 @@ def refuse_null(name: str, version: int) -> NoReturn:
 
 
 def refuse_value(name: str, version: int) -> NoReturn:
-    """Raise UnwritableMessageError for a field that the version lacks, or in which it has no
-    null.
+    """Raise UnwritableMessageError for a field that the version does not have, or that may not be
+    null in it.
     """
     raise UnwritableMessageError(f"version {version} cannot express the value of {name}")
 
@@ -383,7 +383,7 @@ def write_uuid(out: bytearray, value: uuid.UUID | None) -> None:
 
 
 def _write_count(out: bytearray, count: int, compact: bool) -> None:
-    """Append the count of an array: plus one, as a varint, in compact form."""
+    """Append the count of an array. In compact form it is the count plus one, as a varint."""
     if compact:
         write_uvarint(out, count + 1)
     else:

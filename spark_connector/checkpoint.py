@@ -192,8 +192,8 @@ class Checkpoint:
             raise _unreadable(uri, error) from error
 
     def _write(self, data: bytes) -> None:
-        """Replace the file of the trail. Where files can be renamed, a reader never sees a part of
-        it.
+        """Replace the file of the trail. If the file system can rename files, readers never see a
+        partially written file.
         """
         file_system, path = open_file_system(join_uri(self._location, NAME))
         renames = file_system.type_name in RENAMING

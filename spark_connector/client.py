@@ -415,7 +415,7 @@ def _text_of(topic_id: uuid.UUID) -> str:
 
 
 def _uuid_of(text: str) -> uuid.UUID:
-    """Convert a text that `_text_of` has made back to the topic's id."""
+    """Convert the text form of a topic's id back to the id."""
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 

@@ -165,8 +165,7 @@ class Connection:
         self._buffer = bytearray(64 * 1024)
         self._versions: dict[int, tuple[int, int]] = {}
         self._levels: dict[str, int] | None = None
-        # whether the broker has sent a response that it sends only if the security settings are
-        # right
+        # whether a response of the broker has proven that the security settings are right
         self._is_proven = False
         self._session_end_s = math.inf
         self._socket = self._connect(address, context)

@@ -464,8 +464,8 @@ def _fields_by_loop(body: _Body, counts: Ints, loops: CompiledLoops) -> _Fields 
 
 
 def _fields_by_arrays(data: Bytes, records: _Records) -> _Fields:
-    """The fields of all records, found by array arithmetic: the same field of all records at a
-    time. Raises: KafkaError INVALID_RECORD.
+    """Find the fields of all records by array arithmetic, one field of all records at a time.
+    Raises: KafkaError INVALID_RECORD.
     """
     timestamp_delta, position = _varints(data, records.attributes + 1)
     offset_delta, position = _varints(data, position)

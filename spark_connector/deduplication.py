@@ -276,7 +276,9 @@ def decide_micro_batch(
     batch, last = PlannedBatch(batch_id, note.plan), state.last
     if last is None:
         if state.last_begun == batch and not topics:
-            return PASS  # a batch is committed as a whole, so nothing is left to do without rows
+            # The earlier attempt has committed the whole batch or nothing, and this attempt has no
+            # rows to write.
+            return PASS
         doubt = _doubt_of_forgotten(state.last_begun, batch, lineage)
     else:
         doubt = _doubt_of_last(last, batch, note, lineage)
@@ -292,8 +294,8 @@ def decide_micro_batch(
 
 
 def _doubt_of_trail(trail: Trail) -> str:
-    """The reason for doubt if the checkpoint notes a later batch than the one that Spark begins
-    now.
+    """Return the reason for doubt if the checkpoint records a later batch than the one that Spark
+    begins now.
     """
     assert trail.begun is not None
     return (
@@ -337,8 +339,10 @@ def _doubt_of_last(
 
 
 def _doubt_of_foreign(last: PlannedBatch, word: str, where: str, lineage: Lineage) -> str:
-    """The reason for doubt if an earlier batch of the group is not one of this checkpoint; empty
-    otherwise. Takes: word, committed or announced; where, its topics.
+    """Return why a batch is in doubt if the group's earlier batch was run with another checkpoint,
+    or an empty text if it was not.
+
+    Takes:  word, "committed" or "announced"; where, the topics of the earlier batch.
     """
     if not lineage.is_foreign(last):
         return ""

@@ -69,8 +69,8 @@ RECORD_BATCH_BYTES = 512 * 1024
 ROUND_BYTES = 4 << 20
 LIMIT_BYTES = 64 << 20  # the maximum size of the held rows, without the rows that are being added
 PART_BYTES = 4 << 20  # the number of bytes of records that are gathered together
-# This is lower with loops, since they write into new memory. For small sizes the allocator uses
-# memory again, and for large sizes it requests memory from the system each time.
+# This is lower with loops, since they write into new memory. The allocator reuses memory for small
+# sizes, but requests memory from the system each time for large sizes.
 LOOPS_PART_BYTES = 1 << 20
 # The number of bytes of added rows to process together. It is limited since Arrow's offsets have
 # only 32 bits.

@@ -47,7 +47,7 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True)
 class Narrowing:
-    """What has to be read after all conditions so far, which are joined by AND."""
+    """What has to be read according to all conditions so far, which are joined by AND."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None

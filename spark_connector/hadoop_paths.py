@@ -153,7 +153,9 @@ def site_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _settings_in(file: Path) -> dict[str, str]:
-    """The settings in a file of Hadoop that decide where a path leads. Raises: PathError."""
+    """Read those settings in a file of Hadoop that determine the meaning of paths. Raises:
+    PathError.
+    """
     try:
         root = ElementTree.parse(file).getroot()
     except (ElementTree.ParseError, OSError) as error:

@@ -48,7 +48,8 @@ class OffsetSpec:
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     timestamp_ms: int | None = None
     timestamps_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
-    # Whether the end of the log is taken if no record is late enough. If False, this is an error.
+    # Whether the end of the log is used if no record is late enough. If False, this case is an
+    # error.
     or_latest: bool = True
 
     @property

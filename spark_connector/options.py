@@ -168,7 +168,8 @@ WITHOUT_EFFECT = {
 }
 # Spark's own options, which it passes to every source.
 OF_SPARK = ("checkpointLocation", "queryName", "path")
-# Spark's own source rejects these options as well, because what they set is up to the source.
+# Spark's own source rejects these options as well, because the source itself determines these
+# values.
 REFUSED_KAFKA = {
     "auto.offset.reset": "use startingOffsets",
     "enable.auto.commit": "the reader commits no offsets",
@@ -315,7 +316,7 @@ class OptionValues:
 
 
 def _refuse_batch_only(values: OptionValues) -> None:
-    """Raise OptionError for an option of batch reads in a stream."""
+    """Raise OptionError if a stream has an option that only batch reads support."""
     for name in BATCH_ONLY:
         if values.text(name) is not None:
             raise OptionError(

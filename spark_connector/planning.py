@@ -91,8 +91,8 @@ def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: 
 def _from_timestamp(
     client: Client, ranges: list[OffsetRange], timestamp_ms: int
 ) -> list[OffsetRange]:
-    """The ranges from the first record on whose timestamp is late enough; empty if there is
-    none.
+    """Let each range begin at its first record whose timestamp is late enough. Without such a
+    record, the range is empty.
     """
     # The ends are requested first: records written between the two requests may be late enough, and
     # must not be skipped.
@@ -207,8 +207,8 @@ def wait_for_open_transactions(
         if not beyond_stable:
             return dict(ends)
         log_ends = client.offsets_at(dict.fromkeys(beyond_stable, LATEST), read_committed=False)
-        # This is requested again, and last. Otherwise records written in between would look like an
-        # open transaction.
+        # The last stable offset is requested again, after the end of the log. Otherwise records
+        # written in between would look like an open transaction.
         stable = client.offsets_at(dict.fromkeys(beyond_stable, LATEST), read_committed=True)
         undecided = {
             name: UndecidedRange(ends[name], stable[name] or 0)

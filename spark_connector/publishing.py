@@ -9,8 +9,8 @@ of its batches writes its begun note. Then the attempt produces all record batch
 transaction.
 
 After a transient failure, another attempt begins from the start, where the committed offset shows
-the outcome. This includes the loss of the response to the end. A batch without a number
-(`commit_unnumbered`) commits no offset. If the response to its end is lost, the end is requested
+the outcome. The loss of the response to EndTxn is such a failure. A batch without a number
+(`commit_unnumbered`) commits no offset. If the response to its EndTxn is lost, the EndTxn is sent
 again. Source: KIP-98, KIP-447.
 
 Transactions that tasks wrote (task_transactions.py) are ended after the transaction of the attempt.
@@ -59,8 +59,8 @@ class BegunNotes(NamedTuple):
     """What is done for a batch before its transaction: the announcement, `before`, and the begun
     note, in this order.
 
-    announcement: the metadata of the number, if the group has no offset. before: a function that is
-    called in each attempt before the begun note is written.
+    announcement: the metadata with which the batch's number is announced, if the group has no
+    offset. before: a function that is called in each attempt before the begun note is written.
     """
 
     announcement: str

@@ -252,8 +252,8 @@ class _RangeReader:
                 what = f"the log of {name} ends at {end}, before the end of the range"
                 self._lost(what, position, end_offset, NEVER_THERE)
                 return False
-            # This is requested last. Otherwise records written in between would look like an open
-            # transaction.
+            # The last stable offset is requested after the end of the log. Otherwise records
+            # written in between would look like an open transaction.
             stable = self._log_end(read_committed=True) if self._read_committed else end
             if position >= stable:
                 return self._open_transaction_wait.look_again(
@@ -318,8 +318,8 @@ def not_read(what: str, why: str = DELETED) -> str:
 
 
 class _Constants:
-    """The columns that are the same in all rows of a range. Each is made once, as long as
-    needed.
+    """The columns that are the same in all rows of a range. Each is kept, and made again only if
+    more rows are needed.
     """
 
     def __init__(self, offset_range: OffsetRange) -> None:

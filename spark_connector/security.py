@@ -149,7 +149,7 @@ def parse_security(text: Text) -> SecurityOptions:
 
 
 def _with_tls(options: SecurityOptions, text: Text) -> SecurityOptions:
-    """The options with those of TLS. Raises: SecurityError."""
+    """Return the options with those of TLS added. Raises: SecurityError."""
     algorithm = text("kafka.ssl.endpoint.identification.algorithm")
     if algorithm is not None and algorithm.lower() not in ("https", "none", ""):
         raise SecurityError(
@@ -172,7 +172,9 @@ def _with_tls(options: SecurityOptions, text: Text) -> SecurityOptions:
 
 
 def _with_certificates(options: SecurityOptions, text: Text) -> SecurityOptions:
-    """The options with the certificates, each given as text or as a file. Raises: SecurityError."""
+    """Return the options with the certificates added, each given as text or as a file. Raises:
+    SecurityError.
+    """
     ca_pem = text("kafka.ssl.truststore.certificates") or text("kafka.ssl.ca.pem")
     ca_file = text("kafka.ssl.truststore.location") or text("kafka.ssl.ca.location")
     certificate_pem = text("kafka.ssl.keystore.certificate.chain") or text(
@@ -226,7 +228,7 @@ def _store_type(text: Text, store: str) -> str | None:
 
 
 def _with_sasl(options: SecurityOptions, text: Text) -> SecurityOptions:
-    """The options with those of the login. Raises: SecurityError."""
+    """Return the options with those of the login added. Raises: SecurityError."""
     name = text("kafka.sasl.mechanism") or text("kafka.sasl.mechanisms")
     if not name:
         raise SecurityError(

@@ -15,8 +15,8 @@ many rows itself, in a transaction that stays open until the driver's transactio
     in the driver   streamWriter() again,            publishes, ends the tasks' transactions,
                     commit(messages, batch id)       deletes the spool files
                     abort(messages, batch id)        deletes the spool files, aborts what tasks
-                                                     wrote unless it is decided on; the driver's
-                                                     transaction, if any, is left to the next
+                                                     wrote unless it is decided on; the next attempt
+                                                     ends an open transaction of the driver
 
 Spark calls abort after a commit that raised an error, although the transaction may have been
 committed. Abort therefore makes no decision.
@@ -253,7 +253,8 @@ class _Writer:
     ) -> TaskMessage:
         """Encode one task's rows. If there are many, also write them to a file or in a transaction.
 
-        Raises: SinkError. Before, the file is removed or the transaction aborted, if possible.
+        Raises: SinkError. Before it is raised, the file is removed or the transaction aborted, if
+                possible.
         """
         exempt_modules_from_collection()
         context = TaskContext.get()
@@ -388,7 +389,8 @@ class _Writer:
 
         (The parameters are the parts of a batch.)
 
-        Takes:  begun, the begun notes of a stream, for batches without rows as well.
+        Takes:  begun, the begun notes of a stream; with them, batches without rows are checked as
+                well.
         Raises: SinkError.
         """
         write_id = self.write_id_of(messages)

@@ -25,9 +25,9 @@ A spool file, big-endian. Lengths, checksums and the trailer show truncation and
 
 If the file system can rename atomically, a file gets its final name when it is complete. Otherwise
 (object stores) the file appears when it is closed. The random part of its name and the trailer then
-prevent that another or an incomplete file is read in its place. Files are not fsynced: if a machine
-fails and loses a file, the driver notices the loss before it publishes, and Spark runs the batch
-again.
+prevent another or an incomplete file from being read in its place. Files are not fsynced: if a
+machine fails and loses a file, the driver notices the loss before it publishes, and Spark runs the
+batch again.
 """
 
 from __future__ import annotations

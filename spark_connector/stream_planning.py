@@ -140,8 +140,8 @@ class StreamPlanner:
     def _starts_and_newest(
         self, start: Offsets, topic_ids: Mapping[str, str]
     ) -> tuple[Offsets, Offsets]:
-        """The beginning and the possible end of the next batch. Data losses are reported before
-        that.
+        """Find the beginning and the possible end of the next batch. Data losses are reported
+        first.
         """
         newest = dict(
             self._available(start)
@@ -397,7 +397,8 @@ class StreamPlanner:
     def _report_lost(self, start: Offsets, newest: Offsets) -> None:
         """Report missing partitions, and logs that end before the query's offset.
 
-        Where nothing is lost because only a transaction is open, `newest` is corrected.
+        If nothing is lost, and the end is lower only because a transaction is open, `newest` is
+        corrected.
         """
         not_there = sorted(start.keys() - newest.keys())
         left_out = [name for name in not_there if not self._is_subscribed(name)]

@@ -124,8 +124,8 @@ TXN_OFFSET_COMMIT_2 = RequestKind(TxnOffsetCommitRequest, TxnOffsetCommitRespons
 END_TXN_2 = RequestKind(EndTxnRequest, EndTxnResponse, 5, 5)
 PRODUCE_2 = RequestKind(ProduceRequest, ProduceResponse, 12, 12)
 
-# Errors after which another transaction is tried. Each begins with a new epoch, so a sequence error
-# means that the broker has lost acknowledged state.
+# Errors after which another transaction is tried. Each transaction begins with a new epoch, so a
+# sequence error means that the broker has lost acknowledged state.
 PASSING_CODES = PASSING | {
     Code.COORDINATOR_NOT_AVAILABLE,
     Code.NOT_COORDINATOR,
@@ -256,7 +256,7 @@ class TransactionalProducer:
 
     @property
     def is_open(self) -> bool:
-        """Whether the transaction may have to be ended: it may have a partition or the group."""
+        """Whether the transaction may have to be ended: it may contain a partition or offsets."""
         return bool(self._added) or self._has_offsets
 
     # --- the steps

@@ -28,7 +28,7 @@ BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 _AT_FDCWD, _STATX_MNT_ID_UNIQUE, _STATX_BYTES, _MOUNT_AT = -100, 0x4000, 256, 144  # linux/stat.h
 _READ_BYTES = 64 << 10
 # The mode of all files, since records are confidential as well. A less strict mode for the other
-# files would not help another user to make a copy: it would be useless without the metadata
+# files would not help another user to make a copy: the copy would be useless without the metadata
 # journal, which has the salted passwords and must stay secret.
 OWNERS_ALONE, OTHERS = 0o600, 0o077
 _OUT_OF_RESOURCES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE})
@@ -44,8 +44,8 @@ def is_out_of_resources(error: OSError) -> bool:
 
 
 def is_out_of_descriptors(error: OSError) -> bool:
-    """Whether the process or the system has no file descriptor left. The disk does not fail
-    then.
+    """Whether the process or the system has no file descriptor left. This is not a failure of the
+    disk.
     """
     return error.errno in (errno.EMFILE, errno.ENFILE)
 

@@ -71,7 +71,9 @@ class IndexCache:
             victim.drop()
 
     def forget(self, indexes: SegmentIndexes) -> None:
-        """Remove a segment that is unused, or at a stop. Its indexes are not built any more."""
+        """Remove a segment because it is no longer used, or because its log is closed. Its indexes
+        are not built any more.
+        """
         indexes.is_forgotten = True
         entry = self._entries.pop(id(indexes), None)
         if entry:

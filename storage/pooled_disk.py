@@ -342,7 +342,7 @@ class PooledDisk:
 
     def _keep_open(self, file: PooledFile) -> None:
         """Keep a file with a removed name open, since it cannot be opened again. If too many such
-        files are open, close it.
+        files are already open, close this one.
         """
         self._removed = [*_alive(self._removed), ref(file)]
         if len(self._removed) > self._share() // _REMOVED_SHARE:

@@ -262,8 +262,8 @@ class Commit(NamedTuple):
 
 
 class Access(NamedTuple):
-    """A request of a member that the group coordinator accepted: the member got its assignment, or
-    its heartbeat, its offsets, or its leaving (`is_leave`) was accepted.
+    """A request of a member that the group coordinator accepted: a request for its assignment, a
+    heartbeat, a commit of offsets, or a leave request (`is_leave`).
     """
 
     group: str
@@ -280,7 +280,8 @@ class Holding:
     """A member's exclusive ownership of a partition. It lasts from the assignment until the member
     began to give the partition up, or until the member's session may have expired.
 
-    after: the number of earlier power losses, real or assumed.
+    after: the number of earlier power losses. A stop that the next start may have treated as a
+    power loss is counted as well.
     """
 
     group: str
@@ -292,8 +293,8 @@ class Holding:
 
 
 class TakenCommit(NamedTuple):
-    """A group's acceptance of a member's offset for a partition. after: the number of earlier power
-    losses, as in `Holding`.
+    """An offset commit for a partition that a group accepted from a member. after: the number of
+    earlier power losses, as in `Holding`.
     """
 
     group: str
@@ -449,7 +450,7 @@ class History:
 
     def life_at(self, topic: str, from_ms: int, to_ms: int) -> int | None:
         """The number of the topic's life that contains the whole time from `from_ms` to `to_ms`,
-        that is from a request to its response. It is None if no life certainly does.
+        that is from a request to its response. It is None if it is not certain that one life does.
         """
         lives = self.lives.get(topic)
         if lives is None:

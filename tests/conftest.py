@@ -92,8 +92,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Freeze what was imported and collected, so that garbage collection skips it. It is hundreds
-    of thousands of objects that live to the end. Otherwise each collection takes a second.
+    """Freeze the objects that imports and the collection of tests have created, so that garbage
+    collection skips them. There are hundreds of thousands of them, and they live to the end.
+    Otherwise each garbage collection would take a second.
     """
     gc.disable()
     try:
@@ -169,8 +170,8 @@ def _folder_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A scheduler by work units, in the order of this file, unless --dist names another
-    scheduler.
+    """Make a scheduler that assigns whole work units, in the order of this file, unless --dist
+    names another scheduler.
     """
     if config.getoption("dist") != "load":
         return None

@@ -3,7 +3,8 @@
 In the tables, None means that the request is accepted and decides the transaction. In version 1, an
 EndTxn for a transaction that is not open may be a retry or a mistake, and its epoch does not show
 which. In version 2 each end raises the epoch, which distinguishes the two. The tables do not list
-the states in which a transaction is ending, since any EndTxn has to be repeated after the end.
+the states in which a transaction is ending: every EndTxn then receives CONCURRENT_TRANSACTIONS, and
+the client repeats it later.
 
 Source: KIP-98; KIP-890, part two, as Apache Kafka 4.3 implements it.
 """
@@ -19,7 +20,7 @@ _S = TransactionState
 _PF, _ITS = Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE
 _NOW = None
 ENDS_OF_VERSION_2: Mapping[TransactionState, tuple[Code | None, ...]] = {
-    #  abort:             again,     now;  commit: again,     now
+    # The columns: abort (repeated request, new request), commit (repeated request, new request).
     _S.EMPTY: (_PF, _NOW, _PF, _ITS),
     _S.ONGOING: (_PF, _NOW, _PF, _NOW),
     _S.COMPLETE_ABORT: (Code.NONE, _NOW, _ITS, _ITS),

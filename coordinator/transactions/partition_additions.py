@@ -302,11 +302,12 @@ class PartitionAdditions:
     ) -> Code:
         """Check whether offsets of a group may be appended.
 
-        For the first offsets the group must be in the transaction, as a partition must be for its
-        first batch (KIP-890). After them, below level 2 of transaction.version, a later epoch is
-        accepted and fences the producer. Apache Kafka 3.9 does so, as recordings show, and 4.3 does
-        not. Two things are refused: the highest epoch, since no producer can have it, and any epoch
-        for a kept transaction.
+        Before its first offsets are accepted, the group must have been added to the transaction,
+        like a partition before its first batch (KIP-890). For later offsets, below level 2 of
+        transaction.version, a higher epoch is accepted too, and fences the producer. Recordings
+        show that Apache Kafka 3.9 does this, whereas 4.3 does not. There are two exceptions: the
+        highest epoch is rejected, since no producer can have it, and so is a higher epoch for a
+        kept transaction.
 
         Takes:  open_epoch, the epoch with which the producer has an open transaction in the group's
                 partition; None if the partition has no such transaction.

@@ -41,7 +41,7 @@ class ProducerIdAllocator:
     def skip(self, count: int) -> None:
         """Skip the `count` ids after the last reserved block, in this run and in later ones.
 
-        They may have been allocated by another broker of which this directory has no record.
+        Another broker may have allocated these ids without a record in this directory.
         """
         self._next_id = self._block_end
         end = self._block_end + count
@@ -68,7 +68,7 @@ class ProducerIdAllocator:
         return range(first, self._block_end)
 
     def _reserve_after(self, block_end: int) -> int:
-        """Reserve the block after that id, durably. Gives: the end of the block."""
+        """Durably reserve the block that begins at `block_end`. Gives: the end of the new block."""
         assert block_end <= MAX_PRODUCER_ID - self._block_size, "producer ids are exhausted"
         self._persist(block_end + self._block_size)
         return block_end + self._block_size

@@ -114,8 +114,9 @@ class ProducerSessions:
         """Check that the requester may begin a session. Raises: KafkaError.
 
         If a producer sends its id and epoch, they must be the current ones. In a retry they may
-        also be those with which the producer requested the current ones. Kafka lets any epoch of
-        the current producer id abort an open transaction; here a fenced producer cannot.
+        also be the previous ones, with which the producer requested the current ones. Kafka lets
+        any epoch of the current producer id abort an open transaction; here a fenced producer
+        cannot.
         """
         current = transaction.current_producer
         if requester not in (NO_PRODUCER, current, transaction.last_producer):
@@ -193,10 +194,10 @@ class ProducerSessions:
     ) -> TransactionMetadata:
         """Return the record of the next session of a transactional id that has no open transaction.
 
-        A retry receives the epoch that the first request created, with one exception. If the first
-        request led to an abort in version 1, and a crash prevented its response, no producer
-        receives the fencing epoch, since it may be the last one. In version 2 the abort itself
-        creates the requested epoch.
+        A retry receives the epoch that the first request created, with one exception: if the first
+        request led to an abort in version 1, and a crash prevented its response, the retry gets a
+        new epoch. The epoch of the abort may be the highest one, which no producer may have. In
+        version 2 the abort itself creates the requested epoch.
         """
         is_retry = (
             init.requester != NO_PRODUCER

@@ -281,8 +281,8 @@ class TransactionCoordinator(TransactionDeadlines):
             {transaction.producer, transaction.current_producer}
             & {decided.producer, decided.last_producer}
         ):
-            # The id has expired, or a later session has begun, whose record was durable before the
-            # response.
+            # The id has expired, or a later session has begun. The record of that session was
+            # durable before its response was sent, so the journaled decision is obsolete.
             return Result()
         if transaction.order_ms >= decided.order_ms:
             return Result()  # a decision is later than all records that precede it
@@ -402,10 +402,10 @@ class TransactionCoordinator(TransactionDeadlines):
         transaction over a later one. An abandoned connection is closed without a response. A client
         that uses two connections at the same time connects again and is served.
 
-        Takes:  channels, the purposes of the connection, which must not be abandoned for any of
-                them; for the last one, earlier connections become abandoned. is_noted, False if
-                earlier connections stay valid. node_id, the id of the broker that received the
-                request, since a client returns to an older connection when a leader is moved.
+        Takes:  channels, the purposes of the request. Its connection must not be abandoned for any
+                of them. Earlier connections become abandoned for the last of them. is_noted, False
+                if they stay valid. node_id, the id of the broker that received the request, since a
+                client returns to an older connection when a leader is moved.
         Raises: DelayedRequest.
         """
         transaction = self._transactions.get(transactional_id)
@@ -421,8 +421,8 @@ class TransactionCoordinator(TransactionDeadlines):
         for channel in channels:
             of_producer, latest = connections.get((channel, node_id), (producer, 0))
             if of_producer != producer:
-                # The producer has sent an InitProducerId since; an older request, over any
-                # connection, has the earlier epoch.
+                # The producer has sent an InitProducerId since then. A request from before that is
+                # rejected for its earlier epoch, so any connection is valid.
                 latest = 0
             if connection_id < latest:
                 raise DelayedRequest(
@@ -442,11 +442,11 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_commit_requested(
         self, transactional_id: str, producer_id: int, producer_epoch: int, now_ms: int
     ) -> TransactionMetadata | None:
-        """The open transaction whose producer requests its commit; None if it has none.
+        """The open transaction whose commit its producer requests; None if there is none.
 
-        The host flushes the data before the commit is decided. Until `on_data` there is no
-        deadline: the timeout measures the producer, not the disk, nor the suspension of a process,
-        and it must not abort a commit that was requested in time.
+        The host flushes the data before the commit is decided. The deadline is removed until
+        `on_data`: the timeout limits the time of the producer, not that of the disk or of a
+        suspended process, and it must not abort a commit that was requested in time.
         """
         transaction = self._transactions.get(transactional_id)
         if transaction is None or transaction.state is not TransactionState.ONGOING:
@@ -466,11 +466,11 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_data(
         self, transaction: TransactionMetadata, context: RequestContext, epoch: int, now_ms: int
     ) -> Decision | None:
-        """Commit the transaction that `on_commit_requested` returned, whose data are durable.
+        """Commit the transaction that `on_commit_requested` returned. Its data are now durable.
 
         Takes:  epoch, the leader epoch of the log that stores the id, for the markers.
-        Gives:  the decision; None if the transaction has changed since, by new partitions or its
-                end. If it is open, its timeout restarts.
+        Gives:  the decision; None if the transaction has changed since then, because partitions
+                were added or it has ended. If it is open, its timeout restarts.
         """
         name = transaction.transactional_id
         latest = self._transactions.get(name)
@@ -516,7 +516,7 @@ class TransactionCoordinator(TransactionDeadlines):
                 transaction = fencing.require_current(found, name, producer)
                 if not is_ending:
                     code = code_of_version_1(transaction.state, commit)
-            elif not is_ending:  # else the producer may already have its next id or epoch
+            elif not is_ending:  # if ending, the producer may already have its next id or epoch
                 transaction, is_again = fencing.require_current_or_last(found, name, producer)
                 code = code_of_version_2(transaction.state, commit, is_again=is_again)
                 current = transaction.producer if code is Code.NONE else NO_PRODUCER

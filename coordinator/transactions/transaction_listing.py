@@ -184,7 +184,7 @@ def described(
 def _description(
     transactional_id: str, transaction: TransactionMetadata | None
 ) -> DescribedTransaction:
-    """The row of a transactional id; that of an error if there is none."""
+    """The row of a transactional id. If the id is empty or unknown, the row has an error code."""
     if transaction is None:
         code = Code.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else Code.INVALID_REQUEST
         return DescribedTransaction(

@@ -280,8 +280,8 @@ class TransactionMetadata(NamedTuple):
             return self._replace(
                 state=state, last_update_ms=wall_ms, latest_ms=NO_TIMESTAMP, **changes
             )
-        # the wall clock was set back: times may be a little ahead of it; a large lead is stored
-        # beside the true time
+        # The wall clock was set back. A record's time may be up to MOST_LEAD_MS ahead of it. If
+        # that is not enough, the record has the true time, and the later time in `latest_ms`.
         if least_ms - wall_ms <= MOST_LEAD_MS:
             return self._replace(
                 state=state, last_update_ms=least_ms, latest_ms=NO_TIMESTAMP, **changes

@@ -1,7 +1,7 @@
-"""The common parts of the examples.
+"""Functions and classes that the examples share.
 
-They contain a broker for a script that is not given one, topics and orders, reading in batches, and
-steps at which a process can be killed.
+They start a broker for a script that is not given one, create topics and orders, read records in
+batches, and define the steps at which a process can be killed.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ FENCED = 3  # the exit code of a process that another process has replaced
 TAKEN = (
     KafkaError.FENCED_INSTANCE_ID,
     KafkaError._FATAL,
-)  # error codes of a commit, or of a read if the client cannot continue, that mean a replacement
+)  # error codes by which a commit, or a read that cannot continue, reports a replaced member
 
 CLIENT: dict[str, Any] = {
     # hides log lines about lost connections, since the examples kill the broker on purpose
     "log_level": 2,
     "reconnect.backoff.max.ms": 200,
-    # There is only one broker. A client that searches for another one while it restarts may lose
+    # There is only one broker. While it restarts, a client that searches for another one may lose
     # its connections permanently.
     "metadata.recovery.strategy": "none",
 }
@@ -161,7 +161,7 @@ def read_committed(servers: str, topic: str) -> list[bytes]:
 
 
 def orders_in(values: Iterable[bytes]) -> Counter[int]:
-    """For each order, the number of its records among these."""
+    """Return the number of records of each order."""
     return Counter(json.loads(value)["order"] for value in values)
 
 
@@ -222,8 +222,8 @@ class Batches:
         self._ended.clear()
 
     def _is_record(self, message: Message) -> bool:
-        """Whether the message is a record. The ends of partitions are noted; other events are
-        skipped. Raises: KafkaException if the consumer cannot continue.
+        """Whether the message is a record. If it reports the end of a partition, this is recorded;
+        other events are skipped. Raises: KafkaException if the consumer cannot continue.
         """
         error = message.error()
         place = (message.topic(), message.partition())

@@ -53,7 +53,7 @@ def place_for(
     The topic is created unless it exists.
 
     Takes:  about, the text of --help; alone, the number of orders to publish if the script starts
-            the broker; of, what the number in --orders counts.
+            the broker; of, the noun in the help of --orders: what is published.
     """
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter

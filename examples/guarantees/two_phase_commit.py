@@ -157,10 +157,12 @@ class Shop:
                 time.sleep(0.05)
 
     def _recover(self) -> int:
-        """End the transactions that an earlier process left open, on both sides, by the state in
-        the database. Gives: the number of orders.
+        """End the transactions that an earlier process left open on both sides.
+
+        The database's transactions are ended first. The state in the database then determines
+        whether the broker's transaction is committed. Gives: the number of orders.
         """
-        # first, since afterwards no other process can prepare a transaction there
+        # This call comes first: after it, no other process can prepare a transaction at the broker.
         opened = self._producer.recover()
         self._connection.close()
         self._connection = connection = self._connect()

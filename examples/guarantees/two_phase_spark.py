@@ -83,9 +83,9 @@ class MicroBatchSink:
         """Store a micro-batch, unless it is already stored.
 
         Takes:  batch, a DataFrame.
-        Raises: ReplacedError, ClientError, psycopg.Error. Spark then ends the query. Whether this
-                micro-batch was stored is found out when the next one is stored, by this object or
-                by another one.
+        Raises: ReplacedError, ClientError, psycopg.Error. Spark then ends the query. The next call,
+        of
+                this object or of another one, finds out whether this micro-batch was stored.
         """
         connection = self._connection or self._recover()
         if batch_id <= self._stored:

@@ -109,7 +109,7 @@ def start_all(spark: SparkSession, forms: Sequence[str], job: Job) -> list[Strea
 
 
 def start_until_up(spark: SparkSession, form: str, job: Job) -> StreamingQuery:
-    """Start the query of a form; again, if its first start failed only since Spark was too slow."""
+    """Start the query of a form. Repeat the start if it failed only because Spark was too slow."""
     for attempt in range(STARTS):
         query = start(spark, form, job)
         while query.isActive and query.status["message"].startswith("Initializing"):
@@ -163,8 +163,10 @@ def start_appending(records: DataFrame, form: str, job: Job) -> StreamingQuery:
 
 
 def start_revisions(records: DataFrame, job: Job) -> StreamingQuery:
-    """Start a query in update mode. Spark does not allow this mode for sinks in Python. It allows
-    it for foreachBatch, whose function has to name the query and the batch.
+    """Start a query in update mode.
+
+    Spark does not allow this mode for sinks in Python, but allows it with foreachBatch. The
+    function must then pass the query's id and the batch's number to the sink.
     """
 
     def write(batch: DataFrame, batch_id: int) -> None:

@@ -47,8 +47,8 @@ def stayed(events: DataFrame) -> DataFrame:
 
 
 def by_category(views: DataFrame) -> DataFrame:
-    """Replace the user, who is the key of the input records, by the category as the key to count
-    by.
+    """Change the key from the user, which is the key of the input records, to the category, by
+    which the views are counted.
 
     Only the columns for counting are shuffled.
     """

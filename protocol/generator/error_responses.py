@@ -70,10 +70,9 @@ def error_response(api_name: str, structs: list[Struct]) -> list[str]:
 
 
 def answered_rows(api_name: str, structs: list[Struct]) -> list[str]:
-    """Return the lines of a table of the request's lists.
+    """Return the lines of a table that maps lists of the request to lists of the response.
 
-    For each list, the table has the list of the response that has an element for each of its
-    elements.
+    The response's list has an element for each element of the request's list.
     """
     pairs = _Writer(api_name, structs).pairs()
     text = ", ".join(f'"{rows}": "{answers}"' for rows, answers in pairs.items())
@@ -103,8 +102,8 @@ class _Writer:
         return [f"    {line}" for line in lines]
 
     def pairs(self) -> dict[str, str]:
-        """For each list of the request that has a corresponding list in the response: the names of
-        both.
+        """Return the names of the request's lists, each with the name of the response's list that
+        corresponds to it.
         """
         valid = self._request.valid
         return {

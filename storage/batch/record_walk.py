@@ -46,7 +46,7 @@ Body = bytes | bytearray | memoryview
 # The bytes after a record's length field: attributes, two deltas, no key, no value, no headers.
 _SMALLEST_RECORD = 6
 _WIDEST_INT = 5  # the maximum number of bytes of a varint that Java reads as an int
-# the number of equally long records in the first block; a smaller number is walked faster
+# the number of equally long records in the first block; fewer records are walked faster
 _FIRST_BLOCK = 8
 _FIRST_ALIKE = 64  # the number of records in the first comparison of lengths
 _BLOCK = 2048  # the maximum number of records that are gathered together
@@ -56,7 +56,7 @@ _LEAST_GATHERED = 32
 _PIECE_BYTES = 250 * 1024
 # Batches of smaller records are copied, since slicing bytes is faster than slicing a memoryview.
 _COPIED_RECORD_BYTES = 256
-# The longest head of a record that is gathered. Records with longer heads are walked as fast.
+# The longest head of a record that is gathered. Walking records with longer heads is as fast.
 _LONGEST_HEAD = 80
 _GROWTH = 4
 _FIRST_WIDE_DELTA = 8192  # the first offset delta whose varint has three bytes

@@ -247,7 +247,7 @@ def check_client_batch(
         raise AppendRefused(error.code, str(error), record_errors=(error.index,)) from error
     except KafkaError as error:
         raise AppendRefused(error.code, str(error)) from error
-    if youngest < NO_TIMESTAMP:  # Kafka computes the largest timestamp beginning with "none"
+    if youngest < NO_TIMESTAMP:  # Kafka computes the maximum starting from NO_TIMESTAMP
         youngest = NO_TIMESTAMP
     elif youngest >= 1 << 63:
         raise AppendRefused(Code.INVALID_RECORD, "a timestamp of more than 64 bits")
@@ -283,7 +283,9 @@ def check_client_batch(
 def _refusal(
     codec: int, attributes: int, last_delta: int, producer_id: int, sequence: int, count: int
 ) -> AppendRefused:
-    """The error for a header with wrong fields, for the first of these in Kafka's order."""
+    """Return the error for a header with wrong fields: for the first of them in the order of
+    Kafka's checks.
+    """
     if codec > HIGHEST_CODEC:
         return AppendRefused(Code.UNKNOWN_SERVER_ERROR, f"there is no compression codec {codec}")
     if count <= 0 or last_delta != count - 1:

@@ -64,8 +64,8 @@ logger = logging.getLogger(__name__)
 def swap_in(log: Log, segments: Sequence[CleanedSegment], now_ms: int) -> bool:
     """Replace the old segments by the new ones.
 
-    Takes:  segments, all segments of a job of this log, or the next few. Segments of the log may
-            have been rolled or deleted since the job was made.
+    Takes:  segments, all segments of a job of this log, or the next few of them. Segments of the
+            log may have been rolled or deleted since the job was made.
     Gives:  whether all new segments were used. Otherwise the rest of the job has to be discarded. A
             group that has lost some of its segments meanwhile is discarded, and so are all later
             groups. A group that was deleted as a whole is skipped.
@@ -301,7 +301,7 @@ def complete_swaps(disk: Disk, directory: str) -> list[str]:
 
 
 def _is_cut_off(disk: Disk, directory: str, base_offset: int) -> bool:
-    """Whether a `.log.swap` is shorter than the cleaning wrote it.
+    """Whether a `.log.swap` is shorter than the file that the cleaning wrote.
 
     If the cleaning has written an empty file, the manifest lists it before the old segments are
     removed.

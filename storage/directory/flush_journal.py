@@ -393,7 +393,9 @@ def _is_of(disk: Disk, directory: str, topic_id: uuid.UUID) -> bool:
 
 
 def _is_kept(disk: Disk, directory: str, base_offset: int) -> bool:
-    """Whether the log still has the segment. It has unless its first segment is a later one."""
+    """Whether the log still has the segment, which is the case unless its first segment is a later
+    one.
+    """
     bases = [
         int(name[:20])
         for name in disk.list(directory)

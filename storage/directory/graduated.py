@@ -5,9 +5,9 @@ bootstrap.checkpoint    the records with which Kafka begins its metadata, at its
 __cluster_metadata-0    Kafka's metadata, from its first start on
 
 mark    bootstrap.checkpoint    __cluster_metadata-0    the directory is
-no      any but ours            any                     ours, or Kafka's own, as before
-no      ours                    none                    ours
-no      ours                    exists                  Kafka's: the mark was lost
+no      none, or Kafka's own    any                     ours, or Kafka's from the start
+no      of a hand-over          none                    ours
+no      of a hand-over          exists                  Kafka's: the mark was lost
 yes     another, or none        none                    ours: a hand-over was interrupted
 yes     the mark's              none                    Kafka's, which has not started yet
 yes     any                     exists                  Kafka's

@@ -71,7 +71,7 @@ def sync_one_by_one(files: list[Syncable]) -> None:
         file.fsync()
 
 
-# more epochs than a leader without a lease begins before its standby receives one
+# more epochs than a leader without a lease can begin before its standby has received one of them
 UNHEARD_LEADER_EPOCHS = 100
 
 
@@ -175,7 +175,7 @@ class LogManager(LogStarts):
         try:
             self.write_checkpoints()
         except OSError as error:
-            log_lack_of_space(f"the checkpoint of {self.data_dir}", error)  # the old one remains
+            log_lack_of_space(f"the checkpoint of {self.data_dir}", error)  # the old file remains
         is_clean = self.last_run is LastRun.CLEAN
         # Data of a log may be only in the page cache even after a power loss: an earlier start may
         # have written them again and been killed before its flush. So the journals are kept until
@@ -322,11 +322,11 @@ class LogManager(LogStarts):
             log.begin_leader_epoch(self.leader_epoch)
 
     def note_boot(self) -> None:
-        """Note that everything that follows from a power loss is done and durable in this run."""
+        """Record that all work after a power loss has been done in this run, and is durable."""
         self._run_note.write()
 
     def note_failure(self) -> None:
-        """Note that the disk failed, after which the kernel may have dropped written data."""
+        """Record that the disk failed. The kernel may then have dropped written data."""
         if self._lock is not None:  # otherwise the directory does not belong to this broker
             self._run_note.write_failure()
 
@@ -349,7 +349,8 @@ class LogManager(LogStarts):
         """
         key = topic, partition
         assert key not in self.logs and key not in self.offline, f"{topic}-{partition} exists"
-        from barnabas.storage.opening.new_log import new_log  # many starts make no log
+        # many starts make no log, so this is imported here
+        from barnabas.storage.opening.new_log import new_log
 
         log = new_log(
             self.log_dir, TopicIdPartition(topic, partition, topic_id), config, now_ms, leader_epoch
@@ -430,8 +431,8 @@ class LogManager(LogStarts):
         except OSError as no_space:
             if not is_out_of_resources(no_space):
                 raise
-            # No space for the longer name; another partition of this name must not find the
-            # directory.
+            # There is no space for the longer name. The directory is removed, so that another
+            # partition with this name does not find it.
             logger.warning("%s is removed at once: %s", directory, no_space)
             self.disk.rmtree(directory)
         else:
@@ -451,8 +452,7 @@ class LogManager(LogStarts):
         """`end_removals` in steps."""
         if self._removed:
             removed = set(self._removed)
-            # The checkpoints lose the logs next, which must not happen before the removal is
-            # durable.
+            # The removal must be durable before the logs are removed from the checkpoints below.
             yield [DirectorySync(self.disk, self.data_dir)]
             self.log_dir.trash.remove_in(removed)
             self._removed -= removed

@@ -70,7 +70,7 @@ class OffsetCheckpoints:
     def write(self, name: str, offsets: Offsets, *, force: bool = False, sync: bool = True) -> None:
         """Write a checkpoint, if its content changes or `force` is set."""
         data = encode_offsets(offsets)
-        if self._under_way.pop(name, None) is not None:  # the file under way has older content
+        if self._under_way.pop(name, None) is not None:  # its new file has older content
             self._disk.unlink(self._new_path(name))
         if force or self._contents.get(name) != data:
             self._disk.write_atomic(f"{self._data_dir}/{name}", data, sync=sync)
@@ -101,15 +101,16 @@ class OffsetCheckpoints:
             RECOVERY_POINT_NAME: encode_rows(rows),
             REPLICATION_NAME: encode_rows(high_watermark_rows),
         }
-        # Checked and renamed in one step, since `write` may have stored another content in between.
+        # The log starts are read without a pause before `replace` compares them, since `write` may
+        # have stored others in between.
         if starts is not None:
             contents[LOG_START_NAME] = encode_offsets(starts())
         yield from self.replace(contents)
         return points
 
     def replace(self, contents: Mapping[str, bytes]) -> SyncSteps:
-        """Write the checkpoints that change, in steps. If `write` stores one meanwhile, that one is
-        kept.
+        """Write the checkpoints that change, in steps. If `write` stores one of them between two
+        steps, the content that it stored is kept.
         """
         changed = {
             name: data for name, data in contents.items() if self._contents.get(name) != data

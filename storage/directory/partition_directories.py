@@ -174,8 +174,8 @@ class PartitionDirectories:
         return sorted(partitions)
 
     def _named_as_partitions(self) -> list[TopicPartition]:
-        """The partitions whose names directories have. Directories that are being deleted are added
-        to `deleted`; those with invalid names are set aside.
+        """The partitions after which directories are named. Directories that are being deleted are
+        added to `deleted`; those with invalid names are set aside.
         """
         partitions = []
         for name in self._disk.list(self._log_dir.data_dir):

@@ -500,7 +500,8 @@ class Log:
     def delete_old_segments(self, now_ms: int, most: int = sys.maxsize) -> int:
         """Delete the segments that retention does not keep. Gives: their number.
 
-        Without disk space, the active segment or all are kept (`snapshot_producers_of_oldest`).
+        Without disk space, the active segment, or every segment, is kept
+        (`snapshot_producers_of_oldest`).
 
         Takes:  most, the approximate maximum in one call; if it is reached there may be more.
         """
@@ -526,7 +527,7 @@ class Log:
         """
         self.durability.finish_flush(token)
         if self.durability.durable_offset <= self.high_watermark:
-            return False  # always true if readers do not wait for the disk
+            return False  # this is always so if readers do not wait for the disk
         self.high_watermark = self.durability.durable_offset
         self._update_stable()
         return True

@@ -162,7 +162,7 @@ class SegmentList(Sequence[Segment]):
         left = _MOST_HEADERS_BEFORE
         for segment in reversed(self._segments[: bisect_right(self._bases, offset)]):
             index = segment.indexes.trusted_offset_index()
-            # The batch of this entry and all later batches are above the offset.
+            # The batch of the entry at `below`, and all later batches, are above the offset.
             below = bisect_left(index.offsets, offset - segment.base_offset)
             end = index.positions[below] if below < len(index) else segment.batches.size
             stops = [0, *index.positions[:below], end]

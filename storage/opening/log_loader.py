@@ -116,8 +116,8 @@ class LogLoader:
                     0, f"the segment before it reaches to offset {state.end_offset}"
                 )
             if position == 0 and segment.base_offset > state.end_offset:
-                # The producers' state at the missing offsets before this segment may be in these
-                # snapshots.
+                # The snapshots above the previous segment's end are removed, since they may contain
+                # the producers' state at the missing offsets.
                 self.files.snapshots.drop_above(state.end_offset)
                 if self._is_torn_before(number - 1, state.end_offset):
                     self._end_with(self.segments[number - 2], state.end_offset)
@@ -215,8 +215,8 @@ class LogLoader:
             segment.close_for_appends()
         elif self.was_closed:
             self._write_indexes(segment)
-        # In all other cases, the next checkpoint writes the index files, which are not trusted
-        # until then.
+        # After any other stop, the next checkpoint writes the index files of the last segment. They
+        # are not trusted until then.
 
     def _write_indexes(self, segment: Segment) -> None:
         """Write the index files. If the log does not change, it can then be closed without a

@@ -146,7 +146,7 @@ class PartitionFiles:
     def drop_manifest_of_lost_segments(self, recovery_point: int) -> None:
         """Remove the manifest if a power loss has removed segments that it lists.
 
-        These segments were not durable, so they must not be considered missing, neither now nor at
+        These segments were not durable, so they must not be considered missing, either now or at
         the next start, which may follow a kill.
         """
         if self.manifest is None:

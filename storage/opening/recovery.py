@@ -83,11 +83,12 @@ def load_log(
     )
     log = Log(log_dir, files.partition, config, contents)
     if not trust.all_flushed and log.topic_id != NO_TOPIC_ID:
-        # Entries of a flush journal are assigned to this log by the id.
+        # Entries of a flush journal are assigned to this log by the topic id, so the file of the id
+        # has to become durable.
         log.durability.add_names(files.topic_id_path)
     if manifest is not None and log.log_start_offset > manifest.log_start_offset:
-        # A later manifest was lost in a power loss. After a kill, the next start would trust this
-        # older one.
+        # A later manifest was lost in a power loss. The log start is stored again, since after a
+        # kill the next start would trust this older manifest.
         log_dir.changed_starts.add((topic, partition))
     is_at_end = manifest is not None and manifest.log_end_offset == end_offset
     if loader.has_kept_gap:

@@ -237,8 +237,8 @@ class ProducerStateManager:
         return -1 if entry is None else entry.producer_epoch
 
     def has_batch_of(self, producer_id: int) -> bool:
-        """Whether a batch of the producer's last epoch is known, and so its next sequence
-        number.
+        """Whether a batch of the producer's last epoch is known. If so, its next sequence number is
+        known too.
         """
         entry = self.producers.get(producer_id)
         return entry is not None and bool(entry.batches)
@@ -487,7 +487,8 @@ class ProducerStateManager:
     ) -> CompletedTxn | None:
         """Update the state for a written marker.
 
-        Gives:  the transaction that the marker ended; None if that had no data in this log.
+        Gives:  the transaction that the marker ended; None if the transaction had no data in this
+                log.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
@@ -517,7 +518,7 @@ class ProducerStateManager:
         )
 
     def expire(self, now_ms: int, expiration_ms: int, most: int = sys.maxsize) -> int:
-        """Remove producers that were idle for that time and have no open transaction.
+        """Remove producers that were idle for `expiration_ms` and have no open transaction.
 
         Takes:  most, the maximum number in one call.
         Gives:  the number of removed producers.

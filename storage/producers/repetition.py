@@ -64,8 +64,8 @@ def _stored(written: BatchMeta, segments: SegmentList) -> bytes | None:
     is_whole = (
         header.base_offset == written.first_offset
         and header.record_count == written.last_offset - written.first_offset + 1
-        # A delete horizon has replaced the base timestamp of a batch, which then cannot be
-        # compared.
+        # The batch must have no delete horizon, which replaces the base timestamp: the timestamps
+        # could then not be compared.
         and header.delete_horizon_ms is None
         and has_right_crc(batch, header)
     )

@@ -211,8 +211,8 @@ def test_a_group_of_the_consumer_protocol(barnabas: CommandLine, servers: str) -
 
 
 def test_a_share_group(barnabas: CommandLine, servers: str) -> None:
-    """Members share a partition. Of its offsets, the command shows the start offset and the number
-    of unfinished records.
+    """Members share a partition. The command shows the partition's start offset and the number of
+    its unfinished records.
     """
     name, group = unique("shared"), unique("couriers")
     barnabas.ok("topics", "create", name)

@@ -105,7 +105,7 @@ def read(
 
 
 def cleaners(broker: LocalBroker) -> list[psutil.Process]:
-    """The child processes of the broker that run. All of them are cleaners."""
+    """The running child processes of the broker, all of which are cleaners."""
     return [child for child in psutil.Process(broker.pid).children() if is_running(child)]
 
 

@@ -15,8 +15,8 @@ from helpers.console_page import WIDTHS_AND_SCHEMES, Page, Shop, until, violatio
 pytestmark = pytest.mark.e2e
 
 SAMPLE_MS = 30_000
-# no more topics, since test control decodes each response, and a Metadata response lists all of
-# them
+# The number is limited, since test control decodes each response, and a Metadata response lists all
+# topics.
 MANY = 150
 
 
@@ -58,7 +58,7 @@ class Market(Shop):
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Market]:
     """A broker with rates and lags. Sixty records are written to "orders" before each of four
-    samples. The group "slow" does not follow, and the group "sink" looks like one of the Spark
+    samples. The group "slow" lags behind, and the group "sink" looks like a group of the Spark
     sink.
     """
     shop = Market()
@@ -179,7 +179,7 @@ def test_the_spark_sinks_group_is_shown_with_a_batch_number_and_no_lag(
 
 
 def test_the_spark_sinks_group_waits_for_no_transaction(shop: Market) -> None:
-    # An offset beyond the end, since otherwise the group would wait for the open transaction.
+    # The offset is beyond the end, since otherwise the group would wait for the open transaction.
     shop.commit("reader", 1_000_000_000)
     shop.commit("sink-of-held", 0, '{"what": "batch 0"}')
     shop.commit("held", 0)
