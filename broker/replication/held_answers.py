@@ -16,8 +16,8 @@ Answer = TypeVar("Answer")
 class HeldAnswers(Generic[Answer]):
     """The waiting responses, in order.
 
-    Takes: may_go_out, a function from a position to whether a response that was ready at this
-           position may be sent.
+    Takes: may_go_out, a function that returns whether a response that was ready at a given position
+           may be sent.
     """
 
     def __init__(self, may_go_out: Callable[[int], bool]) -> None:

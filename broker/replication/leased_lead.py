@@ -21,7 +21,7 @@ logger = logging.getLogger("barnabas.lease")
 
 
 class Keeper(Protocol):
-    """What a leader needs of `lease_keeper.LeaseKeeper`."""
+    """The part of `lease_keeper.LeaseKeeper` that a leader uses."""
 
     node_id: int
     failure: LeaseRecordError | None

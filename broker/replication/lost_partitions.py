@@ -124,8 +124,8 @@ class LostPartitions:
         )
 
     def _is_lost(self, name: str, topics: Mapping[str, Topic]) -> bool:
-        """Whether the leader has lost a directory, because the partition still exists in the
-        topic.
+        """Whether the leader has lost a directory, not deleted it: the partition still exists in
+        the topic.
         """
         topic_name, _, number = name.rpartition("-")
         topic = topics.get(topic_name)

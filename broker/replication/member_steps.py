@@ -58,7 +58,7 @@ def node_of(
 
 
 class MemberKeeper(Protocol):
-    """What a node of a pair needs of `lease_keeper.LeaseKeeper`."""
+    """The part of `lease_keeper.LeaseKeeper` that a node of a pair uses until it leads."""
 
     node_id: int
     failure: LeaseRecordError | None

@@ -73,7 +73,8 @@ Steps = Generator[Step, Any, Any]
 
 
 class Sync(Protocol):
-    """Flushes the copy to the disk. This is what a standby needs of `early_sync.EarlySync`."""
+    """Flushes the copy to the disk. This is the part of `early_sync.EarlySync` that a standby uses.
+    """
 
     def on_written(self) -> None: ...
 

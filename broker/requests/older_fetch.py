@@ -84,7 +84,8 @@ def _converted(target: FetchTarget, log: Log, magic: int, most_bytes: int) -> tu
                 return Code.NONE, b""
             batches = data.file.pread(data.size, data.position)
             messages, next_offset = downgraded(batches, magic, offset, most_bytes)
-            # without messages (control batches have none) the next batches are read
+            # Return if there are messages. Otherwise continue with the next batches: control
+            # batches, for example, contain no messages.
             if messages or next_offset <= offset:
                 return Code.NONE, messages
             offset = next_offset

@@ -54,7 +54,7 @@ in ms.
 
 
 class ConnectionHost(Protocol):
-    """What a connection needs of the server.
+    """The part of the server that a connection uses.
 
     turns, memory: for authenticated clients. greeting_turns, greeting_memory: for other clients.
     silence: a function that returns the reason why no data may be sent any more, or None if data
@@ -73,7 +73,7 @@ class ConnectionHost(Protocol):
     silence: Callable[[], str | None] | None
 
     def now_ms(self) -> int:
-        """The steady time that an event of the core has now, in ms."""
+        """The steady time in ms, for an event that is passed to the core now."""
 
     def is_past(self, at_ns: int) -> bool:
         """Whether the steady clock has reached a time."""
