@@ -73,8 +73,7 @@ Steps = Generator[Step, Any, Any]
 
 
 class Sync(Protocol):
-    """Flushes the copy to the disk. This is the part of `early_sync.EarlySync` that a standby uses.
-    """
+    """The part of `early_sync.EarlySync` that a standby uses. It flushes the copy to the disk."""
 
     def on_written(self) -> None: ...
 

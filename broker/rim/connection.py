@@ -504,7 +504,7 @@ class Connection:
         if self.has_stirred:
             self._is_active = (
                 self.in_flight
-            )  # so the response to a request in flight counts as activity after this sweep
+            )  # the response to a request in flight counts as activity after this sweep
             self._quiet_sweeps = 0
         else:
             self._quiet_sweeps += 1

@@ -222,9 +222,9 @@ class HttpServer:
         """Whether the request may come from a page of this server. Takes: the headers Host and
         Origin.
 
-        A page of another site could send requests by the user's browser. Its own name, pointed at
-        this address (DNS rebinding), is seen in Host; its origin is seen in Origin. Requests that
-        change something must have exactly this server's origin.
+        A page of another site could send requests by the user's browser. If the name of that site
+        resolves to this address (DNS rebinding), Host contains that name. Origin contains the
+        origin of the page. Requests that change something must have exactly this server's origin.
         """
         name = _name_of(host)
         if self._is_loopback and name not in OWN_HOSTS:
