@@ -170,7 +170,7 @@ def find_coordinator(case: Case[FindCoordinatorRequest]) -> Answer | None:
 
 
 def hide_groups_of_hidden_topics(case: Case[Any], answer: Any) -> None:
-    """Refuse a described group if one of its topics is one that the client may not describe."""
+    """Refuse a described group if it has a topic that the client may not describe."""
     answer.groups[:] = [
         group
         if all(case.access.sees(DESCRIBE, TOPIC, name) for name in _topics_of(group))
@@ -217,7 +217,8 @@ def offset_fetch_step(case: Case[offset_fetch.OffsetFetchRequest]) -> Answer:
     request, access = case.request, case.access
     if case.version < GROUPS_SINCE:
         if not access.may(DESCRIBE, GROUP, request.group_id):
-            # Kafka 3.9 answers versions without an error code for the group with no rows
+            # In versions that have no error code for the group, Kafka 3.9 sends a response without
+            # rows.
             if case.version < 2 and case.parts.release.name == KAFKA_3_9:
                 return offset_fetch.OffsetFetchResponse()
             return case.refuse(FAILED[GROUP])

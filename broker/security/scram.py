@@ -86,8 +86,8 @@ def credential_of(
 
 
 def salted(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    """Salt and iterate a password, which is Hi() of RFC 5802. Even the smallest allowed number of
-    iterations takes some milliseconds of CPU time.
+    """Salt and iterate a password, by the function Hi() of RFC 5802. Even the smallest allowed
+    number of iterations takes some milliseconds of CPU time.
     """
     return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
 

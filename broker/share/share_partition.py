@@ -207,7 +207,7 @@ class SharePartition:
         return staged.transition()
 
     def on_locks_ended(self, limits: GroupLimits, now_ms: int, *, one_by_one: bool) -> Transition:
-        """Make the records available again whose locks have expired.
+        """Make the records whose locks have expired available again.
 
         Takes: one_by_one, whether only the first record of a tracked batch is released. Then each
                waiting member gets one record, as in Apache Kafka, where every record of such a
