@@ -307,8 +307,7 @@ class Ending:
             logs.append(topics.partition(topic, index))
 
     def partition_ends(self, topics: TopicRegistry) -> tuple[PartitionEnd, ...]:
-        """The end offsets of the transaction's partitions, which a start that finds the decision
-        uses.
+        """The end offsets of the transaction's partitions, for a start that finds the decision.
 
         Partitions that are off line are included, since a kill may come before their missing
         markers are recorded.
@@ -653,7 +652,8 @@ class TransactionEnds(EndsOnTopics):
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext) -> Parked:
         """Handle EndTxn. Close a connection that its producer has replaced (`check_connection`)."""
-        if context.api_version < END_GIVES_EPOCH:  # in version 2 a late request has an old epoch
+        # in version 2 a late request is refused for its old epoch
+        if context.api_version < END_GIVES_EPOCH:
             self._coordinator.check_connection(
                 request.transactional_id,
                 (request.producer_id, request.producer_epoch),
@@ -851,7 +851,8 @@ class TransactionEnds(EndsOnTopics):
             return
         ending.decision, ending.frame = decision, frame
         ending.durability = CommitDurability.FLUSH if frame is None else CommitDurability.JOURNAL
-        # transactions that become durable with the same flush may be marked in one call
+        # Count all transactions that may become durable with the same flush, since their markers
+        # may be appended in one call.
         count = self._soon_marked_count + len(decision.partitions)
         if count > self.markers_at_once:
             ending.law = LAW_IN_PARTS
