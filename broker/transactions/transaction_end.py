@@ -652,7 +652,7 @@ class TransactionEnds(EndsOnTopics):
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext) -> Parked:
         """Handle EndTxn. Close a connection that its producer has replaced (`check_connection`)."""
-        # in version 2 a late request is refused for its old epoch
+        # not needed in version 2: a late request has an old epoch
         if context.api_version < END_GIVES_EPOCH:
             self._coordinator.check_connection(
                 request.transactional_id,

@@ -398,7 +398,8 @@ class GroupCoordinator:
         )
 
     def reset_offsets(self, rows: Iterable[OffsetReset]) -> Result:
-        """Commit the offsets that replace others, durably before a client's first request."""
+        """Commit the offsets that replace others. They are durable before a client's first request.
+        """
         results = ResultsByPartition()
         for group_id, topic, partition, committed, offset, leader_epoch in rows:
             changed = committed._replace(offset=offset, leader_epoch=leader_epoch)
@@ -489,7 +490,9 @@ class GroupCoordinator:
         return self._membership.completes_rebalance(request)
 
     def is_being_removed(self, group_id: str, member_id: str) -> bool:
-        """Whether the member has no session, so that its removal is decided if not yet written."""
+        """Whether the member has no session. Then its removal is decided, but may not be written
+        yet.
+        """
         return (SESSION, group_id, member_id) not in self.timers
 
     def on_heartbeat(

@@ -363,8 +363,8 @@ class ConsumerGroups:
     # --- timers ----------------------------------------------------------------------------------
 
     def on_loaded(self, group: Group, now_ms: int) -> None:
-        """Begin the sessions of all members of a loaded group, and the time to give partitions
-        up.
+        """Begin the sessions of all members of a loaded group, and the timeouts of members that
+        have to give partitions up.
         """
         consumer, group_id = group.require_consumer(), group.group_id
         overrides = self._context.overrides(group_id)

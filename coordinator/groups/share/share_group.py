@@ -127,8 +127,8 @@ class ShareGroup:
     def without_topics(
         self, group_id: str, topic_ids: Collection[uuid.UUID]
     ) -> Iterator[CoordinatorRecord]:
-        """The record that replaces the group's list of states by one without those of deleted
-        topics. The share coordinator deletes the states themselves.
+        """The record that removes deleted topics from the group's list of states. The share
+        coordinator deletes the states themselves.
         """
         states = self.states
         kept = StatesValue(
