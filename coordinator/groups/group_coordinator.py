@@ -398,7 +398,8 @@ class GroupCoordinator:
         )
 
     def reset_offsets(self, rows: Iterable[OffsetReset]) -> Result:
-        """Commit the offsets that replace others. They are durable before a client's first request.
+        """Commit the offsets that replace others, so that they are durable before a client's first
+        request.
         """
         results = ResultsByPartition()
         for group_id, topic, partition, committed, offset, leader_epoch in rows:

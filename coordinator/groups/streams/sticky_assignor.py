@@ -283,7 +283,7 @@ class _Sticky:
             yield
 
     def _former_holder(self, task: Task) -> str | None:
-        """A member that had the task before, may take another task, and whose process does not have
+        """A former holder of the task that may take another task, and whose process does not have
         the task.
         """
         name = self._was_active.get(task)
