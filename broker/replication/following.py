@@ -153,7 +153,8 @@ class Following:
         self._replica = Replica(disk, data_dir)
         self._lost = LostPartitions(disk, data_dir)
         self._is_welcome = self._is_noted = False
-        # The leader ignores -1. Operations during the catch-up have no position.
+        # Operations of the catch-up have no position. Until an operation with a position is
+        # applied, -1 is sent, which the leader ignores.
         self._applied = -1
         self.has_caught_up = False
 

@@ -28,7 +28,7 @@ class HeldAnswers(Generic[Answer]):
         return len(self._waiting)
 
     def holds(self, position: int, answer: Answer) -> bool:
-        """Whether a response has to wait. If it has to, it is kept. No response overtakes an
+        """Whether a response has to wait. If so, this call stores it. No response overtakes an
         earlier one.
         """
         if not self._waiting and self._may_go_out(position):

@@ -361,8 +361,8 @@ class Leadership:
             leader_epoch=max(record.leader_epoch, self._opened_epoch),
             nodes=self.nodes,
         )
-        # after a write with unknown outcome the record is written again: otherwise the old write
-        # might still be applied
+        # Write the record again after a write with unknown outcome, since the old write might still
+        # be applied.
         if wanted == record and not self._pending and now_ms < self._renew_ms:
             return None
         return self._written(wanted._replace(held_epochs=self._held_epochs(record, wanted)))

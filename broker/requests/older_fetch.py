@@ -45,8 +45,8 @@ def encode_older(
     readable = [
         (name, row.index) for name, rows in topics for row in rows if row.records is not None
     ]
-    # the bytes are limited: each request begins with another partition, so that none is left out
-    # every time
+    # The size of a response is limited, so each request begins with another partition. Otherwise
+    # the same partitions would be left out every time.
     begin = context.correlation_id % len(readable) if readable else 0
     converted: dict[tuple[Any, int], tuple[int, bytes]] = {}
     left = MOST_BYTES

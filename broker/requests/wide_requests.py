@@ -313,8 +313,8 @@ def _distinct_leaves(
 
 
 def _in_pairs(rows: list[Any], levels: tuple[Level, ...]) -> list[Any]:
-    """The rows, with at most two rows of each name, next to each other. Rows of the same name that
-    have inner lists are merged.
+    """At most two rows of each name, next to each other. Rows of the same name that have inner
+    lists are merged.
     """
     of_name: dict[Any, list[Any]] = {}
     for row in rows:
@@ -333,7 +333,7 @@ def _in_pairs(rows: list[Any], levels: tuple[Level, ...]) -> list[Any]:
 
 def _name(row: Any, key: tuple[str, ...]) -> Any:
     """The value by which a row is the same as another row: the value of its key field, or a tuple
-    of several.
+    of the values of several key fields.
     """
     if len(key) == 1:
         return getattr(row, key[0])

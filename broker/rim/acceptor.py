@@ -522,7 +522,8 @@ def unix_listener_at(path: str) -> socket.socket:
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # the connection is refused if no process listens there any more
+        # A refused connection means that no process listens at the path any more, so the leftover
+        # socket is removed.
         if stat.S_ISSOCK(_mode_of(path)) and sock.connect_ex(path) == errno.ECONNREFUSED:
             os.unlink(path)
         sock.close()

@@ -173,8 +173,8 @@ class Connection:
         turn_ends_ns = 0
         for _ in range(READS_PER_EVENT):
             if self.in_flight or self._out:
-                # the client sends more before it has its response: the bytes wait in the kernel's
-                # buffer
+                # The client has sent more before it got its response. Leave these bytes in the
+                # kernel's buffer.
                 self._pause_reading()
                 return
             if buffer.own is not None and buffer.holds_much and not self._turns.may_receive(self):
@@ -209,8 +209,8 @@ class Connection:
         request slower.
         """
         if self._pumping:
-            # this is a call from within the loop below, because of a response; the outer call
-            # continues
+            # A response within the loop below has called this method. The outer call continues the
+            # loop.
             return
         self._pumping = True
         server, buffer = self._server, self._buffer
@@ -521,7 +521,8 @@ class Connection:
         self.closed = True
         silence = self._server.silence
         if self._gathered and not self._out and (silence is None or silence() is None):
-            # send the responses to requests that came before the reason for closing
+            # Send the gathered responses: their requests were answered before the reason for
+            # closing occurred.
             with contextlib.suppress(OSError):
                 self._socket.send(self._take_gathered()[0])
         self._pause_reading()

@@ -70,7 +70,7 @@ class Response(NamedTuple):
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    """A value as JSON."""
+    """A response that contains a value as JSON."""
     return Response(status, json.dumps(value).encode() + b"\n")
 
 
@@ -210,7 +210,8 @@ class HttpServer:
         """Send a response. While the client is slow to read it, the connection may be closed to
         make room for another.
         """
-        # while a stream (an iterator of pieces) is sent, its connection is not closed
+        # The connection of a stream (an iterator of pieces) does not count as waiting for its
+        # client, so that it is not closed while the stream is sent.
         if isinstance(response.body, bytes):
             self._http.waits(handler.connection)
         try:

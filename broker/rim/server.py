@@ -627,7 +627,7 @@ class Server:
         if self._flush_error is not None:
             self.fail(
                 self._flush_error
-            )  # another fsync of the file would succeed, and the lost data would count as durable
+            )  # another fsync of the file would succeed, although data were lost
         if not self.failure.done():
             try:
                 self.broker.close_logs(self.now_ms(), self._sync_at_stop)

@@ -59,7 +59,8 @@ def produce(case: Case[ProduceRequest]) -> Answer:
         and _has_transactional(request)
         and not case.access.may(WRITE, TRANSACTIONAL_ID, transactional_id)
     ):
-        # acks=0 has no answer: the client notices a refusal only by a closed connection
+        # With acks=0 there is no response, so only a closed connection shows the refusal to the
+        # client.
         if request.acks == 0:
             return _hang_up(case, request.topic_data)
         denied, code = request.topic_data, FAILED[TRANSACTIONAL_ID]
@@ -322,7 +323,8 @@ def add_partitions(
     if not denied:
         return None  # the handler is called, and refuses internal topics
     internal, allowed = parted(allowed, is_internal)
-    # the refusals are made from the rows of the request: first the refused topics, then the others
+    # `refuse` makes a refusal for each row of the request, so set the rows before each call: first
+    # the refused topics, then the others.
     request.v3_and_below_topics = [*denied, *internal]
     refused: Any = case.refuse(FAILED[TOPIC])
     request.v3_and_below_topics = allowed
@@ -433,7 +435,7 @@ def configs(case: Case[Any], operation: Operation) -> Answer | None:
         return None
     refused: list[Any] = []
     for code, resources in denied.items():
-        # the refusals are made from the rows of the request
+        # `refuse` makes a refusal for each row of the request, so set the refused rows first.
         case.request.resources = resources
         refused += getattr(case.refuse(code), rows)
     case.request.resources = allowed

@@ -170,7 +170,7 @@ class _Acquisition:
         where a batch of the log ends.
         """
         parts = []
-        # at least one, since requests may contain any number
+        # at least 1, since a request may contain any batch size
         batch_size = max(self.taker.batch_size, 1)
         if not self.taker.is_limited and last_offset - first_offset + 1 > batch_size:
             for batch in self.fetched:

@@ -246,7 +246,7 @@ class ShareFetch:
                 value.on_log_start(log.log_start_offset)
             offset = value.next_offset
             end_offset = log.last_stable_offset if self._is_committed else log.high_watermark
-            # added even if the partition has records, since these may be too few
+            # Add the target even if the partition has records, since these may be too few.
             loaded.idle[target] = None
             if offset < end_offset and loaded.is_stored and value.may_acquire(limits.record_locks):
                 found.append(_Candidate(target, loaded, offset))

@@ -510,7 +510,9 @@ class _Staged:
         return Run(run.first_offset, run.last_offset, state, run.delivery_count)
 
     def _change(self, batch: InFlightBatch, run: Run) -> None:
-        """Change the state of records, and add the new state to what is to be stored."""
+        """Change the state of records, and add the new state to the state batches that are to be
+        stored.
+        """
         self._put(batch, run)
         self._stored.append(
             StateBatch(run.first_offset, run.last_offset, run.state, run.delivery_count)

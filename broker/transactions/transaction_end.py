@@ -493,8 +493,8 @@ class TransactionMarkers:
         return True
 
     def _marker_of_a_start(self, log: Log, decision: Decision, marker: Marker) -> Marker:
-        """The marker that a start writes to one partition. It aborts if another transaction than
-        the decided one is open there.
+        """The marker that a start writes to one partition. It is an abort marker if a transaction
+        other than the decided one is open there.
 
         This happens only if a power loss kept a batch of the next transaction, but not its record.
         The repeated markers must not commit that transaction, which can no longer be committed.
@@ -729,7 +729,8 @@ class TransactionEnds(EndsOnTopics):
         except NotWrittenError as error:
             self._on_not_written(ending, actions[actions.index(action) :], error, now_ms)
             return
-        # the inner call may have removed this ending, and a held-back call may have begun another
+        # The last action may have removed this ending, and a held-back call may have begun another
+        # one.
         if ending.step is Step.COMPLETE and self._by_id.get(ending.transactional_id) is ending:
             del self._by_id[ending.transactional_id]
             for call in ending.held_back:  # one of these calls may end the next transaction

@@ -427,7 +427,8 @@ class GroupCoordinator:
         """
         results = ResultsByPartition()
         due = one_slice(self._timers, self._timers.pop_due(now_ms, DUE_AT_ONCE), now_ms)
-        # the retention check must not see a group that has an unreplayed record of this tick
+        # Check the retention first: it must not see a group for which this tick has made records
+        # that are not replayed yet.
         self._check_retention(due, results, now_ms)
         due_of_groups: dict[str, list[TimerKey]] = {}
         for key in due:

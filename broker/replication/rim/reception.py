@@ -278,7 +278,8 @@ class Reception:
                 except (OSError, EOFError):
                     upstream.stream[1].close()
                     upstream = None
-            # the leader may have handled the request: a repetition could have another effect
+            # Do not repeat the request: the leader may have handled it, and a repetition could have
+            # another effect.
             if is_sent and api_key not in REPEATABLE:
                 break
             await asyncio.sleep(RETRY_S)

@@ -142,7 +142,7 @@ class Daemon:
         )
         if "--metrics-port" in sides or "--console-port" in sides:
             broker.coordinators.get()  # metrics and console read their state
-        # the worker imports the modules of an API at its first request, not the event loop
+        # Let the worker, not the event loop, import the modules of an API at its first request.
         broker.routes.imports.are_elsewhere = True
         _import_ahead(broker)
         if control is not None:

@@ -179,7 +179,7 @@ class ConsumerGroups:
         consumer = upgrade.consumer
         member_id = request.member_id or self._context.new_member_id()
         former_id = self._former_id(consumer, request, member_id)
-        # converted only now, since the checks above may refuse the request
+        # Convert the group only now, since the checks above may refuse the request.
         if group.consumer is not consumer:
             self._conversion.begin(group, upgrade, result, now_ms)
         change = GroupChange(request.group_id, consumer, self._topics)
@@ -394,7 +394,7 @@ class ConsumerGroups:
                 removed[member_id] = None
         if removed:
             self.remove_members(group, removed, result, now_ms)
-            # The lookup has to see the changes of this event, so it is done in a later one.
+            # The lookup has to see the changes of this event, so it is done in a later event.
             if looks_up and group.is_consumer:
                 self._timers.schedule((timers_of.PATTERNS, group.group_id, ""), now_ms + 1)
         elif looks_up:

@@ -386,7 +386,7 @@ class _Parser:
         return letter
 
     def _octal(self, digits: str) -> str:
-        """The character of an octal escape of up to three digits, of which some are read
+        """The character of an octal escape of up to three digits, some of which have been read
         already.
         """
         while len(digits) < 3 and self._text[self._at : self._at + 1] in _OCTAL:

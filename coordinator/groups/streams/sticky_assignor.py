@@ -145,8 +145,8 @@ class _Sticky:
         self._total_share = _Share(active_count + standby_tasks * standby_count, len(members))
 
     def assign(self) -> Assigning:
-        """Assign all tasks, in slices: first active ones, then standby ones. Gives: the targets of
-        the members.
+        """Assign all tasks, in slices: first the active tasks, then the standby tasks. Gives: the
+        targets of the members.
         """
         yield from self._note_holders()
         yield from self._assign_active()

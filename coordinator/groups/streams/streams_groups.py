@@ -177,8 +177,8 @@ class StreamsGroups:
         """Answer the heartbeat of a member that joins or stays.
 
         Takes:  request, a request that has passed `check_request`, and with which the member does
-        not leave; group, a streams group or, if the member joins, a group of any kind without
-        members.
+                not leave; group, a streams group or, if the member joins, a group of any kind
+                without members.
         Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED,
                 INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY. In these cases nothing has changed.
         """

@@ -30,7 +30,7 @@ from typing import NamedTuple, NoReturn
 from barnabas.coordinator.groups.streams.topology import InternalTopic, Subtopology, Topology
 from barnabas.protocol.errors import Code, KafkaError
 
-# returns the partition count of the topic with this name, or None if the topic does not exist
+# a function that returns the partition count of a topic, or None if the topic does not exist
 PartitionCount = Callable[[str], int | None]
 MOST_NAMED = 3
 DECIDED_BY_BROKER = 0
