@@ -1,4 +1,4 @@
-"""Finds the partitions whose directory a leader has lost, but a standby's copy still has.
+"""Finds the partitions whose directory a leader has lost while a standby's copy still has it.
 
 During a catch-up the leader sends removals of directories that it does not have. The removal of a
 partition with records waits until the copy has everything else, including the metadata journal. If

@@ -263,7 +263,7 @@ class FetchSessions:
 
 
 def _take_up(targets: Targets, request: FetchRequest, *, uses_topic_ids: bool) -> int:
-    """Add the partitions that the request names. Gives: the weight of those that are new."""
+    """Add the partitions that the request names. Gives: the weight of the new partitions."""
     weight = 0
     for topic in request.topics or ():
         key = _topic_key(topic.topic_id) if uses_topic_ids else topic.topic

@@ -293,7 +293,7 @@ def _distinct(
 def _distinct_leaves(
     rows: list[Any], key: tuple[str, ...], seen: dict[Any, Any], *, is_latest: bool
 ) -> list[Any]:
-    """`_distinct` for a list without inner lists, which is fast if no name is repeated."""
+    """`_distinct` for a list without inner lists. It is fast if no name is repeated."""
     names = [_name(row, key) for row in rows] if key else rows
     if not seen:
         seen.update(dict.fromkeys(names))

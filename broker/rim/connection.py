@@ -268,7 +268,7 @@ class Connection:
 
     @property
     def owner(self) -> str:
-        """The principal or address for which the connection's bytes count in the memory for
+        """The principal or address to which the connection's bytes are charged in the memory for
         requests.
         """
         return self._server.owner_of(self)

@@ -173,7 +173,7 @@ class HttpServer:
             self._http.handle_request()
 
     def respond(self, handler: BaseHTTPRequestHandler) -> Response:
-        """Return the response to a request of which the handler has read the headers."""
+        """Return the response to a request whose headers the handler has read."""
         headers = handler.headers
         length = headers.get("Content-Length") or "0"
         if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in headers:

@@ -77,9 +77,7 @@ BY_NUMBER = {mechanism.number: mechanism for mechanism in MECHANISMS.values()}
 def credential_of(
     mechanism: Mechanism, salted_password: bytes, salt: bytes, iterations: int
 ) -> ScramCredential:
-    """The credential of a password that is already salted and iterated, which is how clients send
-    it.
-    """
+    """The credential of a password. Clients send the password already salted and iterated."""
     client_key = mechanism.digest(salted_password, b"Client Key")
     server_key = mechanism.digest(salted_password, b"Server Key")
     return ScramCredential(salt, mechanism.hash(client_key), server_key, iterations)

@@ -137,8 +137,8 @@ class SharePartition:
 
     @property
     def next_offset(self) -> int:
-        """The offset at which the next acquisition begins, which is that of the first available
-        record.
+        """The offset at which the next acquisition begins: the offset of the first available
+        record, or else the offset at which new records begin.
         """
         while self._available:
             run = self._batches[self._available[0]].first_available()

@@ -827,8 +827,8 @@ class TransactionEnds(EndsOnTopics):
         return [lambda now_ms: self._end_again(request, context, now_ms), *ending.held_back]
 
     def _on_data(self, ending: Ending, frame: Frame | None, now_ms: int) -> None:
-        """Make the decision, since the data are durable or will become durable with the frame,
-        which is None without a journal.
+        """Make the decision, since the data are durable or will become durable with the frame. The
+        frame is None without a journal.
 
         This is not done when the EndTxn arrives, since until now a fence, a timeout or an abort
         could overtake the commit.
@@ -917,7 +917,9 @@ class TransactionEnds(EndsOnTopics):
         )
 
     def _on_no_frame(self, ending: Ending, now_ms: int) -> None:
-        """Wait for the data and decide again, without a frame, for which there is no disk space."""
+        """Wait for the data and decide again without a frame, since there is no disk space for the
+        frame.
+        """
         assert ending.decision is not None
         if ending.law is LAW:
             self._soon_marked_count -= len(ending.decision.partitions)

@@ -284,8 +284,8 @@ class ConsumerGroups:
     def _take_over(self, change: GroupChange, former_id: str, member_id: str) -> None:
         """Let the member replace its former incarnation.
 
-        The former incarnation had another id, or used the classic protocol, in which case its
-        timers for the next join or sync are cancelled.
+        If the former incarnation had another id, or used the classic protocol, its timers are
+        cancelled.
         """
         if former_id != member_id or change.members[former_id].classic is not None:
             timers_of.cancel_member(self._timers, change.group_id, former_id)

@@ -177,8 +177,8 @@ class ShareGroup:
         self.initializing_since_ms.clear()
 
     def lacks_assignment(self, topics: TopicDirectory) -> bool:
-        """Whether the partitions of a wanted topic that are assigned differ from those whose states
-        are initialised.
+        """Whether the assigned partitions of any wanted topic differ from the partitions whose
+        states are initialised.
         """
         if self._assigned is None:
             assigned: dict[uuid.UUID, set[int]] = {}

@@ -57,8 +57,8 @@ class ShareRequests:
         return result
 
     def _group_of(self, request: ShareGroupHeartbeatRequest, partition: int) -> Group:
-        """The share group of a request. If the member joins and the group does not exist, a new
-        group, which is not in the table yet.
+        """The share group of a request. If the member joins and the group does not exist, this is a
+        new group, which is not in the table yet.
 
         Raises: KafkaError GROUP_ID_NOT_FOUND if the group does not exist, or is of another kind.
         """

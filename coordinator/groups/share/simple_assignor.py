@@ -33,8 +33,8 @@ class MemberToAssign(NamedTuple):
 def assign_simple(
     members: Mapping[str, MemberToAssign], partitions: Mapping[uuid.UUID, Sequence[int]]
 ) -> dict[str, Assignment]:
-    """Compute the partitions of each member. Takes: partitions, those that may be assigned, by
-    topic.
+    """Compute the partitions of each member. Takes: partitions, the partitions that may be
+    assigned, by topic.
     """
     takers: dict[uuid.UUID, list[str]] = {topic_id: [] for topic_id in partitions}
     for member_id, member in members.items():

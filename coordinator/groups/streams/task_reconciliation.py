@@ -92,8 +92,8 @@ def _step(
     owned: TaskSet | None,
     free: FreeTasks,
 ) -> CurrentValue:
-    """The next assignment on the way to the target. Tasks that the member has to revoke come first;
-    after their revocation it gets those that are free.
+    """The next assignment on the way to the target. First the member has to revoke tasks; after
+    that it gets the free tasks of its target.
     """
     assigned = current.assigned
     active, revoked_active = _parted_active(assigned.active, target.active)
