@@ -291,8 +291,7 @@ class Server:
             self._closing_lines.write(connection.peer, reason, level)
         connection.close()
         del self._connections[connection.connection_id]
-        # Any other object has replaced a connection that ended earlier, and that end was reported
-        # to the acceptor.
+        # Another object replaced a connection that ended earlier, and that end was reported.
         if isinstance(connection, Connection):
             self.acceptor.on_closed(connection)
         muted = self._muted.pop(connection.connection_id, None)
@@ -342,8 +341,7 @@ class Server:
     def carry_out(self) -> None:
         """Carry out the outbox until it is empty."""
         if self._carrying_out or self.failure.done() or self.is_closed:
-            # Either a send in the loop below has called this method, or the broker has failed or is
-            # closed, and sends nothing any more.
+            # A send in the loop below made this call, or the broker has failed or is closed.
             return
         self._carrying_out = True
         outbox = self.broker.outbox
@@ -490,9 +488,7 @@ class Server:
     # --- time ------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """The steady time for an event that is passed to the core. After: the core's wall time is
-        set as well.
-        """
+        """The steady time for an event of the core. After: the core's wall time is set as well."""
         now_ns = self.event_ns = self._steady_ns()
         now_ms = now_ns // NS_PER_MS
         self.broker.wall.feed(now_ms, self._wall_ns() // NS_PER_MS)

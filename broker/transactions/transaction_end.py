@@ -652,8 +652,7 @@ class TransactionEnds(EndsOnTopics):
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext) -> Parked:
         """Handle EndTxn. Close a connection that its producer has replaced (`check_connection`)."""
-        # not needed in version 2: a late request has an old epoch
-        if context.api_version < END_GIVES_EPOCH:
+        if context.api_version < END_GIVES_EPOCH:  # in version 2 a late request has an old epoch
             self._coordinator.check_connection(
                 request.transactional_id,
                 (request.producer_id, request.producer_epoch),
@@ -729,8 +728,7 @@ class TransactionEnds(EndsOnTopics):
         except NotWrittenError as error:
             self._on_not_written(ending, actions[actions.index(action) :], error, now_ms)
             return
-        # The last action may have removed this ending, and a held-back call may have begun another
-        # one.
+        # The last action may have removed this ending, and a held-back call may have begun another.
         if ending.step is Step.COMPLETE and self._by_id.get(ending.transactional_id) is ending:
             del self._by_id[ending.transactional_id]
             for call in ending.held_back:  # one of these calls may end the next transaction
@@ -852,8 +850,7 @@ class TransactionEnds(EndsOnTopics):
             return
         ending.decision, ending.frame = decision, frame
         ending.durability = CommitDurability.FLUSH if frame is None else CommitDurability.JOURNAL
-        # Count all transactions that may become durable with the same flush, since their markers
-        # may be appended in one call.
+        # transactions that become durable with the same flush may get their markers in one call
         count = self._soon_marked_count + len(decision.partitions)
         if count > self.markers_at_once:
             ending.law = LAW_IN_PARTS
@@ -917,9 +914,7 @@ class TransactionEnds(EndsOnTopics):
         )
 
     def _on_no_frame(self, ending: Ending, now_ms: int) -> None:
-        """Wait for the data and decide again without a frame, since there is no disk space for the
-        frame.
-        """
+        """Wait for the data and decide again, without a frame: there is no disk space for one."""
         assert ending.decision is not None
         if ending.law is LAW:
             self._soon_marked_count -= len(ending.decision.partitions)
