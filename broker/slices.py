@@ -1,5 +1,5 @@
-"""Long work in slices: requests for thousands of logs or groups, between whose slices other clients
-are served.
+"""Long work in slices: other clients are served between the slices of a request for thousands of
+logs or groups.
 
 The work is a generator. It yields where other work may run, is sent the time when it continues, and
 returns the response. The work of a request also yields before its first slice. Requests are

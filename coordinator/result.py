@@ -34,9 +34,10 @@ _EIGHT_UNITS = struct.Struct(">8H")
 _POWERS = tuple(pow(31, exponent, 1 << 32) for exponent in range(4, 9))
 
 PartitionExists = Callable[[str, int], bool]
-# returns the offset after the last record of (topic, partition), or None if it is unknown
+# a function that returns the offset after the last record of (topic, partition), or None if it is
+# unknown
 LogEnd = Callable[[str, int], int | None]
-# returns the leader epoch and end offset for (topic, partition, leader epoch), as
+# a function that returns the leader epoch and end offset for (topic, partition, leader epoch), as
 # OffsetForLeaderEpoch does
 EpochEnd = Callable[[str, int, int], tuple[int, int]]
 

@@ -86,8 +86,8 @@ class Rate:
             total += sample.total
             oldest_ms = min(oldest_ms, sample.start_ms)
         elapsed_ms = now_ms - oldest_ms
-        # as in Apache Kafka, a rate is over at least number - 1 whole windows: right after the
-        # start it would be too high
+        # As in Apache Kafka, the rate is measured over at least number - 1 whole windows. Otherwise
+        # it would be too high right after the start.
         elapsed_ms += max(0, number - 1 - elapsed_ms // size_ms) * size_ms
         elapsed_ms = max(elapsed_ms, 1)
         rate = total * 1000 / elapsed_ms
@@ -103,7 +103,8 @@ class TokenBucket:
     """A bucket that is filled at the rate of the limit, up to the use that the limit allows in all
     windows.
 
-    It may be overdrawn once.
+    A use that exceeds the remaining tokens is allowed, and overdraws the bucket. The client then
+    waits until the bucket is no longer overdrawn.
     """
 
     __slots__ = ("_last_ms", "_limit", "_tokens", "_windows")

@@ -5,12 +5,13 @@ no IO.
     it connects                     it is greeting; it does not take the standby's place
     too many are greeting           the oldest one of the host with the most of them is closed
     it sends unexpected bytes       it is closed without an error: it may not be a standby
-    it proves that it knows the     it becomes the standby's, or is refused with an error and closed
-      common secret
+    it proves that it knows the     it becomes the standby's connection, or is refused with an error
+      common secret                 and closed
     GREETING_MS have passed         it is closed, if it is still greeting (the rim has the timer)
     it is closed                    its place is free
 
-Without these bounds hosts that do not know the secret could block the standby by many connections.
+Without these bounds hosts that do not know the secret could block the standby by opening many
+connections.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ class Admission(Generic[Peer]):
         return made_room
 
     def _make_room(self) -> MadeRoom[Peer]:
-        """Drop the oldest connection of the host with the most unproved ones: a host that floods
-        the port drops its own.
+        """Drop the oldest greeting connection of the host that has the most of them, so that a host
+        that floods the port loses only its own connections.
         """
         counts = Counter(greeting.host for greeting in self._greeting.values())
         ((host, _),) = counts.most_common(1)

@@ -153,7 +153,8 @@ class Following:
         self._replica = Replica(disk, data_dir)
         self._lost = LostPartitions(disk, data_dir)
         self._is_welcome = self._is_noted = False
-        # The leader ignores -1. Operations during the catch-up have no position.
+        # Operations of the catch-up have no position. Until an operation with a position is
+        # applied, -1 is sent, which the leader ignores.
         self._applied = -1
         self.has_caught_up = False
 
@@ -162,8 +163,8 @@ class Following:
         return frame(["hello", VERSION, self._nonce])
 
     def on_bytes(self, data: bytes) -> Iterator[bytes]:
-        """Process received bytes. Gives: the bytes to send back, which may be many, and are made as
-        they are consumed.
+        """Process received bytes. Gives: the bytes to send back, produced lazily because there may
+        be many.
 
         Raises: WireError or DivergedError, after which the caller has to close the connection and
                 start again; OSError.
@@ -273,12 +274,14 @@ def holding_of(disk: Disk, data_dir: str) -> Holding:
 
 
 def _words(value: Any) -> str:
-    """Text for the log that bounds a value from a leader which has not proved the secret yet."""
+    """A short printable form of a value, for the log. The leader that sent the value has not yet
+    proved that it knows the secret.
+    """
     return "".join(letter for letter in str(value)[:MOST_LETTERS] if letter.isprintable())
 
 
 def _answers_wait(value: Any) -> AnswersWait:
-    """The leader's setting in its message. Raises: WireError."""
+    """The leader's `AnswersWait` setting, from a value of its message. Raises: WireError."""
     try:
         return AnswersWait(value)
     except ValueError as error:

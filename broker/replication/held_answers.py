@@ -16,8 +16,8 @@ Answer = TypeVar("Answer")
 class HeldAnswers(Generic[Answer]):
     """The waiting responses, in order.
 
-    Takes: may_go_out, a function from a position to whether a response that was ready at this
-           position may be sent.
+    Takes: may_go_out, a function that returns whether a response that was ready at a given position
+           may be sent.
     """
 
     def __init__(self, may_go_out: Callable[[int], bool]) -> None:
@@ -28,7 +28,7 @@ class HeldAnswers(Generic[Answer]):
         return len(self._waiting)
 
     def holds(self, position: int, answer: Answer) -> bool:
-        """Whether a response has to wait. If it has to, it is kept. No response overtakes an
+        """Whether a response has to wait. If so, this call stores it. No response overtakes an
         earlier one.
         """
         if not self._waiting and self._may_go_out(position):

@@ -22,7 +22,7 @@ on every node of the set*. So the leader
     answers                                     each other node that may be in the set has applied
                                                 everything before the answer (`may_be_in_sync`)
     adds a standby to the set                   answers wait for it, and it has applied everything
-                                                that was done before they began to
+                                                that was done before answers began to wait for it
     changes a standby's copy out of order       that node is certainly not in the set
     (a catch-up)
 
@@ -110,8 +110,8 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class Conflict:
-    """The engine has another version than the write was to replace. Nothing was written, and
-    nothing will be written later.
+    """The record has another version than the one that the write was to replace. Nothing was
+    written, and nothing will be written later.
     """
 
 
@@ -361,8 +361,8 @@ class Leadership:
             leader_epoch=max(record.leader_epoch, self._opened_epoch),
             nodes=self.nodes,
         )
-        # after a write with unknown outcome the record is written again: otherwise the old write
-        # might still be applied
+        # Write the record again after a write with unknown outcome, since the old write might still
+        # be applied.
         if wanted == record and not self._pending and now_ms < self._renew_ms:
             return None
         return self._written(wanted._replace(held_epochs=self._held_epochs(record, wanted)))
@@ -412,8 +412,8 @@ class Leadership:
         """Whether another node of the set has more data. If both nodes lost power, the last leader
         has more.
 
-        A standby has NOTHING if it claimed and then lost power before it opened its directory as a
-        leader.
+        A node with NOTHING always has less. Example: a standby that claimed, and then lost power
+        before it opened its directory as a leader.
         """
         if self.holding is Holding.POWER_LOST:
             last = record.leader if record.opened_by is None else record.opened_by
@@ -428,7 +428,9 @@ class Leadership:
         return is_whole and 0 < self._node.leader_epoch < record.held_epochs.get(self.node_id, 0)
 
     def _claimed(self, record: LeaseRecord) -> LeaseRecord:
-        """A record by which this node leads, in a higher epoch than all before."""
+        """A record that makes this node the leader, in a leader epoch that is higher than all
+        earlier ones.
+        """
         node = self._node
         return self._written(
             record._replace(

@@ -70,7 +70,7 @@ class ReplicationSettings(NamedTuple):
 
 
 class InSyncSet(Protocol):
-    """What a leader needs of the lease's in-sync set; see `leadership.Leadership`."""
+    """The part of `leadership.Leadership` that a leader uses: the lease's in-sync set."""
 
     node_id: int
 
@@ -100,9 +100,9 @@ class StandbyLink:
     """One connection of a standby.
 
     node_id, addresses: the standby's id and addresses, known once it is PROVEN. is_awaited: whether
-    responses wait for the standby. awaited_from: the position from which on they wait.
-    answers_wait: the mode that is sent to the standby. not_sent: directories that no standby had
-    before, each with the position from which on this standby has it.
+    responses wait for the standby. awaited_from: the position from which they wait. answers_wait:
+    the mode that is sent to the standby. not_sent: directories that no standby had before, each
+    with the position from which this standby has it.
     """
 
     def __init__(self, disk: Disk, data_dir: str, secret: str, nonce: bytes, now_ms: int) -> None:
@@ -125,8 +125,8 @@ class StandbyLink:
 
     def on_bytes(self, data: bytes, now_ms: int) -> None:
         """Process bytes received from a standby. Raises: WireError, OSError."""
-        # While it is GREETING its bytes do not count: otherwise a connection without a proof could
-        # stay open by sending bytes.
+        # Bytes that arrive during GREETING do not extend the time limit. Otherwise a connection
+        # could stay open without a proof by sending bytes.
         if self.state is not State.GREETING:
             self.heard_ms = now_ms
         for message in self._frames.feed(data):
@@ -209,7 +209,8 @@ class StandbyLink:
 
     def _add(self, operation: Operation) -> None:
         """Queue an operation for the standby. Raises: WireError if it is too far behind."""
-        # checked before the operation is added, since a single one may be larger
+        # Check before the operation is added, since a single operation may be larger than the
+        # limit.
         if self._waiting_bytes > MOST_WAITING_BYTES:
             raise WireError(f"it is more than {MOST_WAITING_BYTES >> 20} MiB behind")
         self._operations.append(operation)
@@ -254,11 +255,12 @@ class StandbyLink:
                 size += len(row[3]) + 64
                 rows.append(row)
             else:
-                # A piece that was compared counts as a quarter of a frame, since it was read, which
+                # A compared piece that is not sent counts as a quarter of a frame, since reading it
                 # delays clients.
                 size += FRAME_BYTES // 4
         if rows:
-            # all operations after those in `rows` are still in the queue
+            # All operations after those in `rows` are still queued, so the last row has the
+            # position `position` minus their number.
             if self.state is State.FOLLOWING:
                 return frame(["do", rows, position - len(self._operations)])
             return frame(["do", rows])
@@ -325,7 +327,8 @@ class Leading:
     def is_applied(self, position: int) -> bool:
         """Whether a response that was ready at a position may be sent."""
         link, others = self.link, self._others_in_sync()
-        # responses do not wait for the standby, but every node that may take over has to follow
+        # Without `sync` responses do not wait for the standby, but every node that may take over
+        # has to follow.
         if not self.settings.is_sync:
             return others <= ({link.node_id} if link is not None and self.follows else set())
         if link is not None and link.is_awaited:
@@ -359,7 +362,7 @@ class Leading:
             self._leadership.want_in_sync(())
 
     def on_in_sync_changed(self) -> None:
-        """Handle a change of the in-sync set, or the begin or end of a write that changes it."""
+        """Handle a change of the in-sync set, or the start or end of a write that changes it."""
         self._welcome_if_out()
         self._release()
 
@@ -374,8 +377,8 @@ class Leading:
         return link
 
     def admit(self, link: StandbyLink) -> None:
-        """Make a connection that has proved the secret the standby's. Raises: WireError if there
-        already is a standby.
+        """Make a connection that has proved the secret the standby's connection. Raises: WireError
+        if there already is a standby.
         """
         assert link.state is State.PROVEN, f"a link that is {link.state.name} is no standby"
         if self.link is not None:
@@ -404,8 +407,8 @@ class Leading:
             self._on_applied(link, now_ms)
 
     def _on_proven(self, link: StandbyLink) -> None:
-        """Let an admitted standby compare its copy, as soon as it is certain that it cannot take
-        over.
+        """Let an admitted standby compare its copy, as soon as it is certain that the standby
+        cannot take over.
         """
         self._check_node_id(link)
         leadership = self._leadership
@@ -421,8 +424,8 @@ class Leading:
             raise WireError(f"the standby has this node's node.id, {link.node_id}: set another")
 
     def _welcome_if_out(self) -> None:
-        """Let a proven standby begin, once no other node may take over: its copy is changed from
-        then on.
+        """Let a proven standby compare its copy once no other node may take over, since the copy is
+        changed from then on.
         """
         link = self.link
         if link is not None and link.state is State.PROVEN and not self._others_in_sync():

@@ -79,7 +79,7 @@ class _Http:
         return self._connection
 
     def _connection_to(self, endpoint: str) -> http.client.HTTPConnection:
-        """A connection to an endpoint, which is not opened yet."""
+        """A connection to an endpoint. It is not open yet."""
         parts = urlsplit(endpoint)
         host, timeout_s = parts.hostname or "", self._settings.timeout_ms / 1000
         if parts.scheme == "https":

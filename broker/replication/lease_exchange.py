@@ -162,8 +162,8 @@ class EtcdExchange(LeaseExchange):
         return Found(str(pairs[0]["mod_revision"]), base64.b64decode(pairs[0]["value"]))
 
     def _write(self, write: Write) -> Asking:
-        """Write the record if its version is unchanged: a transaction with a comparison. Version 0:
-        there is no key.
+        """Write the record if its version is unchanged, as a transaction with a comparison. Version
+        0 means that the key does not exist.
         """
         compare = {
             "key": self._key,
@@ -240,7 +240,9 @@ class KubernetesExchange(LeaseExchange):
         return written
 
     def _lease(self, metadata: Mapping[str, Any], value: bytes) -> dict[str, Any]:
-        """The Lease: our record is an annotation; the spec shows the same to Kubernetes' tools."""
+        """The Lease. Its annotation contains the record, and its spec shows the leader to the tools
+        of Kubernetes.
+        """
         record = decode_lease_record(value)
         annotations = {**(metadata.get("annotations") or {}), ANNOTATION: value.decode()}
         return {

@@ -5,8 +5,8 @@
     leader       the leader's node id; null: the last leader has released the lease
     session      the id of the leader's process; a restarted node has another one
     leader_epoch the leader epoch of all partitions; each claim raises it
-    in_sync      the node ids that have all acknowledged writes: no other node may claim
-    nodes        by node id: the address for the other node, and per listener that for clients
+    in_sync      the ids of the nodes that have all acknowledged writes: only they may claim
+    nodes        by node id: the address for the other node, and the address of each listener
     write_id     the unique id of this write
     opened_by    the node id of the last leader that has opened its directory; null: none has
     held_epochs  by node id, a leader epoch that its directory is known to have had since the node

@@ -21,7 +21,7 @@ logger = logging.getLogger("barnabas.lease")
 
 
 class Keeper(Protocol):
-    """What a leader needs of `lease_keeper.LeaseKeeper`."""
+    """The part of `lease_keeper.LeaseKeeper` that a leader uses."""
 
     node_id: int
     failure: LeaseRecordError | None
@@ -95,8 +95,8 @@ class LeasedLead:
         return True
 
     def _look_at_standby(self) -> None:
-        """Note the other node for clients, and log when it becomes able to take over, or no longer
-        is.
+        """Set the other node for clients. Log when that node becomes able to take over, and when it
+        no longer is.
         """
         standby = self.standby = standby_of(self._keeper, self._leading)
         may_take_over = standby is not None and standby.is_in_sync

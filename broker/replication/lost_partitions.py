@@ -1,4 +1,4 @@
-"""Finds the partitions whose directory a leader has lost, but a standby's copy still has.
+"""Finds the partitions whose directory a leader has lost while a standby's copy still has it.
 
 During a catch-up the leader sends removals of directories that it does not have. The removal of a
 partition with records waits until the copy has everything else, including the metadata journal. If
@@ -124,8 +124,8 @@ class LostPartitions:
         )
 
     def _is_lost(self, name: str, topics: Mapping[str, Topic]) -> bool:
-        """Whether the leader has lost a directory, because the partition still exists in the
-        topic.
+        """Whether the leader has lost a directory, not deleted it: the partition still exists in
+        the topic.
         """
         topic_name, _, number = name.rpartition("-")
         topic = topics.get(topic_name)

@@ -36,7 +36,7 @@ logger = logging.getLogger("barnabas.lease")
 POLL_S = 0.1
 LONGEST_PAUSE_S = 2.0  # the longest wait before the next attempt to follow a leader
 TROUBLE_EVERY_S = 30.0
-SYNC_PARTS = 3  # the leader may be lost if it has not renewed its lease for a third of ttl
+SYNC_PARTS = 3  # the copy is flushed if the leader has not renewed its lease for a third of ttl
 # connecting may take a quarter of ttl, less than the time after which this node could lead
 CONNECT_PARTS = 4
 
@@ -58,7 +58,7 @@ def node_of(
 
 
 class MemberKeeper(Protocol):
-    """What a node of a pair needs of `lease_keeper.LeaseKeeper`."""
+    """The part of `lease_keeper.LeaseKeeper` that a node of a pair uses until it leads."""
 
     node_id: int
     failure: LeaseRecordError | None

@@ -174,8 +174,8 @@ class Replica:
         return f"{self._data_dir}/{name}"
 
     def _open(self, name: str) -> File:
-        """The open file, which is created if it is missing; the file that was used longest ago is
-        closed if too many are open.
+        """The open handle of a file, which is created if it is missing. If too many files are open,
+        the least recently used one is closed.
         """
         file = self._files.get(name)
         if file is not None:

@@ -130,8 +130,8 @@ class ReplicatedDisk:
         self._disk.rename(old, new)
         if name is not None and new_name is not None:
             self.tell(Operation(Kind.RENAME, name, new_path=new_name))
-        # the old name is local, so the standby has nothing that it could rename: the content is
-        # sent
+        # The old name is local, so the standby has no file that it could rename. The content is
+        # sent instead.
         elif new_name is not None and is_of_new_files(old):
             self._tell_new_directory(new, new_name)
         elif new_name is not None and old.endswith(REPLACING_SUFFIX) and self.publish is not None:

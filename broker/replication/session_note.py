@@ -1,10 +1,11 @@
 """The file `barnabas-lease-session`, called the note. It contains the id of the last process of
 this node that led from this directory.
 
-With it, a restarted node does not have to wait until the lease of its own dead process ends. The
-reader of the note has the directory's lock, so the process that wrote the note has ended. `RunNote`
-shows that this process ran on this machine, that the machine has not been restarted since, and that
-the directory is not a copy of one whose process may be alive. The note is not replicated.
+With the note, a restarted node does not have to wait until the lease of its previous process ends.
+The reader of the note has the directory's lock, so the process that wrote the note has ended.
+`RunNote` shows that this process ran on this machine, that the machine has not been restarted
+since, and that the directory is not a copy of a directory whose process may still run. The note is
+not replicated.
 """
 
 from __future__ import annotations

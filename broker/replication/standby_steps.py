@@ -73,7 +73,7 @@ Steps = Generator[Step, Any, Any]
 
 
 class Sync(Protocol):
-    """Flushes the copy to the disk. This is what a standby needs of `early_sync.EarlySync`."""
+    """The part of `early_sync.EarlySync` that a standby uses. It flushes the copy to the disk."""
 
     def on_written(self) -> None: ...
 

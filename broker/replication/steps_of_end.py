@@ -1,9 +1,9 @@
-"""The steps in which a leader ends, in their order. The module does no IO.
+"""The steps by which a leader ends, in their order. The module does no IO.
 
     reason                   steps, in order
     another node leads       close all connections without responses; the directory is not changed
     its disk has failed      close the logs; the lease expires by itself
-    a stop was requested     close the logs; send the rest to the standby; release the lease
+    a stop was requested     close the logs; send the remaining data; release the lease
 
 The lease is released last, since after that the standby may claim the leadership and no longer
 reads the leader's stream.

@@ -10,7 +10,7 @@ list.
                                              ["caught up", position, which responses wait]
                                              ["do", [...], position]
     ["applied", position]                    ["ping"]
-                                             ["refused", why]: before anything else, and the end
+                                             ["refused", why]: instead of a welcome
 
 A large file is listed in several rows, which have the same path and size and the next checksums. A
 proof is the HMAC-SHA256 of `role + nonce` with the common secret as key. Each side proves that it

@@ -364,8 +364,8 @@ def import_modules(api: Api, *, is_one: bool) -> None:
 
 
 def _reader(parts: Parts, api: Api, row: Row) -> Read[Any]:
-    """The function that reads requests of an API: that of the message class, or the one that the
-    row names.
+    """The function that reads requests of an API: the reader of the message class, or the reader
+    that the row names.
     """
     if not row.read:
         return message_class(api, "Request").read

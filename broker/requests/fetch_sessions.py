@@ -8,12 +8,12 @@ contains the changed partitions. Those with records move to the end of the order
 partitions get their share.
 
 The number of sessions is bounded, and so is the number of partitions of all sessions together. If
-there is no room for a new session, sessions are evicted as by Apache Kafka. First are those that
-were unused for two minutes, the longest unused first. If that is not enough, the smallest of the
-sessions that are at least two minutes old is evicted if the new session has more partitions.
-Otherwise the new client gets no session, and does full fetches. A session that grows beyond the
-bound ends with an error, and its client continues with full fetches, too. Source: KIP-227, "Fetch
-Session Caching".
+there is no room for a new session, sessions are evicted as by Apache Kafka. First, sessions that
+were unused for two minutes are evicted, the longest unused first. If that is not enough, the
+smallest of the sessions that are at least two minutes old is evicted if the new session has more
+partitions. Otherwise the new client gets no session, and does full fetches. A session that grows
+beyond the bound ends with an error, and its client continues with full fetches, too. Source:
+KIP-227, "Fetch Session Caching".
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class FetchTarget:
         if log_start_offset != self.log_start_offset:
             news, self.log_start_offset = True, log_start_offset
         if error_code != 0:
-            # so that the next response without the error counts as a change
+            # Make the next response without the error count as a change.
             self.high_watermark = -1
         return news
 
@@ -196,7 +196,8 @@ class FetchSessions:
             return Planned([], None, incremental=False)
         session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         session.last_used_ms = now_ms
-        # to the end of the order of use, by which unused sessions are evicted
+        # Move the session to the end of the order of use: unused sessions are evicted from its
+        # front.
         self._sessions[session_id] = self._sessions.pop(session_id)
         if self.weight > self._most_partitions and not self._evict_resting(0, 0, now_ms):
             self.forget(session_id)
@@ -262,7 +263,7 @@ class FetchSessions:
 
 
 def _take_up(targets: Targets, request: FetchRequest, *, uses_topic_ids: bool) -> int:
-    """Add the partitions that the request names. Gives: the weight of those that are new."""
+    """Add the partitions that the request names. Gives: the weight of the new partitions."""
     weight = 0
     for topic in request.topics or ():
         key = _topic_key(topic.topic_id) if uses_topic_ids else topic.topic

@@ -29,7 +29,7 @@ FOR_NEW_LOGS = (
     "storage.directory.new_files",
     "storage.opening.new_log",
 )
-FOR_TOPICS_AT_A_START = (  # a start that finds topics has imported these modules already
+FOR_TOPICS_AT_A_START = (  # a start imports these modules only if it finds topics
     "broker.logs.start",
     "broker.transactions.transaction_recovery",
     "storage.opening.recovery",

@@ -45,8 +45,8 @@ def encode_older(
     readable = [
         (name, row.index) for name, rows in topics for row in rows if row.records is not None
     ]
-    # the bytes are limited: each request begins with another partition, so that none is left out
-    # every time
+    # The size of a response is limited, so each request begins with another partition. Otherwise
+    # the same partitions would be left out every time.
     begin = context.correlation_id % len(readable) if readable else 0
     converted: dict[tuple[Any, int], tuple[int, bytes]] = {}
     left = MOST_BYTES
@@ -84,7 +84,8 @@ def _converted(target: FetchTarget, log: Log, magic: int, most_bytes: int) -> tu
                 return Code.NONE, b""
             batches = data.file.pread(data.size, data.position)
             messages, next_offset = downgraded(batches, magic, offset, most_bytes)
-            # without messages (control batches have none) the next batches are read
+            # Return if there are messages. Otherwise continue with the next batches: control
+            # batches, for example, contain no messages.
             if messages or next_offset <= offset:
                 return Code.NONE, messages
             offset = next_offset

@@ -206,7 +206,8 @@ class Requests:
 
     def _encode_elsewhere(self, ticket: int, response: Message | Pieces) -> None:
         """Let the worker encode the long response to a parked request."""
-        # a part of a request: its response is encoded together with those of the other parts
+        # The response to a part of a request is encoded together with the responses to the other
+        # parts.
         if ticket in self._takers:
             self.reply(ticket, cast(Message, response))
             return

@@ -62,7 +62,8 @@ class Watcher(Protocol):
 class Purgatory:
     """The fetches that wait for progress of their logs, or for their deadline.
 
-    waiting_count, watchers: as long as there are any, callers have to report the progress of logs.
+    waiting_count, watchers: while there are waiting fetches or watchers, callers have to report the
+    progress of logs.
     """
 
     def __init__(self) -> None:
@@ -132,8 +133,8 @@ class Purgatory:
         return self._deadlines[0][0] if self._deadlines else None
 
     def _remove(self, fetch: WaitingFetch) -> None:
-        """Forget an answered or cancelled fetch. Its deadline stays in the heap until most of the
-        heap is such deadlines.
+        """Forget an answered or cancelled fetch. Its deadline stays in the heap until most entries
+        of the heap belong to such fetches.
         """
         if fetch.done:
             return

@@ -256,7 +256,7 @@ def leave_out_repeats(request: Message, shape: Shape) -> None:
     if not rows or (len(rows) == 1 and len(levels) == 1):
         return
     if repeats is Repeats.PAIRED:
-        if _weight(rows, levels) > shape.at_once:  # in a smaller request the handler gets all rows
+        if _weight(rows, levels) > shape.at_once:  # in a smaller request all rows are kept
             setattr(request, levels[0].rows, _in_pairs(rows, levels))
     else:
         is_latest = repeats is Repeats.LATEST
@@ -293,7 +293,7 @@ def _distinct(
 def _distinct_leaves(
     rows: list[Any], key: tuple[str, ...], seen: dict[Any, Any], *, is_latest: bool
 ) -> list[Any]:
-    """`_distinct` for a list without inner lists, which is fast if no name is repeated."""
+    """`_distinct` for a list without inner lists. It is fast if no name is repeated."""
     names = [_name(row, key) for row in rows] if key else rows
     if not seen:
         seen.update(dict.fromkeys(names))
@@ -313,8 +313,8 @@ def _distinct_leaves(
 
 
 def _in_pairs(rows: list[Any], levels: tuple[Level, ...]) -> list[Any]:
-    """The rows, with at most two rows of each name, next to each other. Rows of the same name that
-    have inner lists are merged.
+    """At most two rows of each name, next to each other. Rows of the same name that have inner
+    lists are merged.
     """
     of_name: dict[Any, list[Any]] = {}
     for row in rows:
@@ -333,7 +333,7 @@ def _in_pairs(rows: list[Any], levels: tuple[Level, ...]) -> list[Any]:
 
 def _name(row: Any, key: tuple[str, ...]) -> Any:
     """The value by which a row is the same as another row: the value of its key field, or a tuple
-    of several.
+    of the values of several key fields.
     """
     if len(key) == 1:
         return getattr(row, key[0])
@@ -364,8 +364,7 @@ def parts_of(
     rows: list[Any], levels: tuple[Level, ...], at_once: int, *, is_paired: bool = False
 ) -> Iterator[tuple[list[Any], int]]:
     """Divide the rows into parts of about `at_once` rows, counted over all levels. Yields each part
-    with a number: that of the levels at which its first row continues the last row of the previous
-    part.
+    with the number of levels at which its first row continues the last row of the previous part.
     """
     if len(levels) == 1:
         yield from _leaf_parts(rows, levels[0].key, at_once, is_paired=is_paired)
@@ -539,8 +538,8 @@ class WideRequests:
         self._requests, self._outbox = requests, outbox
         self.queue: deque[_Wide | _InSlices] = deque()
         self._under_way: dict[int, _Wide | _InSlices] = {}  # requests by connection
-        # The large requests, by connection. For those that exist as objects this is the size; for
-        # those that wait as bytes, the size and the call that decodes them.
+        # The large requests, by connection: the size of each request that exists as objects, then
+        # the size and the decoding call of each request that waits as bytes.
         self._giants: dict[int, int] = {}
         self._waiting: dict[int, tuple[int, Callable[[], None]]] = {}
 

@@ -71,12 +71,14 @@ CODES: dict[int, Code] = {
 
 
 def refusal(request: Message, context: RequestContext) -> Message:
-    """The response to a request for whose write there was no space."""
+    """The response to a request that could not write because there was no disk space."""
     return request.error_response(context.api_version, CODES[context.api_key])
 
 
 def refuse(requests: Requests, request: Message, context: RequestContext) -> None:
-    """Refuse a request for whose write there was no space. The request may be parked or current."""
+    """Refuse a request that could not write because there was no disk space. The request may be
+    parked or current.
+    """
     if not requests.is_parked(context.ticket):
         if not requests.is_waited_for(context):
             return

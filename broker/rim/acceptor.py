@@ -49,7 +49,7 @@ MOST_REFUSED = 1000  # the maximum number of refused connections that wait to be
 
 
 class AcceptorCore(Protocol):
-    """What the acceptor needs of the core: three inputs, and parts that it reads."""
+    """The part of the core that the acceptor uses: three inputs, and attributes that it reads."""
 
     config: BrokerConfig
     cluster: Cluster
@@ -78,7 +78,7 @@ class AcceptorCore(Protocol):
 
 
 class AcceptorHost(Protocol):
-    """What the acceptor needs of the server."""
+    """The part of the server that the acceptor uses."""
 
     loop: asyncio.AbstractEventLoop
 
@@ -510,7 +510,8 @@ def _set_options(sock: socket.socket) -> None:
     sock.setblocking(False)
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # otherwise a parked request of a client whose machine has failed would stay for ever
+        # Detect clients whose machine has failed. Otherwise their parked requests would stay for
+        # ever.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
@@ -521,7 +522,8 @@ def unix_listener_at(path: str) -> socket.socket:
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # the connection is refused if no process listens there any more
+        # A refused connection means that no process listens at the path any more, so the leftover
+        # socket is removed.
         if stat.S_ISSOCK(_mode_of(path)) and sock.connect_ex(path) == errno.ECONNREFUSED:
             os.unlink(path)
         sock.close()

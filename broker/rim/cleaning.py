@@ -122,7 +122,7 @@ class CleanerProcess:
             return self._process
 
     def _end_process(self) -> int | None:
-        """End the process by the end of its input. Gives: its exit code; None if there is none."""
+        """End the process by closing its input. Gives: its exit code; None without a process."""
         with self._lock:
             process, self._process = self._process, None
         if process is None:

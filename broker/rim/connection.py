@@ -54,7 +54,7 @@ in ms.
 
 
 class ConnectionHost(Protocol):
-    """What a connection needs of the server.
+    """The part of the server that a connection uses.
 
     turns, memory: for authenticated clients. greeting_turns, greeting_memory: for other clients.
     silence: a function that returns the reason why no data may be sent any more, or None if data
@@ -73,7 +73,7 @@ class ConnectionHost(Protocol):
     silence: Callable[[], str | None] | None
 
     def now_ms(self) -> int:
-        """The steady time that an event of the core has now, in ms."""
+        """The steady time in ms, for an event that is passed to the core now."""
 
     def is_past(self, at_ns: int) -> bool:
         """Whether the steady clock has reached a time."""
@@ -173,8 +173,8 @@ class Connection:
         turn_ends_ns = 0
         for _ in range(READS_PER_EVENT):
             if self.in_flight or self._out:
-                # the client sends more before it has its response: the bytes wait in the kernel's
-                # buffer
+                # The client has sent more before it got its response. Leave these bytes in the
+                # kernel's buffer.
                 self._pause_reading()
                 return
             if buffer.own is not None and buffer.holds_much and not self._turns.may_receive(self):
@@ -209,8 +209,8 @@ class Connection:
         request slower.
         """
         if self._pumping:
-            # this is a call from within the loop below, because of a response; the outer call
-            # continues
+            # A response within the loop below has called this method. The outer call continues the
+            # loop.
             return
         self._pumping = True
         server, buffer = self._server, self._buffer
@@ -268,7 +268,7 @@ class Connection:
 
     @property
     def owner(self) -> str:
-        """The principal or address for which the connection's bytes count in the memory for
+        """The principal or address to which the connection's bytes are charged in the memory for
         requests.
         """
         return self._server.owner_of(self)
@@ -504,7 +504,7 @@ class Connection:
         if self.has_stirred:
             self._is_active = (
                 self.in_flight
-            )  # so the response to a request in flight counts as activity after this sweep
+            )  # the response to a request in flight counts as activity after this sweep
             self._quiet_sweeps = 0
         else:
             self._quiet_sweeps += 1
@@ -521,7 +521,8 @@ class Connection:
         self.closed = True
         silence = self._server.silence
         if self._gathered and not self._out and (silence is None or silence() is None):
-            # send the responses to requests that came before the reason for closing
+            # Send the gathered responses: their requests were answered before the reason for
+            # closing occurred.
             with contextlib.suppress(OSError):
                 self._socket.send(self._take_gathered()[0])
         self._pause_reading()

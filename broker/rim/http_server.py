@@ -70,7 +70,7 @@ class Response(NamedTuple):
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    """A value as JSON."""
+    """A response that contains a value as JSON."""
     return Response(status, json.dumps(value).encode() + b"\n")
 
 
@@ -173,7 +173,7 @@ class HttpServer:
             self._http.handle_request()
 
     def respond(self, handler: BaseHTTPRequestHandler) -> Response:
-        """Return the response to a request of which the handler has read the headers."""
+        """Return the response to a request whose headers the handler has read."""
         headers = handler.headers
         length = headers.get("Content-Length") or "0"
         if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in headers:
@@ -210,7 +210,8 @@ class HttpServer:
         """Send a response. While the client is slow to read it, the connection may be closed to
         make room for another.
         """
-        # while a stream (an iterator of pieces) is sent, its connection is not closed
+        # The connection of a stream (an iterator of pieces) does not count as waiting for its
+        # client, so that it is not closed while the stream is sent.
         if isinstance(response.body, bytes):
             self._http.waits(handler.connection)
         try:
@@ -222,9 +223,9 @@ class HttpServer:
         """Whether the request may come from a page of this server. Takes: the headers Host and
         Origin.
 
-        A page of another site could send requests by the user's browser. Its own name, pointed at
-        this address (DNS rebinding), is seen in Host; its origin is seen in Origin. Requests that
-        change something must have exactly this server's origin.
+        A page of another site could send requests by the user's browser. If the name of that site
+        resolves to this address (DNS rebinding), Host contains that name. Origin contains the
+        origin of the page. Requests that change something must have exactly this server's origin.
         """
         name = _name_of(host)
         if self._is_loopback and name not in OWN_HOSTS:

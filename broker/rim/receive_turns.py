@@ -146,8 +146,9 @@ class ReceiveTurns:
         before, self._held_before = self._held_before, self._parts()
         self._timer = self._loop.call_later(SILENCE_S, self._on_timer)
         for receiver, held_bytes in self._held_before.items():
-            # a connection that holds fewer bytes than before has begun another request
-            # -(1 << 62): a connection that held nothing at the last timer is not closed
+            # A connection that holds fewer bytes than before has begun another request, and is not
+            # closed. Nor is a connection that held nothing at the last timer: the default makes its
+            # difference very large.
             if 0 <= held_bytes - before.get(receiver, -(1 << 62)) < LEAST_PROGRESS_BYTES:
                 receiver.hang_up(
                     "it sent a part of a large request and then less than "

@@ -291,7 +291,7 @@ class Server:
             self._closing_lines.write(connection.peer, reason, level)
         connection.close()
         del self._connections[connection.connection_id]
-        # otherwise it has replaced a connection that ended before, and was counted then
+        # Another object replaced a connection that ended earlier, and that end was reported.
         if isinstance(connection, Connection):
             self.acceptor.on_closed(connection)
         muted = self._muted.pop(connection.connection_id, None)
@@ -341,7 +341,7 @@ class Server:
     def carry_out(self) -> None:
         """Carry out the outbox until it is empty."""
         if self._carrying_out or self.failure.done() or self.is_closed:
-            # a send in the loop below has called this; or the disk failed: nothing is sent any more
+            # A send in the loop below made this call, or the broker has failed or is closed.
             return
         self._carrying_out = True
         outbox = self.broker.outbox
@@ -369,7 +369,7 @@ class Server:
         self._set_timer()
 
     def _send_answers(self) -> None:
-        """Send the answers; each connection whose request is answered may have its next one."""
+        """Send the answers. A connection whose request is answered may pass on its next request."""
         sends, self.broker.outbox.sends = self.broker.outbox.sends, []
         if self._observer is not None:
             self._observer.on_answers(sends, after_flush=self._is_after_flush)
@@ -488,7 +488,7 @@ class Server:
     # --- time ------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """The steady time of an event of the core. After: the core's wall time is set as well."""
+        """The steady time for an event of the core. After: the core's wall time is set as well."""
         now_ns = self.event_ns = self._steady_ns()
         now_ms = now_ns // NS_PER_MS
         self.broker.wall.feed(now_ms, self._wall_ns() // NS_PER_MS)
@@ -563,8 +563,8 @@ class Server:
     def guarded(self, event: Any, *arguments: Any) -> None:
         """Call an event of the core, and carry out its outbox. An exception ends the daemon."""
         if self.is_closed:
-            # a call from a thread, run in the last round of the loop: the logs may already belong
-            # to another broker
+            # A thread requested this call, and it runs in the last round of the loop. The logs may
+            # already belong to another broker.
             return
         try:
             event(*arguments)
@@ -623,7 +623,7 @@ class Server:
         if self._flush_error is not None:
             self.fail(
                 self._flush_error
-            )  # another fsync of the file would succeed, and the lost data would count as durable
+            )  # another fsync of the file would succeed, although data were lost
         if not self.failure.done():
             try:
                 self.broker.close_logs(self.now_ms(), self._sync_at_stop)

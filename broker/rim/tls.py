@@ -51,7 +51,7 @@ class TlsSocket:
     `send` could not accept, and that have to be passed to it again unchanged; 0 if there are none.
 
     Takes: on_shaken, which is called once with the socket, after the handshake and before the first
-           bytes are returned; `recv_into` raises the OSError that it raises.
+           bytes are returned; if it raises an OSError, `recv_into` raises that error.
     """
 
     __slots__ = ("_on_shaken", "_socket", "refused_bytes")

@@ -29,8 +29,8 @@ class Worker:
         self._stopping = False
 
     def submit(self, work: Work) -> None:
-        """Queue the work; the thread starts with the first one. It must yield the interpreter
-        often, so that the event loop is not delayed.
+        """Queue the work; the thread starts with the first work. The work must yield the
+        interpreter often, so that the event loop is not delayed.
         """
         if self._thread is None:
             sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))

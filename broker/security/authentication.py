@@ -62,8 +62,8 @@ class Stage(Enum):
 
 class SaslServer(Protocol):
     """The server's side of one SASL exchange. lifetime_ms: how long the client's credential is
-    valid; None if it does not expire. refusal: if the last token that was sent refuses the client,
-    the reason; the client's next message ends the exchange.
+    valid; None if it does not expire. refusal: the reason why the last token that was sent refuses
+    the client; empty if it does not. After a refusal, the client's next message ends the exchange.
     """
 
     user: str

@@ -59,7 +59,8 @@ def produce(case: Case[ProduceRequest]) -> Answer:
         and _has_transactional(request)
         and not case.access.may(WRITE, TRANSACTIONAL_ID, transactional_id)
     ):
-        # acks=0 has no answer: the client notices a refusal only by a closed connection
+        # With acks=0 there is no response, so only a closed connection shows the refusal to the
+        # client.
         if request.acks == 0:
             return _hang_up(case, request.topic_data)
         denied, code = request.topic_data, FAILED[TRANSACTIONAL_ID]
@@ -170,7 +171,7 @@ def find_coordinator(case: Case[FindCoordinatorRequest]) -> Answer | None:
 
 
 def hide_groups_of_hidden_topics(case: Case[Any], answer: Any) -> None:
-    """Refuse a described group if one of its topics is one that the client may not describe."""
+    """Refuse a described group if it has a topic that the client may not describe."""
     answer.groups[:] = [
         group
         if all(case.access.sees(DESCRIBE, TOPIC, name) for name in _topics_of(group))
@@ -217,7 +218,8 @@ def offset_fetch_step(case: Case[offset_fetch.OffsetFetchRequest]) -> Answer:
     request, access = case.request, case.access
     if case.version < GROUPS_SINCE:
         if not access.may(DESCRIBE, GROUP, request.group_id):
-            # Kafka 3.9 answers versions without an error code for the group with no rows
+            # In versions that have no error code for the group, Kafka 3.9 sends a response without
+            # rows.
             if case.version < 2 and case.parts.release.name == KAFKA_3_9:
                 return offset_fetch.OffsetFetchResponse()
             return case.refuse(FAILED[GROUP])
@@ -321,7 +323,8 @@ def add_partitions(
     if not denied:
         return None  # the handler is called, and refuses internal topics
     internal, allowed = parted(allowed, is_internal)
-    # the refusals are made from the rows of the request: first the refused topics, then the others
+    # `refuse` makes a refusal for each row of the request, so set the rows before each call: first
+    # the refused topics, then the others.
     request.v3_and_below_topics = [*denied, *internal]
     refused: Any = case.refuse(FAILED[TOPIC])
     request.v3_and_below_topics = allowed
@@ -432,7 +435,7 @@ def configs(case: Case[Any], operation: Operation) -> Answer | None:
         return None
     refused: list[Any] = []
     for code, resources in denied.items():
-        # the refusals are made from the rows of the request
+        # `refuse` makes a refusal for each row of the request, so set the refused rows first.
         case.request.resources = resources
         refused += getattr(case.refuse(code), rows)
     case.request.resources = allowed

@@ -77,17 +77,15 @@ BY_NUMBER = {mechanism.number: mechanism for mechanism in MECHANISMS.values()}
 def credential_of(
     mechanism: Mechanism, salted_password: bytes, salt: bytes, iterations: int
 ) -> ScramCredential:
-    """The credential of a password that is already salted and iterated, which is how clients send
-    it.
-    """
+    """The credential of a password. Clients send the password already salted and iterated."""
     client_key = mechanism.digest(salted_password, b"Client Key")
     server_key = mechanism.digest(salted_password, b"Server Key")
     return ScramCredential(salt, mechanism.hash(client_key), server_key, iterations)
 
 
 def salted(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    """Salt and iterate a password, which is Hi() of RFC 5802. Even the smallest allowed number of
-    iterations takes some milliseconds of CPU time.
+    """Salt and iterate a password, by the function Hi() of RFC 5802. Even the smallest allowed
+    number of iterations takes some milliseconds of CPU time.
     """
     return hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
 

@@ -88,8 +88,10 @@ class Users:
         made: Credentials,
         new_salt: Callable[[], bytes],
     ) -> None:
-        """Takes: file_passwords, of the users file; plain_passwords, of the listener; kept, SCRAM
-        credentials in the metadata; made, those that were computed from passwords.
+        """Takes: file_passwords, the passwords in the users file; plain_passwords, the passwords of
+        the
+               listener; kept, the SCRAM credentials in the metadata; made, the credentials that
+               were computed from passwords.
         """
         self.passwords = {**file_passwords, **plain_passwords}
         self._file_passwords, self._kept, self._new_salt = file_passwords, kept, new_salt

@@ -168,8 +168,8 @@ class BrokerConfig(BrokerRows):
 
     @property
     def shown_dynamic_defaults(self) -> Mapping[str, str]:
-        """The settings that were changed at run time for every broker, and those that an emulated
-        release itself stores as such.
+        """The settings that were changed at run time for every broker, and the settings that an
+        emulated release itself stores as dynamic defaults.
         """
         if not self.release.kept_defaults:
             return self.dynamic_defaults

@@ -66,7 +66,7 @@ def files_of(properties: Mapping[str, str]) -> list[str]:
 
 
 def _value(name: str, providers: Mapping[str, Find], match: re.Match[str]) -> str:
-    """The value of a reference ${PROVIDER:PATH:KEY} in a setting. Takes: name, of the setting.
+    """The value of a reference ${PROVIDER:PATH:KEY} in a setting. Takes: name, the setting's name.
     Raises: ConfigError.
     """
     provider, path, key = match.groups()
@@ -143,7 +143,8 @@ def _in_files(allowed: list[Path]) -> Find:
         _check_allowed(Path(path), allowed)
         try:
             return read_properties(Path(path).read_text(encoding="utf-8")).get(key)
-        # the original text shows four characters, which may belong to a password
+        # Replace the text of the error: it shows four characters of the file, which may belong to a
+        # password.
         except ConfigError:
             raise ConfigError(
                 "a \\u in the file is not followed by four hexadecimal digits; write \\\\ for a "

@@ -38,7 +38,7 @@ def is_local(host: str) -> bool:
 
 
 def without_password(text: str) -> str:
-    """The text, in which the user and the password of an address are hidden."""
+    """The text with the user and the password of an address hidden."""
     return _USER_INFO.sub("://[hidden]@", text)
 
 

@@ -52,7 +52,7 @@ class OffsetResetSetting(Setting[OffsetReset]):
         super().__init__(Kind.STRING, LATEST, doc, name=name)
 
     def _parse(self, text: str) -> OffsetReset:
-        """The strategy in a text. Raises: ConfigError."""
+        """Parse a value of the setting. Raises: ConfigError."""
         if text in ("earliest", "latest"):
             return OffsetReset(text, None)
         if text.startswith(_BY_DURATION):

@@ -79,8 +79,9 @@ class _Acquisition:
     # --- the whole acquisition -------------------------------------------------------------------
 
     def run(self, fetch_offset: int) -> None:
-        """Acquire records in the order of their offsets until the member has enough: available ones
-        in flight again, and new ones in gaps and after the last record in flight.
+        """Acquire records in the order of their offsets until the member has enough: available
+        records that are already in flight, and new records in gaps and after the last record in
+        flight.
         """
         partition = self.partition
         self._bound(fetch_offset)
@@ -169,7 +170,7 @@ class _Acquisition:
         where a batch of the log ends.
         """
         parts = []
-        # at least one, since requests may contain any number
+        # at least 1, since a request may contain any batch size
         batch_size = max(self.taker.batch_size, 1)
         if not self.taker.is_limited and last_offset - first_offset + 1 > batch_size:
             for batch in self.fetched:
@@ -275,8 +276,8 @@ class _Acquisition:
         for run in batch.between(self.first_offset, self.last_offset):
             if run.state != AVAILABLE:
                 continue
-            # the last delivery of a record is of this record alone: if the record makes members
-            # fail, the others are not affected
+            # The last delivery of a record contains only this record: if the record makes members
+            # fail, no other record is affected.
             is_last = most_deliveries > LEAST_LIMIT and run.delivery_count >= most_deliveries - 1
             if is_last and count > 0:
                 break

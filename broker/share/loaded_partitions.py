@@ -315,7 +315,7 @@ class LoadedPartitions:
     # --- locks -----------------------------------------------------------------------------------
 
     def schedule(self, loaded: LoadedPartition) -> None:
-        """Set the timer for the next lock of a share partition that ends."""
+        """Set the timer to the time at which the next lock of a share partition ends."""
         deadline_ms = loaded.value.next_deadline_ms
         if deadline_ms is None:
             self._timers.cancel(loaded.key)

@@ -1,4 +1,4 @@
-"""Finds the batches in a slice of a log whose records are to be acquired, reading only their
+"""Finds the batches in a slice of a log from which records are to be acquired, and reads only their
 headers. It also finds the batches of aborted transactions.
 """
 
@@ -33,7 +33,7 @@ class ReadBatch(NamedTuple):
 def batches_of(data: Slice, up_to_offset: int) -> list[ReadBatch]:
     """The complete batches of a slice, up to the batch that contains the given offset.
 
-    Many small batches are read at a time. Of large batches, little more than the headers is read.
+    Many small batches are read at a time. For a large batch, little more than its header is read.
     """
     found: list[ReadBatch] = []
     position, end = 0, data.size

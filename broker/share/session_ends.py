@@ -105,8 +105,8 @@ class SessionEnds:
         self._maybe_without_sessions[key.group_id] = None
 
     def _release(self, group_id: str, member_id: str, most: int, now_ms: int) -> int:
-        """Release the records that a member held in some partitions. Gives: the number of these
-        partitions, plus one.
+        """Release the records that a member held in some partitions. Gives: the cost of the call,
+        which is the number of these partitions plus one.
         """
         held = self._held[group_id, member_id]
         some = list(islice(held, most))

@@ -246,7 +246,7 @@ class ShareFetch:
                 value.on_log_start(log.log_start_offset)
             offset = value.next_offset
             end_offset = log.last_stable_offset if self._is_committed else log.high_watermark
-            # added even if the partition has records, since these may be too few
+            # Add the target even if the partition has records, since these may be too few.
             loaded.idle[target] = None
             if offset < end_offset and loaded.is_stored and value.may_acquire(limits.record_locks):
                 found.append(_Candidate(target, loaded, offset))
@@ -330,7 +330,7 @@ class ShareFetch:
             session.to_end(target)
             self._shares.partitions.schedule(loaded)
             if left_records <= 0 or left_bytes <= 0:
-                break  # before the loop's iterator visits another partition
+                break  # do not let the loop's iterator visit another partition
         return bool(self._rows)
 
     def _and_more(
@@ -348,8 +348,8 @@ class ShareFetch:
             candidates = self._candidates(session, unvisited, now_ms)
 
     def _add_errors(self, session: ShareSession) -> None:
-        """Add a row for each partition with an error. It is fresh again, so that the next answer
-        names its state.
+        """Add a row for each partition with an error. The partition counts as newly added again, so
+        that the next response contains its state.
         """
         for target, refused in self._errors.items():
             topic = self._parts.metadata.topic_by_id(target.topic_id)

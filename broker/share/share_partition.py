@@ -137,8 +137,8 @@ class SharePartition:
 
     @property
     def next_offset(self) -> int:
-        """The offset at which the next acquisition begins, which is that of the first available
-        record.
+        """The offset at which the next acquisition begins: the offset of the first available
+        record, or else the offset at which new records begin.
         """
         while self._available:
             run = self._batches[self._available[0]].first_available()
@@ -207,7 +207,7 @@ class SharePartition:
         return staged.transition()
 
     def on_locks_ended(self, limits: GroupLimits, now_ms: int, *, one_by_one: bool) -> Transition:
-        """Make the records available again whose locks have expired.
+        """Make the records whose locks have expired available again.
 
         Takes: one_by_one, whether only the first record of a tracked batch is released. Then each
                waiting member gets one record, as in Apache Kafka, where every record of such a
@@ -510,7 +510,9 @@ class _Staged:
         return Run(run.first_offset, run.last_offset, state, run.delivery_count)
 
     def _change(self, batch: InFlightBatch, run: Run) -> None:
-        """Change the state of records, and add the new state to what is to be stored."""
+        """Change the state of records, and add the new state to the state batches that are to be
+        stored.
+        """
         self._put(batch, run)
         self._stored.append(
             StateBatch(run.first_offset, run.last_offset, run.state, run.delivery_count)

@@ -163,8 +163,8 @@ class ShareRuntime:
     def _on_written(
         self, written: dict[Log, None], then: Callable[[int], None], now_ms: int, *, waits: bool
     ) -> None:
-        """Notify the readers of the logs, and call `then` once the records are durable; without
-        waiting for the disk if not `waits`.
+        """Notify the readers of the logs, and call `then` once the records are durable. If `waits`
+        is False, call `then` without waiting for the disk.
         """
         if not written:
             then(now_ms)

@@ -112,7 +112,7 @@ class ShareSession:
                 target.partition.idle.pop(target, None)
 
     def to_end(self, target: ShareTarget) -> None:
-        """Move a partition to the end of the ready ones, if it is ready."""
+        """If a partition is ready, move it to the end of the ready partitions."""
         if target in self.ready:
             del self.ready[target]
             self.ready[target] = None

@@ -30,7 +30,7 @@ Then = Callable[[Sequence[int], int], None]
 
 
 class StateChanges:
-    """The queue of changes, of which the first is being carried out."""
+    """The queue of changes. The first change in the queue is being carried out."""
 
     def __init__(
         self, coordinator: ShareCoordinator, runtime: ShareRuntime, unwritten: UnwrittenWork

@@ -34,8 +34,8 @@ class Wakes:
         self._depth += 1
 
     def __exit__(self, *_: object) -> None:
-        """At the end of the outermost block, notify the waiting fetches. This may add further
-        ones.
+        """At the end of the outermost block, notify the waiting fetches. This may cause further
+        wakes, which are handled as well.
         """
         if self._depth == 1:
             waiting = self._waiting

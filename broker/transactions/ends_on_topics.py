@@ -1,5 +1,5 @@
-"""What other requests use of transaction ends: the deletion and creation of topics that have
-partitions in ending transactions, and responses that wait for the disk.
+"""The parts of transaction ends that other requests use: the deletion and creation of topics that
+have partitions in ending transactions, and responses that wait for the disk.
 """
 
 from __future__ import annotations

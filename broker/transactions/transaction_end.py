@@ -307,8 +307,7 @@ class Ending:
             logs.append(topics.partition(topic, index))
 
     def partition_ends(self, topics: TopicRegistry) -> tuple[PartitionEnd, ...]:
-        """The end offsets of the transaction's partitions, which a start that finds the decision
-        uses.
+        """The end offsets of the transaction's partitions, for a start that finds the decision.
 
         Partitions that are off line are included, since a kill may come before their missing
         markers are recorded.
@@ -494,8 +493,8 @@ class TransactionMarkers:
         return True
 
     def _marker_of_a_start(self, log: Log, decision: Decision, marker: Marker) -> Marker:
-        """The marker that a start writes to one partition. It aborts if another transaction than
-        the decided one is open there.
+        """The marker that a start writes to one partition. It is an abort marker if a transaction
+        other than the decided one is open there.
 
         This happens only if a power loss kept a batch of the next transaction, but not its record.
         The repeated markers must not commit that transaction, which can no longer be committed.
@@ -729,7 +728,7 @@ class TransactionEnds(EndsOnTopics):
         except NotWrittenError as error:
             self._on_not_written(ending, actions[actions.index(action) :], error, now_ms)
             return
-        # the inner call may have removed this ending, and a held-back call may have begun another
+        # The last action may have removed this ending, and a held-back call may have begun another.
         if ending.step is Step.COMPLETE and self._by_id.get(ending.transactional_id) is ending:
             del self._by_id[ending.transactional_id]
             for call in ending.held_back:  # one of these calls may end the next transaction
@@ -826,8 +825,8 @@ class TransactionEnds(EndsOnTopics):
         return [lambda now_ms: self._end_again(request, context, now_ms), *ending.held_back]
 
     def _on_data(self, ending: Ending, frame: Frame | None, now_ms: int) -> None:
-        """Make the decision, since the data are durable or will become durable with the frame,
-        which is None without a journal.
+        """Make the decision, since the data are durable or will become durable with the frame. The
+        frame is None without a journal.
 
         This is not done when the EndTxn arrives, since until now a fence, a timeout or an abort
         could overtake the commit.
@@ -851,7 +850,7 @@ class TransactionEnds(EndsOnTopics):
             return
         ending.decision, ending.frame = decision, frame
         ending.durability = CommitDurability.FLUSH if frame is None else CommitDurability.JOURNAL
-        # transactions that become durable with the same flush may be marked in one call
+        # transactions that become durable with the same flush may get their markers in one call
         count = self._soon_marked_count + len(decision.partitions)
         if count > self.markers_at_once:
             ending.law = LAW_IN_PARTS
@@ -915,7 +914,7 @@ class TransactionEnds(EndsOnTopics):
         )
 
     def _on_no_frame(self, ending: Ending, now_ms: int) -> None:
-        """Wait for the data and decide again, without a frame, for which there is no disk space."""
+        """Wait for the data and decide again, without a frame: there is no disk space for one."""
         assert ending.decision is not None
         if ending.law is LAW:
             self._soon_marked_count -= len(ending.decision.partitions)

@@ -113,6 +113,6 @@ class UnwrittenMarkers:
             self._disk.write_atomic(self._path, crc32c(body).to_bytes(4) + body)
         else:
             self._disk.unlink(self._path)
-            # Without this, a power loss could restore the file, and its markers would end later
-            # transactions.
+            # Without this fsync, a power loss could restore the file, and its markers would end
+            # later transactions.
             self._disk.fsync_dir(self._data_dir)

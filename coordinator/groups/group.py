@@ -76,7 +76,7 @@ class Group:
 
     @property
     def has_member_epochs(self) -> bool:
-        """Whether the members have epochs, which those of a classic group do not."""
+        """Whether the members have epochs. The members of a classic group have none."""
         return self.is_consumer or self.is_typed
 
     def require_consumer(self) -> ConsumerGroup:

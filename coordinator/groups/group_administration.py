@@ -86,7 +86,9 @@ class GroupAdministration:
         return DescribeGroupsResponse(groups=described)
 
     def _describe(self, group_id: str, api_version: int) -> InSlices[DescribedGroup]:
-        """The row of a classic group; that of a dead group if there is none with the id."""
+        """The row of a classic group. If no classic group has the id, the row is that of a dead
+        group.
+        """
         group = self._table.by_id.get(group_id)
         if group is not None and group.kind == CLASSIC_TYPE:
             return (yield from _described(group))
@@ -118,7 +120,7 @@ class GroupAdministration:
         return describing.ConsumerGroupDescribeResponse(groups=described)
 
     def _describe_consumer_group(self, group_id: str) -> InSlices[describing.DescribedGroup]:
-        """The row of a consumer group; that of an error if there is none with the id."""
+        """The row of a consumer group. If no consumer group has the id, the row has an error."""
         from barnabas.protocol.messages import consumer_group_describe as describing
 
         group = self._table.by_id.get(group_id)

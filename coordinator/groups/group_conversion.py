@@ -9,7 +9,7 @@
 
 The conversion uses the current assignments, not the targets. If another consumer joins before the
 members know of the change, it therefore gets none of their partitions. When a group becomes
-classic, its record has no leader, by which a start recognises that the rebalance is still pending.
+classic, its record has no leader, so that a start recognises that the rebalance is still pending.
 (Apache Kafka may leave the partitions of the departed consumers without an owner if it restarts at
 this point.)
 
@@ -208,8 +208,8 @@ class GroupConversion:
     def _classic_value(
         self, consumer: ConsumerGroup, remaining: Sequence[str], now_ms: int
     ) -> GroupMetadataValue:
-        """The record of the classic group. Without a common protocol, the first one of the first
-        member is used.
+        """The record of the classic group. Without a common protocol, the first protocol of the
+        first member is used.
         """
         protocols = {
             member_id: dict(classic.protocols)

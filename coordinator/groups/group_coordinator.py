@@ -398,7 +398,7 @@ class GroupCoordinator:
         )
 
     def reset_offsets(self, rows: Iterable[OffsetReset]) -> Result:
-        """Commit the offsets that replace others, durably before a client's first request."""
+        """Commit offsets that replace others. They are durable before a client's first request."""
         results = ResultsByPartition()
         for group_id, topic, partition, committed, offset, leader_epoch in rows:
             changed = committed._replace(offset=offset, leader_epoch=leader_epoch)
@@ -425,7 +425,7 @@ class GroupCoordinator:
         """
         results = ResultsByPartition()
         due = one_slice(self._timers, self._timers.pop_due(now_ms, DUE_AT_ONCE), now_ms)
-        # the retention check must not see a group that has an unreplayed record of this tick
+        # The check comes first: it must not see a group with unreplayed records of this tick.
         self._check_retention(due, results, now_ms)
         due_of_groups: dict[str, list[TimerKey]] = {}
         for key in due:
@@ -489,7 +489,7 @@ class GroupCoordinator:
         return self._membership.completes_rebalance(request)
 
     def is_being_removed(self, group_id: str, member_id: str) -> bool:
-        """Whether the member has no session, so that its removal is decided if not yet written."""
+        """Whether the member has no session: its removal is decided, but may not be written yet."""
         return (SESSION, group_id, member_id) not in self.timers
 
     def on_heartbeat(

@@ -113,7 +113,7 @@ class GroupKinds:
 
     @functools.cached_property
     def _consumer_context(self) -> ConsumerGroupsContext:
-        """What the state machines of consumer groups need, made at the first use."""
+        """The parts that the state machines of consumer groups use. Created at the first use."""
         from barnabas.coordinator.groups.consumer.consumer_groups import ConsumerGroupsContext
 
         context = self._context

@@ -56,7 +56,7 @@ class GroupTable:
             return
         if group.consumer is not None or group.typed is not None:
             return
-        # The group has just become a classic group, whose record is replayed next.
+        # Keep the group: it has just become a classic group, and its record is replayed next.
         if group.classic.members:
             return
         del self.by_id[group.group_id]

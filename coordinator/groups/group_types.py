@@ -11,7 +11,7 @@ _BY_VERSION = {
 
 
 def type_of_version(version: int) -> str | None:
-    """The type of group, share or streams, whose record keys have this version. None for other
+    """The type of group, share or streams, that has record keys of this version. None for other
     versions.
     """
     return _BY_VERSION.get(version)

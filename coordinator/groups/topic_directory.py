@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from barnabas.protocol.request_context import RequestContext
 
-IsVisible = Callable[[str], bool]  # returns whether a client may describe the topic with this name
+IsVisible = Callable[[str], bool]  # a function that returns whether a client may describe a topic
 NO_HASH = 0  # the hash of the topics if none of them exists
 
 

@@ -73,7 +73,7 @@ NEGATIVE_PARTITION = "the request has a negative partition"
 NAMED_TWICE = "the request names the share partition twice"
 UNINITIALIZED = "the share partition is not initialized"
 
-# returns whether (topic id, partition) exists
+# a function that returns whether (topic id, partition) exists
 PartitionExists = Callable[[bytes, int], bool]
 LogEnd = Callable[[bytes, int], int | None]
 
@@ -348,8 +348,8 @@ class ShareCoordinator:
                     rows.append(share_messages.row(request, row, change, None))
                     continue
                 key = SharePartitionKey(request.group_id, topic.topic_id.bytes, row.partition)
-                # A second decision on the same state would be made without the record of the first
-                # one.
+                # Refuse a second decision on the same state: it would be made without the record of
+                # the first one.
                 if key in seen:
                     change = _invalid(NAMED_TWICE)
                 else:
@@ -465,7 +465,8 @@ class ShareCoordinator:
     def _add(self, log_partition: int, key: SharePartitionKey, update: Update) -> None:
         """Apply an update to the state of a share partition."""
         state = self._states.get(key)
-        # The snapshot was deleted from the log. A tombstone of this state follows later in the log.
+        # The state is missing because its snapshot was deleted from the log. A tombstone of the
+        # state follows later in the log.
         if state is None:
             state = self._states[key] = ShareState(log_partition)
         state.add(update)
@@ -490,7 +491,8 @@ class ShareCoordinator:
                 state = self._states[key] = ShareState(log_partition)
             state.replace(decode_snapshot(value))
             snapshots[key] = offset
-            # If the timestamps differ, the record is a cold snapshot, which changes nothing.
+            # Only a snapshot with equal timestamps stores a change. A cold snapshot, which stores
+            # none, has different timestamps.
             if state.create_timestamp == state.write_timestamp:
                 self._changed.add(log_partition)
         self._redundant[log_partition] = next(iter(snapshots.values()), offset)

@@ -116,7 +116,7 @@ def _append(made: list[StateBatch], run: StateBatch) -> None:
 
 
 def _prune(batches: list[StateBatch], start_offset: int) -> None:
-    """Remove what is before the start offset."""
+    """Remove the offsets before the start offset."""
     end = bisect_right(batches, (start_offset, _END))
     if end and batches[end - 1].last_offset >= start_offset:
         end -= 1

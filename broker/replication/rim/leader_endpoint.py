@@ -183,7 +183,7 @@ class Leader:
 
 
 class _Ending:
-    """What `steps_of_end` needs of a leader and its server."""
+    """The part of a leader and its server that `steps_of_end` uses."""
 
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
@@ -243,7 +243,8 @@ class _Endpoint:
             sock, peer = self._socket.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        # no file descriptors are left; the reader is removed, since the socket would stay readable
+        # No file descriptor is free. The reader is removed until the next tick: the socket stays
+        # readable, so the loop would call it again and again.
         except OSError as error:
             self.loop.remove_reader(self._socket.fileno())
             self._is_paused = True
@@ -276,7 +277,7 @@ class _Endpoint:
 
     def on_admitted(self) -> None:
         """Publish the disk's operations from now on, since a connection was admitted as the
-        standby's.
+        standby's connection.
         """
         self._disk.publish = self._publish
 
@@ -337,7 +338,7 @@ class _Endpoint:
 
     def close(self) -> None:
         """Stop accepting, drop connections that are not the standby's, and send the standby the
-        rest. `ended` is set when that is done.
+        remaining data. `ended` is set when that is done.
         """
         self._is_closed = True
         self._timer.cancel()
@@ -352,7 +353,8 @@ class _Endpoint:
 
 
 class _StandbyProtocol(asyncio.Protocol):
-    """The asyncio protocol of a connection, before and after its admission as the standby's.
+    """The asyncio protocol of a connection, before and after it is admitted as the standby's
+    connection.
 
     peer: the address of the other end. reason: why the connection is closed. task: the task that
     accepts the connection and waits for TLS.
@@ -362,7 +364,7 @@ class _StandbyProtocol(asyncio.Protocol):
         self._endpoint, self._leading, self.peer = endpoint, leading, peer
         self.task: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None
-        # None until the connection is admitted as the standby's
+        # None until the connection is admitted as the standby's connection
         self._feed: StandbyFeed | None = None
         self._may_write, self._is_scheduled = True, False
         self._is_finished = self._is_refused = False
@@ -381,7 +383,9 @@ class _StandbyProtocol(asyncio.Protocol):
         return self._endpoint.leader.now_ms()
 
     def data_received(self, data: bytes) -> None:
-        """Process received bytes, and send or refuse what follows from them."""
+        """Process received bytes. Send the reply, if there is one, or close the connection if it is
+        refused.
+        """
         reply = self._endpoint.admission.on_bytes(self, data, self._now_ms())
         if reply.end:
             self._refuse(reply.data, reply.end)
@@ -472,8 +476,8 @@ class _StandbyProtocol(asyncio.Protocol):
         for data in feed.rest():
             transport.write(data)
         if transport.can_write_eof():
-            # If the connection were closed while bytes of the standby are unread, bytes in transit
-            # could be lost.
+            # Close only the sending direction. If the connection were closed while bytes from the
+            # standby are unread, bytes in transit to the standby could be lost.
             transport.write_eof()
         else:
             # TLS sends the remaining bytes first, then its alert, and waits for the standby's alert

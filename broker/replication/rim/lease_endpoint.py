@@ -48,7 +48,9 @@ class LeasedLeader(Leader):
         return None if self.keeper.may_answer() else LAPSED
 
     def start(self) -> None:
-        """Begin to lead for clients as well. Called when the server listens."""
+        """Begin to lead: report the open directory to the lease, and react to the lease's changes.
+        Called when the server listens.
+        """
         cluster_id, leader_epoch = self._logs.cluster_id or "", self._logs.leader_epoch
         self._lead = LeasedLead(self.keeper, self.leading, cluster_id, leader_epoch)
         self.keeper.on_change = self._changed_in_thread
@@ -92,7 +94,9 @@ class LeasedLeader(Leader):
             self._loop.call_soon_threadsafe(self._adopt, listener_name, sock)
 
     def _adopt(self, listener_name: str, sock: socket.socket) -> None:
-        """Set up the connection of such a client, in the loop's thread."""
+        """Set up the connection of a client that connected while this node did not lead. Called in
+        the loop's thread.
+        """
         acceptor = self.server.acceptor
         listener = next(one for one in acceptor.listeners if one.config.name == listener_name)
         try:
@@ -103,7 +107,9 @@ class LeasedLeader(Leader):
         acceptor.take_up(listener, sock, unmapped(host), port)
 
     def on_deposed(self, call: Callable[[], object]) -> None:
-        """Set the function that is called once another node leads; it is called now if one does."""
+        """Set the function that is called once another node leads. If another node already leads,
+        the function is called at once.
+        """
         self._call_when_deposed = call
         if self.is_deposed:
             call()
@@ -120,8 +126,8 @@ class LeasedLeader(Leader):
         return self.keeper
 
     async def _wait_for(self, until: Until) -> None:
-        """Wait for the release of the lease here; for the other conditions as a leader without a
-        lease.
+        """Wait for the release of the lease. Wait for any other condition as a leader without a
+        lease does.
         """
         if until is Until.RELEASED:
             self.keeper.wait_until_released(RELEASE_S)

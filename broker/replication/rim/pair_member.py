@@ -203,9 +203,7 @@ class PairMember(Standby):
         return True
 
     def _client_address(self, listener: str) -> tuple[str, int] | None:
-        """The address that the leader has for clients of a listener; None if the leader is
-        unknown.
-        """
+        """The leader's address for the clients of a listener; None if the leader is unknown."""
         record = self.keeper.record
         if record is None or record.leader is None:
             return None

@@ -60,8 +60,9 @@ def may_be_carried(config: BrokerConfig, listener: ListenerConfig) -> bool:
 class Reception:
     """The clients of a node, until it leads.
 
-    Takes: listen, a function that makes the sockets of listeners; leader, a function from the name
-           of a listener to the leader's address, or to None without a leader.
+    Takes: listen, a function that makes the sockets of listeners; leader, a function that returns
+    the
+           leader's address for the name of a listener, or None without a leader.
     """
 
     def __init__(
@@ -177,7 +178,8 @@ class Reception:
             sock, _ = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        # no file descriptors are left; the reader is removed, since the socket would stay readable
+        # No file descriptor is free. The reader is removed for a while: the socket stays readable,
+        # so the loop would call it again and again.
         except OSError:
             loop.remove_reader(listening)
             loop.call_later(RETRY_S, self._accept_from, name, listening)
@@ -256,8 +258,8 @@ class Reception:
         connection to the leader.
         """
         (api_key,) = _KEY.unpack_from(request, _SIZE.size)
-        # clients send Produce and Fetch to the leader that Metadata names: such a client has old
-        # metadata, and asks for new ones after the close
+        # Clients send Produce and Fetch only to the leader that Metadata names. So this client has
+        # old metadata. It requests the current metadata after its connection is closed.
         if api_key in (PRODUCE, FETCH) and self._heir is None:
             return None, upstream
         loop = asyncio.get_running_loop()
@@ -276,7 +278,8 @@ class Reception:
                 except (OSError, EOFError):
                     upstream.stream[1].close()
                     upstream = None
-            # the leader may have handled the request: a repetition could have another effect
+            # Do not repeat the request: the leader may have handled it, and a repetition could have
+            # another effect.
             if is_sent and api_key not in REPEATABLE:
                 break
             await asyncio.sleep(RETRY_S)

@@ -182,8 +182,8 @@ class Standby:
 
 
 def _check_is_a_brokers(disk: Disk, data_dir: str) -> None:
-    """Check that the directory is empty or a broker's: following removes all other files. Raises:
-    LogDirectoryError.
+    """Check that the directory is empty or a broker's data directory, since following removes all
+    other files. Raises: LogDirectoryError.
     """
     names = set(disk.list(data_dir)) - {LOCK_NAME, LEASE_SESSION_NAME}
     if names and names.isdisjoint((META_PROPERTIES_NAME, STANDBY_NOTE_NAME)):

@@ -88,7 +88,7 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
     )
     try:
         print(text, flush=True)
-    except OSError as error:  # the broker does not end because of a full disk or a closed pipe
+    except OSError as error:  # a full disk or a closed pipe must not end the broker
         logger.warning(
             "listening on %s; standard output cannot be written: %s",
             where,

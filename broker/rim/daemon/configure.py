@@ -158,7 +158,9 @@ def _read_users(config: BrokerConfig) -> None:
 
 
 def _make_credentials(config: BrokerConfig) -> None:
-    """Salt and iterate the passwords of the users file, in a thread for which no client waits."""
+    """Compute the salted and iterated credentials of the users file, in a thread for which no
+    client waits.
+    """
     mechanisms = {name for one in config.listeners if one.has_sasl for name in one.sasl_mechanisms}
     if not config.users or not mechanisms:
         return

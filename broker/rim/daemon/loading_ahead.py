@@ -59,7 +59,9 @@ class LoadingAhead:
         self._begin()
 
     def _begin(self) -> None:
-        """Begin a window of WINDOW_S, at whose end `_step` checks whether the process was idle."""
+        """Begin a window. After WINDOW_S, `_step` checks whether the process was idle in the
+        window.
+        """
         self._before_s = self._cpu_s()
         self._loop.call_later(WINDOW_S, self._step)
 

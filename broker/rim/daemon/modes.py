@@ -210,7 +210,7 @@ def _open_and_serve(
     from barnabas.storage.disk import sync_file_system
     from barnabas.storage.files.checkpoints import STANDBY_NOTE_NAME
 
-    # before the objects of the start are made: this collection is short
+    # Collect before the start makes its objects, while there are few objects to traverse.
     gc.collect()
     if member is None and os.path.exists(f"{config.data_dir}/{STANDBY_NOTE_NAME}"):
         # the files of a standby that was killed may not be flushed yet
@@ -243,9 +243,10 @@ def _freeze_survivors(phase: str, info: Mapping[str, int]) -> None:
     """Exclude the objects that survived a full collection from later collections, as the start does
     with its own objects.
 
-    A full collection traverses all objects that are not frozen, without a pause. Frozen objects are
-    still freed by their reference counts, unless they are part of a cycle, as are the connections
-    that were open at that time. A full collection runs only once in millions of requests.
+    A full collection traverses all objects that are not frozen, without interruption. Frozen
+    objects are still freed by their reference counts, unless they are part of a cycle, as are the
+    connections that were open at that time. A full collection runs only once in millions of
+    requests.
     """
     if phase == "stop" and info["generation"] == 2:
         gc.freeze()

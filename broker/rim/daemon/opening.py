@@ -2,7 +2,7 @@
 directory are opened.
 
 lock -> metadata journal -> logs (recovered if the last stop was not clean) -> internal topics
-replayed -> half-ended transactions completed.
+replayed -> transactions whose end was prepared completed.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class Daemon:
         )
         if "--metrics-port" in sides or "--console-port" in sides:
             broker.coordinators.get()  # metrics and console read their state
-        # the worker imports the modules of an API at its first request, not the event loop
+        # Let the worker, not the event loop, import the modules of an API at its first request.
         broker.routes.imports.are_elsewhere = True
         _import_ahead(broker)
         if control is not None:
@@ -179,8 +179,8 @@ class Daemon:
         return Control(clock)
 
     def _log_failure(self, error: Exception) -> None:
-        """Log why the daemon ends. After an error by which pages of a file may be lost, the next
-        start is not to trust the files as after a clean stop.
+        """Log why the daemon ends. After an error that may have lost pages of a file, make sure
+        that the next start does not treat this stop as clean.
         """
         from barnabas.storage.disk import may_have_lost_pages
 

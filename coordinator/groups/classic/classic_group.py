@@ -239,8 +239,8 @@ class ClassicGroup:
     def _join_new_static(
         self, join: JoinRequest, group_instance_id: str, result: Result, now_ms: int
     ) -> None:
-        """Add a static member; if its instance is known, it returns with a new id and replaces its
-        former one.
+        """Add a static member. If its instance is known, the member gets a new id in place of its
+        former id.
         """
         member_id = f"{group_instance_id}-{self._new_member_suffix()}"
         former_id = self._members.id_of_instance(group_instance_id)
@@ -273,8 +273,8 @@ class ClassicGroup:
         self.rebalance.on_member_added(join.protocol_type, result, now_ms)
 
     def _join_existing_member(self, join: JoinRequest, result: Result, now_ms: int) -> None:
-        """Handle the JoinGroup of a known member id: of a member, or of one that was required to
-        join with its id.
+        """Handle the JoinGroup of a known member id, which is the id of a member, or an id with
+        which a client was required to join.
         """
         if join.member_id in self._members.pending_ids and join.group_instance_id is None:
             self._add_member(join.member_id, join, result, now_ms)

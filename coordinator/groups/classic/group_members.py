@@ -178,7 +178,7 @@ class GroupMembers:
 
     def select_protocol(self) -> str:
         """The protocol that most members prefer, among those that all members support. If several
-        have the same number of votes, the one that was voted for first.
+        protocols have the same number of votes, the protocol that was voted for first is selected.
         """
         candidates = {
             name: None

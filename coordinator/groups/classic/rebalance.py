@@ -374,7 +374,7 @@ class Rebalance:
     # --- small parts -----------------------------------------------------------------------------
 
     def _move_to(self, state: State, now_ms: int) -> None:
-        """Change the state; `now_ms` becomes the time since which it lasts."""
+        """Change the state, and store `now_ms` as the time of the change."""
         assert self.state in LEGAL_PREDECESSORS[state], (
             f"group {self._members.group_id}: {self.state} to {state}"
         )

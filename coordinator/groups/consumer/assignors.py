@@ -186,8 +186,8 @@ class _Balance:
                 self._give(member_id, topic_id, partition)
 
     def assign(self) -> dict[str, Assignment]:
-        """Give each partition without an owner to the interested member with the fewest, then level
-        the loads.
+        """Give each partition without an owner to the interested member with the fewest partitions,
+        then level the loads.
         """
         # Topics that few members want come first, while the choice of members is free.
         self._unowned.sort(key=lambda partition: len(self._takers[partition[0]]))
@@ -212,8 +212,8 @@ class _Balance:
         """Move partitions until no member has a path to another one with at least two partitions
         fewer.
 
-        The passes are repeated until none of them moves a partition, since a member that receives
-        one after its turn may then have two more than another member.
+        The passes are repeated until none of them moves a partition, since a member that receives a
+        partition after its turn may then have two more than another member.
         """
         waiting = sorted(self._members, key=self._loads.__getitem__, reverse=True)
         is_level = False

@@ -97,16 +97,16 @@ class GroupChange:
         self.records.append(records.member_target_record(self.group_id, member_id, assignment))
 
     def _own_members(self) -> dict[str, MemberValue]:
-        """The members as a copy that may be changed: those of the group stay until the records are
-        replayed.
+        """A copy of the members that may be changed. The group keeps its own members until the
+        records are replayed.
         """
         if self.members is self._group.members:
             self.members = dict(self.members)
         return self.members
 
     def _own_targets(self) -> dict[str, Assignment]:
-        """The targets as a copy that may be changed: those of the group stay until the records are
-        replayed.
+        """A copy of the targets that may be changed. The group keeps its own targets until the
+        records are replayed.
         """
         if self._targets is self._group.targets:
             self._targets = dict(self._targets)

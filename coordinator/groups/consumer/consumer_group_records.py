@@ -365,8 +365,8 @@ def decode_current(value: bytes) -> CurrentValue:
 def _current_topic_reader(
     epoch: int,
 ) -> Callable[[Buffer, int, int], tuple[tuple[uuid.UUID, dict[int, int]], int]]:
-    """The function that reads the row of a topic in a current assignment. Takes: epoch, for
-    partitions without an assignment epoch.
+    """The function that reads the row of a topic in a current assignment. Takes: epoch, the epoch
+    of partitions that have no assignment epoch.
     """
 
     def read(data: Buffer, at: int, version: int) -> tuple[tuple[uuid.UUID, dict[int, int]], int]:

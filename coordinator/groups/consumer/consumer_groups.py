@@ -179,7 +179,7 @@ class ConsumerGroups:
         consumer = upgrade.consumer
         member_id = request.member_id or self._context.new_member_id()
         former_id = self._former_id(consumer, request, member_id)
-        # converted only now, since the checks above may refuse the request
+        # Convert the group only now, since the checks above may refuse the request.
         if group.consumer is not consumer:
             self._conversion.begin(group, upgrade, result, now_ms)
         change = GroupChange(request.group_id, consumer, self._topics)
@@ -284,8 +284,8 @@ class ConsumerGroups:
     def _take_over(self, change: GroupChange, former_id: str, member_id: str) -> None:
         """Let the member replace its former incarnation.
 
-        The former incarnation had another id, or used the classic protocol, in which case its
-        timers for the next join or sync are cancelled.
+        If the former incarnation had another id, or used the classic protocol, its timers are
+        cancelled.
         """
         if former_id != member_id or change.members[former_id].classic is not None:
             timers_of.cancel_member(self._timers, change.group_id, former_id)
@@ -363,8 +363,8 @@ class ConsumerGroups:
     # --- timers ----------------------------------------------------------------------------------
 
     def on_loaded(self, group: Group, now_ms: int) -> None:
-        """Begin the sessions of all members of a loaded group, and the time to give partitions
-        up.
+        """Begin the sessions of all members of a loaded group, and the timeouts of members that
+        have to give partitions up.
         """
         consumer, group_id = group.require_consumer(), group.group_id
         overrides = self._context.overrides(group_id)
@@ -394,7 +394,7 @@ class ConsumerGroups:
                 removed[member_id] = None
         if removed:
             self.remove_members(group, removed, result, now_ms)
-            # The lookup has to see the changes of this event, so it is done in a later one.
+            # The lookup has to see the changes of this event, so it is done in a later event.
             if looks_up and group.is_consumer:
                 self._timers.schedule((timers_of.PATTERNS, group.group_id, ""), now_ms + 1)
         elif looks_up:

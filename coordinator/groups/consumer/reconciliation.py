@@ -76,8 +76,8 @@ def _step(
     owned: Owned | None,
     is_free: IsFree,
 ) -> CurrentValue:
-    """The next assignment on the way to the target. Partitions that the member has to revoke come
-    first, and no others are assigned before it has revoked them; then it gets those that are free.
+    """The next assignment on the way to the target. First the member has to revoke partitions, and
+    gets no other partitions; after that it gets the free partitions of its target.
     """
     kept: PartitionEpochs = {}
     revoked: PartitionEpochs = {}

@@ -386,7 +386,7 @@ class _Parser:
         return letter
 
     def _octal(self, digits: str) -> str:
-        """The character of an octal escape of up to three digits, of which some are read
+        """The character of an octal escape of up to three digits, some of which have been read
         already.
         """
         while len(digits) < 3 and self._text[self._at : self._at + 1] in _OCTAL:
@@ -536,8 +536,8 @@ class _Automaton:
         return then
 
     def closure(self, states: tuple[int, ...], *, is_start: bool, is_end: bool) -> _States:
-        """The states that are reached without reading a character. Only those are included that
-        accept, or that wait for a character or for the end of the name.
+        """The states that are reached without reading a character. Only states that accept, or that
+        wait for a character or for the end of the name, are included.
         """
         seen, waiting = set(states), list(states)
         while waiting:

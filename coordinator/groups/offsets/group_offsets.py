@@ -2,9 +2,9 @@
 
 The offsets are hard state: only the `replay_*` methods change them. The offsets of a transaction
 are pending, by producer, until the transaction's marker is replayed. When the transaction commits,
-each pending offset is compared with the committed one, and the one with the later record in the log
-remains. An offset that was committed outside of transactions after the pending one therefore
-survives, both live and after a restart.
+each pending offset is compared with the committed offset, and the offset with the later record in
+the log remains. An offset that was committed outside of transactions after the pending one
+therefore survives, both live and after a restart.
 """
 
 from __future__ import annotations

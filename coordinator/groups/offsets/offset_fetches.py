@@ -144,8 +144,8 @@ class OffsetFetches:
 def _fetched(
     offsets: GroupOffsets, partition: TopicPartition, require_stable: bool
 ) -> FetchedOffset:
-    """The row of one partition: -1 without an offset, or if the offset is pending and must be
-    stable.
+    """The row of one partition. Its offset is -1 if there is no offset, or if the offset is pending
+    and must be stable.
     """
     unstable = require_stable and offsets.is_pending(partition)
     committed = None if unstable else offsets.committed.get(partition)

@@ -127,8 +127,8 @@ class ShareGroup:
     def without_topics(
         self, group_id: str, topic_ids: Collection[uuid.UUID]
     ) -> Iterator[CoordinatorRecord]:
-        """The record that replaces the group's list of states by one without those of deleted
-        topics. The share coordinator deletes the states themselves.
+        """The record that removes deleted topics from the group's list of states. The share
+        coordinator deletes the states themselves.
         """
         states = self.states
         kept = StatesValue(
@@ -177,8 +177,8 @@ class ShareGroup:
         self.initializing_since_ms.clear()
 
     def lacks_assignment(self, topics: TopicDirectory) -> bool:
-        """Whether the partitions of a wanted topic that are assigned differ from those whose states
-        are initialised.
+        """Whether the assigned partitions of any wanted topic differ from the partitions whose
+        states are initialised.
         """
         if self._assigned is None:
             assigned: dict[uuid.UUID, set[int]] = {}

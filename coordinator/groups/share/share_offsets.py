@@ -117,8 +117,8 @@ class ShareOffsets:
         names: dict[uuid.UUID, str],
         rows: dict[tuple[uuid.UUID, int], StateRow],
     ) -> AlterShareGroupOffsetsResponseTopic:
-        """The response row for one topic. After: `rows` contains those of the topic's partitions
-        that exist.
+        """The response row for one topic. After: `rows` contains the partitions of the topic
+        without an error.
         """
         known = self._topics.topic(topic.topic_name)
         answered = []

@@ -57,8 +57,8 @@ class ShareRequests:
         return result
 
     def _group_of(self, request: ShareGroupHeartbeatRequest, partition: int) -> Group:
-        """The share group of a request. If the member joins and the group does not exist, a new
-        group, which is not in the table yet.
+        """The share group of a request. If the member joins and the group does not exist, this is a
+        new group, which is not in the table yet.
 
         Raises: KafkaError GROUP_ID_NOT_FOUND if the group does not exist, or is of another kind.
         """
@@ -91,7 +91,7 @@ class ShareRequests:
         return ShareGroupDescribeResponse(groups=described)
 
     def _describe(self, group_id: str) -> InSlices[DescribedGroup]:
-        """The row of a share group; that of an error if there is none with the id."""
+        """The row of a share group. If no share group has the id, the row has an error."""
         group = self._table.by_id.get(group_id)
         if group is not None and group.kind == SHARE_TYPE:
             return (yield from self._kinds.shares.describe(group))

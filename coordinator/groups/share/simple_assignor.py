@@ -4,7 +4,7 @@ Several members may have the same partition. Topics with the same subscribers ar
 With P partitions and N subscribers, each partition goes to S = ceil(N / P) members, which gives
 each subscriber at least one: floor(S * P / N) partitions, or one more. Members keep their
 partitions as far as these numbers allow. When some members get one partition more than others,
-members that already have it come first.
+members that already have one more come first.
 
 The result is deterministic: members and partitions are processed in the given order.
 
@@ -33,8 +33,8 @@ class MemberToAssign(NamedTuple):
 def assign_simple(
     members: Mapping[str, MemberToAssign], partitions: Mapping[uuid.UUID, Sequence[int]]
 ) -> dict[str, Assignment]:
-    """Compute the partitions of each member. Takes: partitions, those that may be assigned, by
-    topic.
+    """Compute the partitions of each member. Takes: partitions, the partitions that may be
+    assigned, by topic.
     """
     takers: dict[uuid.UUID, list[str]] = {topic_id: [] for topic_id in partitions}
     for member_id, member in members.items():

@@ -25,10 +25,10 @@ class StateRow(NamedTuple):
 
 
 class StateChange(NamedTuple):
-    """A change of the states of a group's partitions, which are to be initialised or deleted.
+    """A change of the states of a group's partitions: their initialisation or deletion.
 
     state_epoch: the group's epoch, for an initialisation. reply: the response to send after the
-    change, into which the error codes of the partitions have yet to be put.
+    change. The error codes of the partitions are added to it before.
     """
 
     group_id: str

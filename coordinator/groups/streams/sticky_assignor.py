@@ -145,8 +145,8 @@ class _Sticky:
         self._total_share = _Share(active_count + standby_tasks * standby_count, len(members))
 
     def assign(self) -> Assigning:
-        """Assign all tasks, in slices: first active ones, then standby ones. Gives: the targets of
-        the members.
+        """Assign all tasks, in slices: first the active tasks, then the standby tasks. Gives: the
+        targets of the members.
         """
         yield from self._note_holders()
         yield from self._assign_active()
@@ -283,7 +283,7 @@ class _Sticky:
             yield
 
     def _former_holder(self, task: Task) -> str | None:
-        """A member that had the task before, may take another task, and whose process does not have
+        """A former holder of the task that may take another task, and whose process does not have
         the task.
         """
         name = self._was_active.get(task)

@@ -150,7 +150,8 @@ class StreamsGroup:
             self.target_epoch = FIRST_EPOCH if value is None else records.decode_target_epoch(value)
         else:
             if self.topology is not None:
-                # the plan for a group's first topology is made before this record is replayed
+                # Drop the plan of the former topology. The plan of the first topology stays, since
+                # it is made before this record is replayed.
                 self.plan = None
             self.topology = None if value is None else records.decode_topology(value)
 

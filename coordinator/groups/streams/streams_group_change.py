@@ -178,7 +178,7 @@ class StreamsGroupChange:
     def assign(self, configs: AssignmentConfigs, now_ms: int, wall_ms: int) -> None:
         """Compute the target assignment of the group's epoch.
 
-        The plan is that of this event, or else the last one. The targets are empty while topics
+        The plan of this event is used, or else the last plan. The targets are empty while topics
         are missing. If there are many tasks, `assigning` is set, and later events do the work.
         """
         self._assigned_ms = now_ms

@@ -176,8 +176,9 @@ class StreamsGroups:
     ) -> StreamsGroupHeartbeatResponse:
         """Answer the heartbeat of a member that joins or stays.
 
-        Takes:  request, one that passed `check_request` and does not leave; group, a streams group
-                or, if the request joins, a group of any kind without members.
+        Takes:  request, a request that has passed `check_request`, and with which the member does
+                not leave; group, a streams group or, if the member joins, a group of any kind
+                without members.
         Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED,
                 INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY. In these cases nothing has changed.
         """
@@ -256,7 +257,7 @@ class StreamsGroups:
         return response
 
     def _set_endpoints(self, response: StreamsGroupHeartbeatResponse, beat: _Heartbeat) -> None:
-        """Put into the response which partitions each member serves.
+        """Add the partitions that each member serves to the response.
 
         The member that sent the heartbeat comes last.
         """
@@ -313,7 +314,7 @@ class StreamsGroups:
             self._timers.schedule((timers_of.ASSIGNING, group_id, ""), now_ms)
 
     def _time_revocation(self, group_id: str, beat: _Heartbeat, now_ms: int) -> None:
-        """Start the time limit for giving tasks up if the member has to, or cancel it otherwise.
+        """If the member has to give tasks up, start the time limit for this; otherwise cancel it.
 
         Does nothing if the member's tasks have not changed.
         """

@@ -113,7 +113,7 @@ class StreamsRequests:
         return self._kinds.streams.assigned_partitions(group)
 
     def _describe(self, group_id: str) -> InSlices[describing.DescribedGroup]:
-        """The row of a streams group; that of an error if there is none with the id."""
+        """The row of a streams group. If no streams group has the id, the row has an error."""
         group = self._table.by_id.get(group_id)
         if group is not None and group.kind == STREAMS_TYPE:
             return (yield from self._kinds.streams.describe(group))

@@ -92,8 +92,8 @@ def _step(
     owned: TaskSet | None,
     free: FreeTasks,
 ) -> CurrentValue:
-    """The next assignment on the way to the target. Tasks that the member has to revoke come first;
-    after their revocation it gets those that are free.
+    """The next assignment on the way to the target. First the member has to revoke tasks; after
+    that it gets the free tasks of its target.
     """
     assigned = current.assigned
     active, revoked_active = _parted_active(assigned.active, target.active)
@@ -168,7 +168,7 @@ def _parted(assigned: Tasks, target: Tasks) -> tuple[Tasks, Tasks]:
 def _with_free_active(
     kept: TaskEpochs, target: Tasks, target_epoch: int, is_free: IsFree
 ) -> tuple[TaskEpochs, bool]:
-    """The kept tasks and the free tasks of the target. Gives: also whether some tasks are not
+    """The kept tasks and the free tasks of the target, and whether some tasks of the target are not
     free.
     """
     held: dict[str, dict[int, int]] = {}
@@ -188,7 +188,7 @@ def _with_free_active(
 
 
 def _with_free(kept: Tasks, target: Tasks, is_free: IsFree) -> tuple[Tasks, bool]:
-    """The kept tasks and the free tasks of the target. Gives: also whether some tasks are not
+    """The kept tasks and the free tasks of the target, and whether some tasks of the target are not
     free.
     """
     held: dict[str, tuple[int, ...]] = {}

@@ -30,7 +30,7 @@ from typing import NamedTuple, NoReturn
 from barnabas.coordinator.groups.streams.topology import InternalTopic, Subtopology, Topology
 from barnabas.protocol.errors import Code, KafkaError
 
-# returns the partition count of the topic with this name, or None if the topic does not exist
+# a function that returns the partition count of a topic, or None if the topic does not exist
 PartitionCount = Callable[[str], int | None]
 MOST_NAMED = 3
 DECIDED_BY_BROKER = 0
@@ -174,8 +174,8 @@ class _Partitions:
     def _decide_repartition_topics(self) -> None:
         """Decide the partition counts of the repartition topics that have no fixed count.
 
-        It begins with the sources of the topology. Each subtopology is computed once, as soon as
-        the partition count of one of its topics is known.
+        The computation begins with the sources of the topology. Each subtopology is computed once,
+        as soon as the partition count of one of its topics is known.
         """
         readers: dict[str, list[Subtopology]] = {}
         for one in self._subtopologies.values():
@@ -233,8 +233,9 @@ class _Partitions:
                     self._align(names, fixed, flexible)
 
     def _align(self, names: Collection[str], fixed: set[str], flexible: set[str]) -> None:
-        """Give the repartition topics of one copartition group the number of its source topics;
-        without source topics the fixed number, or else the highest one. Raises: _ProblemError.
+        """Give the repartition topics of one copartition group the partition count of its source
+        topics. Without source topics, use the fixed partition count, or else the highest one.
+        Raises: _ProblemError.
         """
         counts = {name: self._count(name) for name in names}
         repartition = {name: counts[name] for name in names if name in fixed or name in flexible}
