@@ -97,7 +97,7 @@ class Host:
             if offset >= self.made.redundant_offset(partition):
                 pruned.replay(partition, offset, key, value)
         assert hard_state(fresh) == hard_state(self.made)
-        for at in self.made.keys():
+        for at in list(self.made.keys()):
             state, of_rest = self.made.state(at), pruned.state(at)
             assert state is not None and of_rest is not None, "its snapshot is redundant"
             assert of_rest.snapshot(1) == state.snapshot(1)
