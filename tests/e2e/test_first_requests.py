@@ -33,7 +33,7 @@ ORDERS = ("by key", "by key from the end", "by chance")
 
 
 def in_order(order: str) -> list[Api]:
-    """The APIs in an order: "by key", "by key from the end", or shuffled with `order` as the seed.
+    """The APIs in this order: "by key", "by key from the end", or shuffled with the seed `order`.
     """
     if order.startswith("by key"):
         return list(APIS) if order == "by key" else list(reversed(APIS))

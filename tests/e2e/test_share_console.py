@@ -51,8 +51,7 @@ def broker() -> Iterator[LocalBroker]:
 def barnabas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broker: LocalBroker
 ) -> CommandLine:
-    """The command line for this broker. The share group is configured to start at the first record.
-    """
+    """The command line for this broker. Its share group is set to start at the first record."""
     command = CommandLine(monkeypatch, capsys).use(broker.bootstrap_servers)
     command.ok("config", "set", "group", GROUP, "share.auto.offset.reset=earliest")
     return command

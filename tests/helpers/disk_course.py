@@ -184,8 +184,7 @@ PARTS = ("transactions", "requests", "remake", "retention", "compaction", "start
 
 
 def _kept(number: int) -> Fact:
-    """The fact that the transaction's record is committed, and that its offset or a later one is.
-    """
+    """The fact that the transaction's record is committed, and also its offset or a later one."""
     value = b"kept %d" % number
 
     def fact(b: DiskBroker) -> bool:
