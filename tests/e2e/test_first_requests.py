@@ -33,7 +33,8 @@ ORDERS = ("by key", "by key from the end", "by chance")
 
 
 def in_order(order: str) -> list[Api]:
-    """The APIs in this order: "by key", "by key from the end", or shuffled with the seed `order`.
+    """The APIs in an order: "by key", "by key from the end", or shuffled, with `order` as the seed
+    of the shuffle.
     """
     if order.startswith("by key"):
         return list(APIS) if order == "by key" else list(reversed(APIS))
