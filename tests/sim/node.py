@@ -272,7 +272,7 @@ class Node:
             self._damaged_frame = None
 
     def note_failure(self) -> None:
-        """Note that the disk has failed, as the daemon does when the disk made it end."""
+        """Write the note of a disk failure, as the daemon does when such a failure ends it."""
         if self.broker is not None:
             self.broker.logs.note_failure()
 
