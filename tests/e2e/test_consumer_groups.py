@@ -87,7 +87,9 @@ while True:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LocalBroker]:
-    """A broker for one test, whose output may have no errors at the end."""
+    """A broker for one test. At the end, its output must contain no traceback and no critical
+    message.
+    """
     with LocalBroker(tmp_path / "data", settings=SETTINGS) as broker:
         yield broker
         assert not [
@@ -100,8 +102,8 @@ Join = Callable[..., confluent_kafka.Consumer]
 
 @pytest.fixture
 def join(own: LocalBroker) -> Iterator[Join]:
-    """A function that creates consumers. Those that a test leaves open are closed before the broker
-    stops.
+    """A function that creates a consumer in a group. Consumers that a test leaves open are closed
+    before the broker stops.
     """
     made: list[confluent_kafka.Consumer] = []
 
@@ -121,11 +123,11 @@ def owned(one: confluent_kafka.Consumer) -> set[tuple[str, int]]:
 
 
 def until_shared(*members: confluent_kafka.Consumer, partitions: int) -> None:
-    """Poll until each partition has one owner, and the members' numbers of partitions differ by at
-    most one.
+    """Poll until each partition has one owner, and the numbers of partitions that the members own
+    differ by at most one.
 
-    The second condition is needed since all partitions may have an owner while a member still has
-    to revoke one.
+    The second condition is needed because all partitions may already have an owner while one member
+    still has to give a partition to another.
     """
 
     def is_shared() -> bool:

@@ -141,7 +141,8 @@ def deliveries(broker: LocalBroker, name: str) -> list[int]:
 def test_a_late_request_arrives_over_the_connection_that_the_client_gave_up(
     broker: LocalBroker,
 ) -> None:
-    """A late request must not arrive over the new connection. A late EndTxn would then end the next
+    """A request that is held until its connection was closed must still count as a request of that
+    connection. If the late EndTxn arrived over the new connection, it would end the next
     transaction, which no broker allows.
     """
     with broker.control.fault("hold", api="EndTxn", times=1) as fault:
@@ -219,7 +220,9 @@ def test_a_late_large_request_is_carried_out(broker: LocalBroker) -> None:
 def test_a_fault_of_a_topic_applies_to_fetches_of_a_session_with_that_topic(
     broker: LocalBroker, version: int
 ) -> None:
-    """A Fetch of a session may name no topic. Only the session then has the topic's partitions."""
+    """A Fetch in a fetch session may name no topics, since the session has them. A fault for a
+    topic applies to such a request too.
+    """
     with Wire(broker.port) as client:
         metadata = client.call(
             wire.request(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)
@@ -278,8 +281,8 @@ def end_offsets(client: Wire, topic: str, count: int) -> list[int]:
 def test_a_produce_with_acks_0_is_delivered_twice_also_if_it_is_checked_in_slices(
     broker: LocalBroker,
 ) -> None:
-    """A Produce with so many partitions is checked in slices, and ends some iterations of the loop
-    later.
+    """The broker checks a Produce request with this many partitions in slices, so it completes the
+    request only some iterations of the event loop later.
     """
     count = ROWS_AT_ONCE + 1
     broker.create_topic("many", count)
@@ -399,8 +402,9 @@ def test_a_broker_that_refuses_connections_stops_though_another_process_has_its_
 
 
 def test_removing_a_fault_after_its_broker_was_killed_is_no_error() -> None:
-    """After a kill, the end of the context removes the fault from a broker that does not run. After
-    `remove`, it removes the fault a second time.
+    """The first context ends while its broker is down, so the fault and the frozen clock are
+    removed from a broker that does not run. In the second context, the test has already removed the
+    fault.
     """
     with LocalBroker(control=True, topics=["t"]) as broker:
         with broker.control.fault("hold", api="EndTxn"), broker.control.frozen():
@@ -457,8 +461,9 @@ def _producers_of(topic: str) -> wire.Call:
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_after_a_restart_the_age_of_loaded_state_follows_the_test_clock(end: str) -> None:
-    """Offsets, transactional ids and open transactions expire after 60 minutes. After 45 minutes of
-    the test clock and another 10, all exist. After 10 more, none exists.
+    """Offsets, transactional ids and open transactions expire after 60 minutes. The test clock
+    advances by 45 minutes before the restart. They all still exist 10 minutes after it, and have
+    all expired another 10 minutes later.
     """
     hour = {
         "offsets.retention.minutes": 60,
@@ -582,7 +587,9 @@ def quota_of_all_clients(percentage: float | None) -> wire.Call:
 def test_a_delayed_response_precedes_the_next_one_also_above_a_quota(
     broker: LocalBroker,
 ) -> None:
-    """The throttle time of the quota ends before the late response is sent."""
+    """The first response is delayed for longer than the throttle time of the second request, but is
+    still sent first.
+    """
     calls = [list_transactions(), init("above")]
     with Wire(broker.port) as client:
         client.call(quota_of_all_clients(1e-6))

@@ -47,7 +47,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class LimitedBroker(LocalBroker):
-    """A broker whose process has a limit of file descriptors."""
+    """A broker whose process may open only `limit` file descriptors."""
 
     limit = LIMIT
 
@@ -61,7 +61,9 @@ class LimitedBroker(LocalBroker):
 
 @pytest.fixture
 def limited(tmp_path: Path) -> Iterator[LimitedBroker]:
-    """A broker with a low limit of file descriptors, whose output may have no errors at the end."""
+    """A broker that may open few file descriptors. At the end, its output must contain no
+    traceback, no critical message, and no "Too many open files".
+    """
     settings = {"offsets.topic.num.partitions": "8", "transaction.state.log.num.partitions": "8"}
     with LimitedBroker(tmp_path / "data", settings=settings) as broker:
         yield broker

@@ -33,7 +33,9 @@ ORDERS = ("by key", "by key from the end", "by chance")
 
 
 def in_order(order: str) -> list[Api]:
-    """The APIs in the order that the text names."""
+    """The APIs in an order: "by key", "by key from the end", or shuffled, with `order` as the seed
+    of the shuffle.
+    """
     if order.startswith("by key"):
         return list(APIS) if order == "by key" else list(reversed(APIS))
     return Random(order).sample(APIS, len(APIS))

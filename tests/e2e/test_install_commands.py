@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-ALWAYS = ("pip install './barnabas[cli]'",)  # the parameters after the first two are long tests
+ALWAYS = ("pip install './barnabas[cli]'",)  # the other commands are tried only by the long tests
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,8 @@ def test_the_command_installs_the_checkout_with_the_requirements_of_its_extras(
     environment = {
         **{name: text for name, text in os.environ.items() if name != "PYTHONPATH"},
         "PATH": f"{folder / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        # pip reads 0 as --no-build-isolation, which is possible since setuptools is installed
+        # pip takes 0 as --no-build-isolation, so that it uses the setuptools that is already
+        # installed
         "PIP_NO_BUILD_ISOLATION": "0",
         "PIP_FORCE_REINSTALL": "0",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",

@@ -55,7 +55,9 @@ def copy_of_the_directory(path: Path) -> Path:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[LocalBroker]:
-    """A broker on a copy of the directory, whose output may have no errors at the end."""
+    """A broker on a copy of the directory. At the end, its output must contain no traceback and no
+    error.
+    """
     with LocalBroker(copy_of_the_directory(tmp_path / "data"), settings=SETTINGS) as running:
         yield running
         assert not [

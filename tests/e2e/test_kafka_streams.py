@@ -165,7 +165,9 @@ class Counts:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LocalBroker]:
-    """A broker for one test, whose output may have no errors at the end."""
+    """A broker for one test. At the end, its output must contain no traceback and no critical
+    message.
+    """
     with LocalBroker(tmp_path / "data", settings=SETTINGS) as broker:
         yield broker
         assert not [

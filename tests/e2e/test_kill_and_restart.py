@@ -1,8 +1,9 @@
 """SIGKILL, restart, and the state that clients find afterwards. Each test has its own broker.
 
-A SIGKILL loses nothing that was acknowledged, since the operating system has it. If a transaction
-was open, its record is in the log, and its producer continues it if the producer still runs.
-Otherwise the next session of the transactional id, or the timeout, aborts it (KIP-98).
+A SIGKILL loses nothing that was acknowledged, since the operating system still has the written
+data. If a transaction was open, the log has a record of its state, and the producer continues the
+transaction if it still runs. Otherwise the transaction is aborted by the next session of its
+transactional id or by its timeout (KIP-98).
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ Restart = Callable[[LocalBroker], None]
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LocalBroker]:
-    """A broker for one test, whose output may have no errors at the end."""
+    """A broker for one test. At the end, its output must contain no traceback and no critical
+    message.
+    """
     settings = {
         "group.min.session.timeout.ms": "500",
         "barnabas.transaction.durability": "flush",

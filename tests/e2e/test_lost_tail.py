@@ -41,7 +41,9 @@ KEPT, READ, NEWER = 10, 15, 15
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[LocalBroker]:
-    """A broker for one test, whose output may have no errors at the end."""
+    """A broker for one test. At the end, its output must contain no traceback and no critical
+    message.
+    """
     with LocalBroker(tmp_path / "data") as broker:
         yield broker
         assert not [
@@ -108,8 +110,9 @@ def test_a_reader_that_runs_during_a_power_loss_goes_back_to_the_end_of_the_log(
 
 
 class Member:
-    """A member of a group with one of the client libraries. It begins at the start of the log.
-    After the power loss, it begins at the group's offset.
+    """A member of a group with one of the client libraries. If it is created before the power loss,
+    it begins at the start of the log; if it is created afterwards, it begins at the group's
+    committed offset.
     """
 
     def __init__(self, cut: Cut) -> None:

@@ -222,8 +222,8 @@ def selectors_of(expression: str) -> list[Any]:
 
 
 def test_the_dashboards_queries_use_existing_metrics_and_labels(used: LocalBroker) -> None:
-    """Each query is valid, and a scrape has its metrics and labels. It also has the labels of the
-    variables and of the legends.
+    """Each query of the dashboard is valid, and its metrics and labels appear in a scrape. So do
+    the labels in the dashboard's variables and legends.
     """
     seen = scrape(used)
     # A broker without a standby does not show the metrics of replication.

@@ -129,8 +129,8 @@ class ConfluentMember(Program):
 class KafkaPythonProducer(Program):
     """An idempotent producer with kafka-python.
 
-    kafka-python's transactional producer loses its AddPartitionsToTxn if the coordinator is gone
-    when a transaction begins, and then waits for ever.
+    kafka-python's transactional producer loses its AddPartitionsToTxn if the coordinator is
+    unavailable when a transaction begins, and then waits for ever.
     """
 
     def run(self) -> None:

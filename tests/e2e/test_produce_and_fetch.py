@@ -1,5 +1,5 @@
-"""Records through the real daemon. Every codec of each library is read by every other library.
-Other tests use large records, many partitions, and long polls.
+"""Produce and fetch records with the real daemon: each library reads the records of every other
+library in each codec. Other tests use large records, many partitions, and long polls.
 """
 
 from __future__ import annotations

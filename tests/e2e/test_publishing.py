@@ -166,8 +166,8 @@ def test_a_repeated_batch_is_recognised_whichever_topics_its_records_go_to(
 
 
 def test_the_begun_note_outlives_the_groups_offsets() -> None:
-    """After days without a batch the offsets of the first group expire. The note in the second
-    group remains, even after a restart.
+    """After days without a batch, the offsets of the query's first group expire. The begun note,
+    which is in a second group, remains, even after a restart.
     """
     with LocalBroker(control=True) as broker:
         topic = create_topic(broker.bootstrap_servers, "quiet", retention_ms="-1")
@@ -770,7 +770,7 @@ def test_a_publisher_works_after_pickling_and_after_a_fork(
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore", DeprecationWarning
-            )  # warning that other clients of this process have threads
+            )  # the warning that this process has threads, which belong to other clients
             child = os.fork()
         if not child:
             code = 1

@@ -67,8 +67,8 @@ def test_quotas_are_listed_set_and_removed(barnabas: CommandLine) -> None:
 
 
 def test_librdkafka_is_throttled_to_its_quota(broker: LocalBroker, barnabas: CommandLine) -> None:
-    """librdkafka sends as fast as it can. Its throttle time corresponds to the bytes beyond the
-    quota of all windows. Another client gets no throttle time.
+    """librdkafka sends as fast as it can. Its throttle time corresponds to the bytes that it sent
+    beyond what the quota allows in all windows together. Another client is not throttled.
     """
     barnabas.ok("quota", "set", "--client-id", "fast", f"producer_byte_rate={BYTES_A_SECOND}")
     topic = unique("slowed")

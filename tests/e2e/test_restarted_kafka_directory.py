@@ -46,7 +46,9 @@ KAFKAS_LATEST_EPOCH = 4
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[LocalBroker]:
-    """A broker on a copy of the directory, whose output may have no errors at the end."""
+    """A broker on a copy of the directory. At the end, its output must contain no traceback and no
+    error.
+    """
     shutil.copytree(FIXTURE / "logdir", tmp_path / "data")
     with LocalBroker(
         tmp_path / "data", settings={"log.retention.ms": "-1"}

@@ -247,8 +247,8 @@ def test_a_failover_takes_milliseconds(broker: LocalBroker) -> None:
 
 @pytest.fixture
 def collects_sockets() -> Iterator[None]:
-    """Collect sockets that the client left open, whose warnings would otherwise fail a later
-    test.
+    """Collect the sockets that the client left open, since the warnings about them would otherwise
+    fail a later test.
     """
     yield
     gc.collect()
@@ -258,7 +258,7 @@ def collects_sockets() -> Iterator[None]:
 def test_kafka_pythons_producers_continue_while_leaders_and_coordinators_move(
     broker: LocalBroker,
 ) -> None:
-    """If a coordinator is gone, kafka-python's transactional producer waits for several whole
+    """If a coordinator is down, kafka-python's transactional producer waits for several whole
     request timeouts. Brokers are therefore stopped only while a plain producer runs. With the
     transactional producer, only coordinators move. kafka-python's consumer may keep searching for a
     stopped broker, and is not tested.

@@ -51,7 +51,7 @@ def broker() -> Iterator[LocalBroker]:
 def barnabas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broker: LocalBroker
 ) -> CommandLine:
-    """The command line, and a group that starts at the first record."""
+    """The command line for this broker. Its share group is set to start at the first record."""
     command = CommandLine(monkeypatch, capsys).use(broker.bootstrap_servers)
     command.ok("config", "set", "group", GROUP, "share.auto.offset.reset=earliest")
     return command
@@ -87,8 +87,8 @@ class Console:
             self.errors += line
 
     def end(self) -> list[str]:
-        """Wait until the consumer ends. Gives: the printed lines; the consumer reports their
-        number.
+        """Wait until the consumer ends, and check that the total that it reports is the number of
+        printed lines. Gives: these lines.
         """
         assert self._process.wait(PATIENCE_S) in (0, 143), self.errors
         self._join()

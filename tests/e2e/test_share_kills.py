@@ -1,8 +1,8 @@
 """Real share consumers and the broker are killed. No record is lost, none is finished twice, and at
 the end the group has finished all records.
 
-Kafka's own client is in `.clients/streams`, franz-go (Go) in `.clients/go-share`, which
-`make clients` fills if it can.
+Kafka's own client is in `.clients/streams`, and franz-go (for Go) is in `.clients/go-share`.
+`make clients` installs them if it can.
 """
 
 from __future__ import annotations

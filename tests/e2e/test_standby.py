@@ -108,8 +108,8 @@ def test_a_broker_on_the_standbys_copy_has_every_acknowledged_record(tmp_path: P
             commit(again, "c")
             with pytest.raises(KafkaException) as fenced:
                 producer.commit_transaction(PATIENCE_S)
-            # The new leader cannot know that it had every record, so the takeover counts as a power
-            # loss.
+            # The new leader cannot know that its copy has every record, so it acts as after a power
+            # loss, and refuses the former session of the transactional id.
             assert fenced.value.args[0].code() == KafkaError.INVALID_PRODUCER_ID_MAPPING
         assert values_of(successor.bootstrap_servers, "t") == VALUES
     with LocalBroker(first) as back:

@@ -197,8 +197,9 @@ def test_the_next_driver_ends_the_transactions_that_a_driver_had_decided_on(
 
 
 def test_the_next_batch_ends_the_transactions_of_the_decided_batch_before_it(world: World) -> None:
-    """The next batch ends those transactions even if its own rows come only from the driver,
-    because the option was changed.
+    """The driver dies while it ends the transactions of a decided batch. The next batch ends the
+    others, even if the option was changed so that the rows of this batch come from the driver, not
+    from tasks.
     """
     parts = [world.task(b"%d" % number) for number in range(3)]
     world.dies_at(END_TXN, 2)
@@ -386,7 +387,10 @@ def test_a_batch_whose_transactions_may_time_out_is_not_decided_on(world: World)
 def test_rows_whose_transaction_timed_out_after_the_decision_are_reported_as_lost(
     world: World,
 ) -> None:
-    """With two-phase commit no transaction times out after the decision."""
+    """Without two-phase commit, the task's transaction times out after the decision, and the next
+    driver reports its rows as lost. With two-phase commit, the transaction does not time out, and
+    its rows are committed.
+    """
     brief = PublishSettings(transaction_timeout_ms=3_000)
     part = world.task(b"a", settings=brief)
     world.dies_at(END_TXN, 1)

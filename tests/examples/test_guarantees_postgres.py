@@ -41,7 +41,9 @@ def with_orders(servers: str, name: str) -> str:
 
 
 def fill(servers: str, topic: str) -> None:
-    """Commit the orders to a new topic, and abort a transaction with as many further ones."""
+    """Commit the orders to a new topic. Then write as many further orders in a transaction, and
+    abort it.
+    """
     make_topic(servers, topic)
     publish(servers, topic, map(an_order, range(ORDERS)), transactional_id=topic)
     publish(

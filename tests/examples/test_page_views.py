@@ -304,7 +304,8 @@ REVISIONS = [
     ("news@25000", 1),
     ("news@40000", 1),
 ]
-OPEN = {"sports@30000", "news@40000"}  # final at stream time 40, since the grace period is 10
+# not final at stream time 40, which is before their ends plus the grace period of 10
+OPEN = {"sports@30000", "news@40000"}
 FORMS = ("revisions", "final", "per-record")
 
 

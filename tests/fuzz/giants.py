@@ -223,8 +223,8 @@ class _Made:
         return field.nullable.first <= self._version <= field.nullable.last
 
     def _value(self, field: Field, *, is_outer: bool) -> bytes:
-        """Encode a value. Outside the filled array it is a meaningful value. In an element of the
-        array it is a value of the request's shape.
+        """Encode a value. Outside the filled array, the value is a meaningful one. Inside it, the
+        value depends on the giant's shape.
         """
         kind, name = field.type, field.name
         if kind in LETTERS:
@@ -256,8 +256,8 @@ class _Made:
         return False
 
     def _text(self, name: str, *, is_outer: bool) -> str:
-        """Return a text for this field. Outside the filled array it is a known name. In an element
-        of the array it is a text of the request's shape.
+        """Return a text for this field. Outside the filled array, the text is a known name. Inside
+        it, the text depends on the giant's shape.
         """
         known = OF_API.get((name, self._api.name), NAMES.get(name, "a"))
         if is_outer or self._shape == "same":

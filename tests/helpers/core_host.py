@@ -42,8 +42,8 @@ SETTINGS = {
 class CoreHost:
     """A broker without sockets, and the work that it has requested.
 
-    `answers` has the decoded responses of each connection, in order; None is a request without a
-    response. `flushes` has the requested flushes that are not done yet.
+    `answers` has the decoded responses of each connection, in order, with None for a request that
+    gets no response. `flushes` has the requested flushes that are not done yet.
     """
 
     def __init__(

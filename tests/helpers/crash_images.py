@@ -1,5 +1,6 @@
-"""The possible contents of a disk after a crash of the process or the machine. Images are taken
-before each change of the disk while a broker continues to run, so one run covers all its crashes.
+"""The possible contents of a disk after a crash of the process or the machine. An image is taken
+before each change of the disk while a broker continues to run, so that one run yields the images of
+all possible crashes.
 
 kind      names (create, rename, unlink)     bytes
 kill      all                                all
@@ -86,8 +87,8 @@ def files_on(disk: SimDisk, kind: str) -> Files:
 
 def _walk(path: str, directory: Directory, kind: str) -> Iterator[tuple[str, bytes | None]]:
     """The path and the content of everything that this kind of crash leaves. The content is None
-    for a directory. Depending on the kind, the names are the durable or the current ones, and so
-    are the contents.
+    for a directory. The kind determines whether the names are the durable or the current ones, and
+    likewise whether the contents are.
     """
     entries = directory.durable if kind in ("power", "data") else directory.entries
     for name in sorted(entries):
@@ -137,8 +138,7 @@ def started_on(
 ) -> DiskBroker:
     """Start another broker with the same settings on the image.
 
-    Takes: opened, a function that starts the broker, if it is not to be started as the first one
-    was.
+    Takes: opened, a function that starts the broker. By default, it starts as the first one did.
     """
     other = copy.copy(b)
     # Remove wrappers that a test may have set around these methods.

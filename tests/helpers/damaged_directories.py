@@ -1,11 +1,12 @@
 """A small log directory with every kind of file, in which one file is damaged, and a check of how
-the broker handles the damage.
+the broker handles the damage. Two outcomes are correct.
 
-The broker may start. Then every batch outside the damage can be read, or is in a file that was set
+The broker starts. Then every batch outside the damage can be read, or is in a file that was set
 aside, or its partition is offline with an error that names the file. The state of the journal and
-the coordinators is complete, unless their own files are damaged, which the log then reports.
+the coordinators is complete, unless their own files are damaged. In this case the log reports the
+damage.
 
-Or the broker may refuse to start. Then one line names the file and says what to do.
+Or the broker refuses to start. Then one line names the file and says what to do.
 
 `python -m helpers.damaged_directories` tries every byte.
 """
@@ -568,7 +569,9 @@ def check_knowledge(
     if seems_powerless:
         return
     if is_in_a_base_offset(damage, before):
-        return  # The state of a group includes the offsets at which its records are in the log.
+        # The state of a group includes the offsets of its records in the log, which this damage
+        # changes.
+        return
     if not (lost and damage.name.startswith(TRANSACTIONS_TOPIC)):
         assert broker.transactions.snapshot() == before.transactions
     if not (lost and damage.name.startswith((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))):

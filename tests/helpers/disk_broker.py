@@ -401,8 +401,8 @@ class DiskBroker:
         assert self.call(creation_of(name, partitions, settings), 7).topics[0].error_code == 0
 
     def topic_after_flushes(self, name: str, partitions: int = 1) -> None:
-        """Create a topic while flushes are held. It exists at a tick after the flushes have
-        ended.
+        """Create a topic while flushes are held. Carry out the flushes one at a time, and check
+        that the topic does not exist before its creation is complete.
         """
         connection = self.connect()
         self.send(connection, creation_of(name, partitions, LONG_AGO), 7)

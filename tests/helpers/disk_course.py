@@ -1,5 +1,6 @@
-"""A sequence that contains every kind of write of a broker, on a disk that records all changes.
-`property/test_crash_images.py` and `property/test_failing_disk.py` use it as their history.
+"""A sequence of actions with every kind of write that a broker makes, on a disk that records all
+changes. `property/test_crash_images.py` and `property/test_failing_disk.py` use it as their
+history.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ class Course:
     """A broker with every kind of state, and the actions on it.
 
     `states` has the broker's state after each change, and `names` has the action that made each
-    change. `facts` has the lasting promises, each with the number of changes that preceded it.
-    `is_whole` says whether the whole state is compared, which is possible only as long as no time
-    passes and no restart happens.
+    change. `facts` has the conditions that must stay true once they hold, each with the number of
+    changes that preceded it. `is_whole` says whether the whole state is compared, which is possible
+    only as long as no time passes and no restart happens.
     """
 
     def __init__(
@@ -183,7 +184,7 @@ PARTS = ("transactions", "requests", "remake", "retention", "compaction", "start
 
 
 def _kept(number: int) -> Fact:
-    """The fact that the transaction's record is committed, and its offset or a later one."""
+    """The fact that the transaction's record is committed, and also its offset or a later one."""
     value = b"kept %d" % number
 
     def fact(b: DiskBroker) -> bool:

@@ -14,11 +14,12 @@ from typing import Any
 
 OURS = "barnabas."
 MOST_OBJECTS = 400_000
-# Two bounded tables. One has, by connection, the authorizations that were already audited, until an
-# ACL changes. The other has the last connection of each transactional id, by which a late request
-# is recognised.
+# These tables may keep entries of closed connections, since their size is bounded. `audited` has
+# the authorizations of each connection that were already audited, until an ACL changes.
+# `_latest_connections` has the last connection of each transactional id, by which a late request is
+# recognised.
 KEPT_OF_CONNECTIONS = ("audited", "_latest_connections")
-# A bounded cache of decoded offset keys.
+# This cache of decoded offset keys may keep entries of deleted topics, since its size is bounded.
 KEPT_OF_TOPICS = ("_topic_partitions",)
 
 

@@ -122,7 +122,7 @@ def strays_of(broker: Any) -> list[str]:
         home = homes.get(type(value))
         if home is not None and home(value) is not value:
             found.append(f"{way}: {value!r} is gone, and still there")
-        # This is an entry of a dict, and not an attribute of a subclass of dict.
+        # Whether the value is an entry of a dict, rather than an attribute of a subclass of dict.
         is_row = isinstance(holder, dict) and way.endswith("]")
         is_empty = isinstance(value, dict | set | list | deque) and not value
         if is_row and is_empty and not any(end in way for end in EMPTY_ROWS):
@@ -215,7 +215,9 @@ def traces_of(broker: Any, names: Collection[str]) -> list[str]:
 
 
 def sizes_of(broker: Any) -> Counter[str]:
-    """The number of elements in all containers with the same path, without the keys in it."""
+    """The number of elements of all containers with the same path, by this path. Keys are left out
+    of the paths.
+    """
     sizes: Counter[str] = Counter()
     for way, _, value in reached(broker):
         if isinstance(value, dict | list | set | deque):

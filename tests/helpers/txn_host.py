@@ -104,7 +104,7 @@ class TxnHost:
         self.flushes = flushes
         self.now_ms, self.wall_ahead_ms = now_ms, 0
         self.wall = WallClock()
-        # ids whose transaction is decided, but without a written record of that
+        # ids of transactions whose end is decided, without a record of the decision in the log
         self.decided: set[str] = set()
         # ids whose commit was requested, but is not decided yet
         self.awaiting_data: set[str] = set()

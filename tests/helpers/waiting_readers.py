@@ -45,8 +45,8 @@ def _has_enough(broker: Any, waiting: WaitingFetch) -> bool:
     """Whether a waiting fetch would get enough bytes if it were read now."""
     fetch = getattr(waiting.try_complete, "__self__", None)
     if not isinstance(fetch, _Fetch) or fetch._generation != broker.cluster.generation:
-        # It is not a fetch, or it was sent before leaders moved. The latter is completed at the
-        # next progress of a log.
+        # The waiting request is not a fetch, or it is a fetch that was sent before leaders moved.
+        # Such a fetch completes as soon as any log makes progress.
         return False
     try:
         with broker.logs.cache.putting_off():

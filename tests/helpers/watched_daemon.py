@@ -197,8 +197,8 @@ class LoopWatch:
     # --- the thread that looks -------------------------------------------------------------------
 
     def look(self) -> None:
-        """Until `close`, record the stack of each callback that uses more than half of the
-        limit.
+        """Until `close`, record the stack of the running callback as soon as it has used more than
+        half of the limit.
         """
         clock = time.pthread_getcpuclockid(self._thread)
         while not self._is_closed:

@@ -31,8 +31,8 @@ class _Place(NamedTuple):
 
 class Functions:
     """All functions of some loaded modules, by file and line. Create this object before
-    gc.freeze(). It unfreezes objects that are already frozen, because it could not find their
-    functions.
+    gc.freeze(). The constructor unfreezes the objects that are already frozen, because it cannot
+    find functions among frozen objects.
     """
 
     def __init__(self, root: Path, modules: Iterable[str]) -> None:

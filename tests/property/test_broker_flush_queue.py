@@ -50,8 +50,8 @@ class Log:
         return Written(self, offset), FlushToken((), offset, 0, 0, False)
 
     def finish_flush(self, token: FlushToken) -> bool:
-        """Record what a flush has made durable. This is in the log's own files only if the flush
-        was in place.
+        """Record what a flush has made durable. The data are in the log's own files only if the
+        flush was in place.
         """
         self.durable_offset = max(self.durable_offset, token.end_offset)
         if token.in_place:

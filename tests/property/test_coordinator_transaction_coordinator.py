@@ -95,8 +95,8 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
     # requests
 
     def producer(self, txn: str, nth: int) -> Producer:
-        """The producer id and epoch that the transactional id got `nth` before the last one, or an
-        unknown pair if it got fewer.
+        """The producer id and epoch that the transactional id got `nth` pairs before its latest
+        pair. If it has got fewer pairs, the result is an unknown pair.
         """
         had = self.granted[txn]
         if nth < len(had):

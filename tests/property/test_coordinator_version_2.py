@@ -63,8 +63,8 @@ class Versions(RuleBasedStateMachine):
         self.begin_session()
 
     def pair(self, nth: int) -> tuple[int, int]:
-        """The pair that was assigned `nth` before the last one, or an unknown pair if there were
-        fewer.
+        """The pair that was assigned `nth` pairs before the latest one, or an unknown pair if there
+        were fewer.
         """
         return self.pairs[-1 - nth] if nth < len(self.pairs) else (9_999, 0)
 

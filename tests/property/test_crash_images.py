@@ -1,12 +1,12 @@
 """A crash of the process or the machine before and after each change of the disk, for each kind of
 write of a broker.
 
-The course is run once, on a disk that records at each change what a crash at that moment would
-leave (see `helpers/crash_images.py`). Then a broker is started on each of these images. Its state
-must equal the live broker's state before or after the interrupted action (see
-`helpers/pictures.py`). After a power loss, this holds only for state that must survive one. The
-broker must keep no state of deleted objects (see `helpers/strays.py`), and a second power loss must
-not lose anything.
+The actions of `helpers/disk_course.py` are run once, on a disk that records at each change what a
+crash at that moment would leave (see `helpers/crash_images.py`). Then a broker is started on each
+of these images. Its state must equal the live broker's state before or after the interrupted action
+(see `helpers/pictures.py`). After a power loss, this holds only for state that must survive one.
+The broker must keep no state of deleted objects (see `helpers/strays.py`), and a second power loss
+must not lose anything.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ from helpers.strays import strays_of
 
 SHARE = 200  # the quick test fails one of every SHARE operations
 CODES = (errno.EIO, errno.ENOSPC)
-OF_ANY_TIME = "metadata.", "log "  # no other state, since a start restores state that has expired
+# only these are compared at any time, since a start restores other state that has expired
+OF_ANY_TIME = "metadata.", "log "
 OURS = str(Path(__file__).resolve().parents[1])
 
 

@@ -25,8 +25,8 @@ MOST_ANSWER_A_BYTE = 20  # an error response of 100 bytes may repeat for each na
 
 
 def test_a_sample_of_giants_delays_no_other_client() -> None:
-    """For each kind of rule, the sample always includes an API that was slow before its requests
-    were processed in slices.
+    """A larger share is sent of three APIs, one for each kind of rule by which requests are
+    processed in slices. These APIs were slow before they had such a rule.
     """
     always = ["Fetch", "Metadata", "DescribeGroups"]
     for arguments in (

@@ -137,8 +137,8 @@ def ours(way: str) -> World:
 
 @cache
 def handed_over(way: str) -> World:
-    """The directory of `filled` after the hand-over. Unless Kafka was not started, it creates one
-    topic, deletes one, and sets unlimited retention for "brief".
+    """The directory of `filled` after the hand-over. If Kafka started completely, it has also
+    created one topic, deleted one, and set unlimited retention for "brief".
     """
     disk = filled()
     graduate(disk)

@@ -40,8 +40,9 @@ ACTIONS = st.one_of(
 
 class World:
     """A pair, and the transactions that were acknowledged. `committed` has, for each topic, the
-    values of transactions that were committed since the topic was created. Each value has the
-    position up to which a standby must have applied changes to have it.
+    values of transactions that were committed since the topic was created. With each value it has
+    the position in the leader's changes up to which a standby must have applied them, so that its
+    copy has the value.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Indexes against linear scans, and snapshots and batches against the original values."""
+"""Compares indexes with linear scans, and decoded snapshots and batches with the originals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log against a naive model of one, over appends, transactions, deletions, rolls, flushes, leader
+"""Compares a log with a naive model, over appends, transactions, deletions, rolls, flushes, leader
 epochs, look-ups by time, clean stops, kills and torn writes.
 """
 
@@ -35,8 +35,8 @@ AT_ONCE, NEVER = 1, 2**63 - 1  # values of flush.messages
 
 
 def time_of(value: bytes) -> int:
-    """The time of a record, which is the same each time that it is sent; times neither rise nor are
-    all different.
+    """The time of a record, which depends only on its value, so that a record that is sent again
+    has the same time. Some times decrease, and some are equal.
     """
     turn, _, at = value.partition(b".")
     return SECOND_MS + (7 * int(turn) + 13 * int(at)) % 40
@@ -60,12 +60,12 @@ def sent(values: list[bytes], **fields: Any) -> bytearray:
 
 
 class LogMachine(RuleBasedStateMachine):
-    """The model: dicts of offset -> value, time and leader epoch, the aborted transactions, the
-    producers; the log must agree after every step.
+    """A log and its model, which must agree after every step.
 
-    With flush.messages=1: `high` is the high watermark; `stored` the recovery point on the disk, at
-    which a start after a kill begins; `undecided` the (first offset, marker) of transactions whose
-    marker no decision restores.
+    The model has the value, the time and the leader epoch of each offset, the aborted transactions,
+    and the producers. With flush.messages=1, `high` is the high watermark. `stored` is the recovery
+    point on the disk, at which a start after a kill begins. `undecided` has the first offset and
+    the marker of each transaction whose marker no decision restores.
     """
 
     def __init__(self) -> None:
@@ -133,7 +133,9 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(pid=st.sampled_from(PRODUCERS), count=st.integers(1, 3), transactional=st.booleans())
     def produce(self, pid: int, count: int, transactional: bool) -> None:
-        """A producer appends its next batch; inside a transaction only a transactional one."""
+        """A producer appends its next batch. While it has an open transaction, the log refuses a
+        batch that is not transactional.
+        """
         producer = self.producers[pid]
         values = self._values(count)
         data = sent(
@@ -325,7 +327,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def compare_epochs(self) -> None:
-        """The end of an epoch is where the records of later epochs begin (KIP-320)."""
+        """Check each epoch's end, which is where the records of later epochs begin (KIP-320)."""
         here = {offset: epoch for offset, epoch in self.epochs.items() if offset >= self.start}
         latest = self.log.leader_epoch
         assert self.log.end_offset_for_epoch(latest) == (latest, self.end)
@@ -335,8 +337,8 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def is_as_the_model(self) -> None:
-        """Offsets, records for both isolation levels, and open transactions are those of the
-        model.
+        """Check that offsets, records for both isolation levels, and open transactions equal those
+        of the model.
         """
         if not hasattr(self, "log"):
             return

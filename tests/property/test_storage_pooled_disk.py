@@ -1,5 +1,5 @@
-"""A pool of file descriptors against a model: files that are never closed, and a list of them in
-the order of their last use.
+"""Compares a pool of file descriptors with a model: files that are never closed, and a list of them
+in the order of their last use.
 
 Each operation is done in two directories. In one, the operating system's disk keeps every file
 open, as in a broker with enough descriptors; in the other, a pool closes and reopens files. Reads
@@ -62,7 +62,7 @@ class PooledFiles(RuleBasedStateMachine):
         self.below = SmallDisk()
         self.disk, self.plain = PooledDisk(self.below), OsDisk()
         self.handles: list[Handle] = []
-        self.recent: list[Handle] = []  # ends with the one used last
+        self.recent: list[Handle] = []  # in the order of last use, the most recently used file last
         self.count = self.reserved = 0
 
     def teardown(self) -> None:
@@ -82,7 +82,9 @@ class PooledFiles(RuleBasedStateMachine):
         return os.path.isfile(self.kept(path))
 
     def used(self, handle: Handle) -> None:
-        """A file was used: it becomes the last in the order of use, unless its name is gone."""
+        """Record that a file was used: it becomes the last in the order of use, unless its path was
+        removed or replaced.
+        """
         if handle in self.recent:
             self.recent.remove(handle)
         if not handle.pooled.is_removed:
@@ -90,7 +92,7 @@ class PooledFiles(RuleBasedStateMachine):
         self.close_above_share()
 
     def close_above_share(self) -> None:
-        """The model's pool closes the least recently used files above its share."""
+        """Close the least recently used files of the model's pool until it is within its share."""
         share = files_share(self.below.most, self.reserved)
         del self.recent[: max(0, len(self.recent) - share)]
 
@@ -102,7 +104,7 @@ class PooledFiles(RuleBasedStateMachine):
         return [handle for handle in going if not handle.pooled.is_removed]
 
     def gone(self, handles: list[Handle]) -> None:
-        """The names of these files were removed or replaced, so they leave the order of use."""
+        """Remove these files from the order of use, since their paths were removed or replaced."""
         # to open these files, the pool has closed others
         open_now = set(self.disk.order)
         self.recent = [
@@ -136,8 +138,8 @@ class PooledFiles(RuleBasedStateMachine):
     @precondition(lambda self: self.handles)
     @rule(data=st.data(), way=st.sampled_from(["pread", "readinto", "truncate", "fsync"]))
     def use(self, data: st.DataObject, way: str) -> None:
-        """Use a file in one way. A file whose name is gone and that the pool has closed cannot be
-        opened again.
+        """Use a file in one way. If its path was removed or replaced, and the pool has closed it,
+        it cannot be opened again.
         """
         handle = data.draw(st.sampled_from(self.handles), label="handle")
         if handle.pooled.is_removed and not handle.pooled.is_open:

@@ -43,7 +43,7 @@ def test_what_was_flushed_survives(seed: int, power: bool) -> None:
 
 
 def live(rng: random.Random, disk: SimDisk, power: bool) -> None:
-    """Run a log several times, with crashes. The model is the part of it that was durable at the
+    """Run a log several times, with crashes. The model has the records that were durable at the
     latest flush.
     """
     manager = open_on(disk)

@@ -72,8 +72,8 @@ def verdict(log: Log, *sent: Any) -> Verdict:
         earlier = log.producer_state.check_batch(*sent, log._restore_window)
     except KafkaError as error:
         return ("refused", error.code)
-    # Compare four fields: a snapshot, in Apache Kafka's format, has no checksums, and only the
-    # producer's last timestamp.
+    # Compare only four fields, since a snapshot in Apache Kafka's format has no checksums, and only
+    # the producer's last timestamp.
     return ("append",) if earlier is None else ("repeats", *earlier[:4])
 
 

@@ -121,7 +121,7 @@ class Administrator(Client):
         return answer.topics[0].error_code == 0
 
     def _make(self, topic: str, count: int) -> Asking:
-        """Create the topic, and note its new life."""
+        """Create the topic, and record that a new life of it begins."""
         world = self.world
         configs = [
             CreatableTopicConfig(name=name, value=value)

@@ -61,10 +61,10 @@ class Client:
     """A client with one connection.
 
     lost: the number of requests that never got a response. unsure: the number of attempts with an
-    unknown outcome: lost ones, and those sent again after a coordinator moved. asked_after: the
-    number of fencing starts before its last request; a late response may come from an earlier
-    leader. forgives: when the broker may close its connection. ends_after: the number of power
-    losses that the client survives.
+    unknown outcome: lost requests, and requests that were sent again after a coordinator moved.
+    asked_after: the number of starts that may have fenced producers before its last request, whose
+    response may come late from an earlier leader. forgives: when the broker may close its
+    connection. ends_after: the number of power losses that the client survives.
     """
 
     def __init__(self, world: World, name: str) -> None:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 
 class Consumer(Worker):
-    """A member process. It knows to which life of the topic its positions belong, and fetches the
-    group's offsets again in the next life.
+    """A member process. A topic that is deleted and created again has several lives. The member
+    knows to which of them its positions belong, and fetches the group's offsets again in the next
+    life.
     """
 
     def __init__(
@@ -50,7 +51,8 @@ class Consumer(Worker):
         self.session_timeout_ms = session_timeout_ms or self.session_timeout_ms
         self.goes_on = world.scenario.members_go_on
         self.tells_epochs = bool(world.scenario.epoch_followers)
-        # As in Kafka's clients, by default no check whether the log still has the committed offset.
+        # Like Kafka's clients, the member does not check by default whether the log still has the
+        # committed offset.
         self.follows_epochs = world.scenario.epoch_followers > 1
         self.leader_epochs: dict[Partition, int] = {}
         self.topics = [self.topic]
@@ -72,7 +74,7 @@ class Consumer(Worker):
         return assignments
 
     def fetch_offsets(self, partitions: list[Partition]) -> Asking:
-        """Fetch the offsets, and note which life of the topic they are of."""
+        """Fetch the offsets, and record to which life of the topic they belong."""
         self.share = partitions
         self.leader_epochs = {}
         asked_ms = self.world.loop.now_ms

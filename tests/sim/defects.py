@@ -1320,7 +1320,7 @@ def former_epochs_are_remembered() -> Iterator[None]:
 
     with (
         changed(ProducerStateManager, "on_batch", keep),
-        # otherwise the records would distinguish them
+        # otherwise its different records would show that a batch is no repetition
         changed(repetition, "is_repetition", lambda *_: True),
     ):
         yield

@@ -271,7 +271,7 @@ class SimDisk:
         self.crash_in(-1)
 
     def counts_down(self) -> bool:
-        """Count one change. Whether the process crashes in it, or the disk is full."""
+        """Count one change. Gives: whether the process crashes in it, or the disk is full."""
         if self.steps_until_crash < 0:
             return False
         if self.steps_until_crash == 0 and self.is_full:

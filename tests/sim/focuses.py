@@ -392,8 +392,8 @@ def with_damaged_batches(scenario: Scenario) -> None:
 
 
 def with_outages_and_remakes(scenario: Scenario) -> None:
-    """A topic is deleted and created again while it is offline, with transactions on both lives of
-    the topic.
+    """A topic is deleted and created again while it is offline, with transactions on the old topic
+    and on the new one.
     """
     with_outages(scenario)
     scenario.topics, scenario.topic_configs = {"gone": 2}, {"gone": {"file.delete.delay.ms": "0"}}

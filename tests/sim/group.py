@@ -358,10 +358,10 @@ class Worker(TransactionalProducer):
         """Handle a response which says that the group does not know this member. It is a finding if
         the member's session cannot have timed out.
 
-        A stop of the broker's process times out no client whose request is in the socket when it
-        continues. A static member may have been replaced by another process with its name, which
-        has since left: then no member has that name. For offsets, a group of the consumer protocol
-        knows only the current member id of an instance.
+        If the broker's process was stopped, no client times out whose request is in the socket when
+        the process continues. A static member may have been replaced by another process with its
+        name. If that process has left since, no member has the name. For offsets, a group of the
+        consumer protocol knows only the current member id of an instance.
         """
         world = self.world
         heard_ms, self.heard_ms = self.heard_ms, -1

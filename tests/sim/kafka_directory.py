@@ -1,5 +1,4 @@
-"""A log directory as an Apache Kafka leaves it that was restarted often, converted from one of
-ours.
+"""Converts a log directory of ours to one like that of an Apache Kafka that was restarted often.
 
 These changes are made in the files of the simulated disk, once the broker has stopped:
 

@@ -54,7 +54,7 @@ def _seal(batch: bytearray) -> None:
 
 
 def _add(field: tuple[int, str], amount: int) -> Lie:
-    """A lie that adds to a field of the batch's header."""
+    """A lie is a function that falsifies a batch. This one adds to a field of its header."""
 
     def lie(meddler: Meddler, batch: bytearray) -> bytearray:
         _set(batch, field, _get(batch, field) + amount)
@@ -64,7 +64,7 @@ def _add(field: tuple[int, str], amount: int) -> Lie:
 
 
 def _put(field: tuple[int, str], value: int) -> Lie:
-    """A lie that replaces a field of the batch's header."""
+    """A lie (see `_add`) that replaces a field of the batch's header."""
 
     def lie(meddler: Meddler, batch: bytearray) -> bytearray:
         _set(batch, field, value)

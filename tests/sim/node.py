@@ -272,7 +272,7 @@ class Node:
             self._damaged_frame = None
 
     def note_failure(self) -> None:
-        """Note that the disk has failed, as the daemon does when the disk made it end."""
+        """Write the note of a disk failure, as the daemon does when such a failure ends it."""
         if self.broker is not None:
             self.broker.logs.note_failure()
 
@@ -348,7 +348,7 @@ class Node:
         return True
 
     def _gone(self) -> None:
-        """The process has ended: its connections and its later events are void."""
+        """Discard the connections and the later events of the process, which has ended."""
         self.broker = None
         self._hang_up_all()
         self._begin_generation()
@@ -614,8 +614,8 @@ class Node:
             self._pump(connection_id)
 
     def _disconnect(self, connection_id: int, reason: CloseReason) -> None:
-        """The broker closes a connection. This may be a finding, unless the connection's broker was
-        taken away (broker/brokers/failover.py) or its client forgives any end.
+        """Close a connection as the broker requests. This may be a finding, unless the connection's
+        broker was taken away (broker/brokers/failover.py) or its client allows any close.
         """
         session = self._sessions.pop(connection_id, None)
         if session is None or self.broker is None:

@@ -109,12 +109,13 @@ class PairNode(Node):
         self.claimed_with, self.is_off, self.was_standby = Holding.NOTHING, False, False
         self.is_deposed = self.failed = False
         self.ended_ms: tuple[int, int] | None = None
-        # since when nothing but the lease delays its responses
+        # the time since which only the lease delays its responses, or None
         self.alone_since_ms: int | None = None
         self.process = 0
         self._steps: Steps | None = None
         self._inbox: deque[bytes] = deque()
-        self._pause = 0  # the number of the current wait of the steps
+        # counts the waits of the steps, so that an event for an earlier wait is ignored
+        self._pause = 0
         self._waits_for_change = self._waits_to_receive = False
         self._asks_engine = self._change_is_due = self._is_sending = False
         self._lease_timer_ms = -1

@@ -339,9 +339,9 @@ class PairWorld(World):
             yield from self._fault(rng.choice(pair.faults))
 
     def _await_calm(self) -> Asking:
-        """Wait until requests have been answered for some time, so that a repeated request finds
-        that the broker still remembers its producer: while the standby is away responses may wait,
-        and the times of two faults add up.
+        """Wait until requests have been answered for some time. While the standby is away,
+        responses may wait. If the waits of two faults added up, the broker might have forgotten the
+        producer of a repeated request.
         """
         calm_ms = 0
         while calm_ms < CALM_BEFORE_EXPIRY_MS and not self.is_draining:

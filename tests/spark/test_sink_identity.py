@@ -349,8 +349,8 @@ def passing_from(first: str) -> str:
 def test_an_older_checkpoint_whose_first_batch_has_no_rows_is_refused(
     query: Copying, tmp_path: Path
 ) -> None:
-    """A copy of a checkpoint is also refused if it was made from a checkpoint with which another
-    query continues.
+    """Both the checkpoint that was restored from a backup and a copy of it in another directory are
+    refused.
     """
     topic = topic_of(query, "sink")
     query.send(3)
