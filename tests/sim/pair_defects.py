@@ -193,7 +193,8 @@ def alone_without_writing_the_set() -> Iterator[None]:
 # --- the lease -----------------------------------------------------------------------------------
 
 
-@defect("a node that is not in the in-sync set claims the lease", "lost", "contradicted", "moved", "deleted", "epoch",
+@defect("a node that is not in the in-sync set claims the lease",
+        "lost", "contradicted", "moved", "deleted", "epoch",
         tweak=with_partitions, seed=11)  # fmt: skip
 def claim_from_outside_the_set() -> Iterator[None]:
     claim = Leadership._claim

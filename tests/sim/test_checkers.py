@@ -555,7 +555,7 @@ def test_a_log_begins_where_it_may() -> None:
 
 
 def test_offsets_go_only_where_nobody_was_there_for_their_retention() -> None:
-    """The offsets of a group may disappear only if it had no member for the whole retention time."""
+    """A group's offsets may disappear only if it had no member for the whole retention time."""
     history = plain()
     history.offsets_retention_ms = 1000
     history.accesses += [Access("g", "a", None, 1, at, at + 1) for at in (10, 500)]
