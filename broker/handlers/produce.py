@@ -572,9 +572,7 @@ class ProduceHandler:
         return turn, new_files
 
     def _append_checked(self, produce: _Produce, batch: _Pending, result: _Result) -> None:
-        """Append a batch after its checks, or defer it again if they take long. A batch is refused
-        if its topic was deleted, or created after the request arrived.
-        """
+        """Append a batch whose checks have ended, or defer it again if they take long."""
         if isinstance(result, TakesLongError):
             produce.put_off(batch._replace(is_long=True))
             return
@@ -625,9 +623,6 @@ class ProduceHandler:
         )
 
     def _encoded(self, produce: _Produce) -> Encoded:
-        """Encode the response. After an error with several brokers, it also has the addresses of
-        the current leaders that its rows name.
-        """
         context, answers = produce.context, produce.answers
         throttle_ms = (
             0 if self._quotas.clients is None else self._quotas.clients.on_produced(context)

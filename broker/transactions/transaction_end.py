@@ -779,9 +779,6 @@ class TransactionEnds(EndsOnTopics):
     # --- before the decision ---------------------------------------------------------------------
 
     def _end(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> None:
-        """Process an EndTxn. A commit that is to be flushed starts an `Ending`, whose decision
-        waits for the data. The coordinator decides all other requests at once.
-        """
         coordinator, name = self._coordinator, request.transactional_id
         earlier = self._by_id.get(name)
         if request.committed and self.flushes_commits and (earlier is None or not earlier.left):
@@ -902,9 +899,6 @@ class TransactionEnds(EndsOnTopics):
         self._files_ahead.get().make(without, flush)
 
     def _frame_decision(self, ending: Ending, now_ms: int) -> None:
-        """Add the decision to the flush journal's frame, which makes it durable together with the
-        transaction's data. Without disk space for a frame, `_on_no_frame` continues.
-        """
         decision, frame, log = ending.decision, ending.frame, ending.log
         assert decision is not None and frame is not None and log is not None
         if ending.looked_up_at != self._topics.version:

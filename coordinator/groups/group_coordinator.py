@@ -253,9 +253,6 @@ class GroupCoordinator:
         value: bytes | None,
         producer: tuple[int, int] | None,
     ) -> None:
-        """Replay an offset record: a commit, an offset in the open transaction of `producer`, or
-        the tombstone of a commit.
-        """
         if value is None:
             if group_id in self._groups:
                 self._groups[group_id].offsets.replay_tombstone(topic_partition)
@@ -286,9 +283,6 @@ class GroupCoordinator:
     def _replay_consumer_group(
         self, partition: int, encoded_key: bytes, value: bytes | None
     ) -> None:
-        """Replay a record of a consumer group. A tombstone for an unknown group is ignored, and the
-        tombstone of the group's own key removes the consumer group.
-        """
         records = self._kinds.consumer_records
         key = records.decode_consumer_key(encoded_key)
         if key is None:
@@ -310,9 +304,6 @@ class GroupCoordinator:
     def _replay_typed_group(
         self, partition: int, kind: str, encoded_key: bytes, value: bytes | None
     ) -> None:
-        """Replay a record of a share or streams group. A tombstone for an unknown group is ignored,
-        and the tombstone of the group's own key removes the group.
-        """
         typed_kind = self._kinds.typed_kind(kind)
         key = None if typed_kind is None else typed_kind.decode_key(encoded_key)
         if typed_kind is None or key is None:

@@ -1173,8 +1173,8 @@ def test_a_later_rebalance_is_not_put_off_by_newcomers():
 
 
 def test_a_static_member_that_returns_to_a_group_without_active_members_is_answered():
-    """A rebalance begins, and no member joins in time. The members are static, so they are kept. The
-    first one that returns gets the next generation when the rebalance timer expires again.
+    """A rebalance begins, and no member joins in time. The members are static, so they are kept.
+    The first one that returns gets the next generation when the rebalance timer expires again.
     """
     host = GroupHost()
 
