@@ -71,6 +71,9 @@ def with_site_links(markdown: str, source: str, place: str) -> str:
 
 
 def _mended(match: re.Match[str], source: str, place: str) -> str:
+    """Return a link with the target's path on the site, or only the link's text if the target is
+    not a page of the site.
+    """
     target, _, anchor = match["target"].partition("#")
     if not target or re.match(r"[a-z]+:", target):
         return match[0]
@@ -80,11 +83,11 @@ def _mended(match: re.Match[str], source: str, place: str) -> str:
     page = PAGES.get(file) or (file.removeprefix("docs/") if file.startswith("docs/") else None)
     if page is None:
         return match["text"]
-    way = posixpath.relpath(page, posixpath.dirname(place) or ".")
+    link_path = posixpath.relpath(page, posixpath.dirname(place) or ".")
     text = match["text"]
     if _FILE_NAME.fullmatch(text):
         text = _title(file) or text
-    return f"{match['image']}[{text}]({way}{'#' + anchor if anchor else ''})"
+    return f"{match['image']}[{text}]({link_path}{'#' + anchor if anchor else ''})"
 
 
 def _title(file: str) -> str:

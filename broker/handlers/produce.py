@@ -573,6 +573,7 @@ class ProduceHandler:
         return turn, new_files
 
     def _append_checked(self, produce: _Produce, batch: _Pending, result: _Result) -> None:
+        """Append a batch whose checks have ended, or defer it again if they take long."""
         if isinstance(result, TakesLongError):
             produce.put_off(batch._replace(is_long=True))
             return

@@ -120,7 +120,7 @@ def test_confluent_settings_of_a_topic_and_of_the_broker(servers: str) -> None:
         )
     )
     found = result(client.describe_configs([resource]))
-    assert found["retention.ms"].value == "-1", "as the broker has it"
+    assert found["retention.ms"].value == "-1", "the broker's default applies again"
     assert found["max.message.bytes"].value == "3000"
     assert found["cleanup.policy"].value == "delete,compact"
     bad = [ConfigEntry("max.message.bytes", "many", incremental_operation=AlterConfigOpType.SET)]

@@ -21,10 +21,10 @@ def test_at_least_once_and_exactly_once_are_measured(monkeypatch: pytest.MonkeyP
     for turn in (least, once):
         assert turn.throughput["records"] > 0 and turn.throughput["commits"] >= 1
         assert turn.broker_cpu_s_a_million >= 0, (
-            "0 where the turn took less than a clock tick of it"
+            "it is 0 if the turn took less than one tick of the CPU clock"
         )
         # 99% of the records are measured: 0.3 s at 2000 records a second are 600.
         assert turn.latency["count"] == 594, "every record that was fed is read once"
     assert once.latency["p99_ms"] > INTERVAL_MS / 2, (
-        "what is committed last has waited for most of the interval"
+        "the last records waited for most of the commit interval"
     )

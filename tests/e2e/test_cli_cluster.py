@@ -117,7 +117,9 @@ def test_a_group_is_described_and_its_offsets_are_reset_once_it_is_empty(
     assert committed_offset(servers, group, name) == 3
     barnabas.ok("groups", "reset-offsets", group, "-t", f"{name}-0", "--to", "latest", "--yes")
     assert committed_offset(servers, group, name) == 10
-    assert barnabas("groups", "reset-offsets", group, "--yes").code == 2, "it says not where to"
+    assert barnabas("groups", "reset-offsets", group, "--yes").code == 2, (
+        "the new offset is missing"
+    )
     assert group in [row["group"] for row in barnabas.ok("groups", "list", "--json").data]
     barnabas.ok("groups", "delete", group, "--yes")
     gone = barnabas("groups", "describe", group)

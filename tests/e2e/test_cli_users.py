@@ -37,7 +37,9 @@ def test_users_are_added_get_another_password_and_are_removed(
 
     admin = as_user("admin", "admin-secret", "PLAIN")
     assert "no users" in barnabas.ok("user", "list", *admin).err
-    added = barnabas.ok("user", "add", "alice", *admin, stdin="her secret\nno part of it\n")
+    added = barnabas.ok(
+        "user", "add", "alice", *admin, stdin="her secret\nthe second line is ignored\n"
+    )
     assert added.out == "alice: may log in by SCRAM-SHA-512\n"
     barnabas.ok("topics", "list", *as_user("alice", "her secret", "SCRAM-SHA-512"))
 

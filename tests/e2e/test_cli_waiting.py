@@ -77,6 +77,7 @@ def test_a_verb_ends_by_its_timeout_where_nothing_answers(barnabas: CommandLine,
 def test_a_verb_ends_by_its_timeout_where_the_broker_falls_silent(
     barnabas: CommandLine, port: CountedRequests, name: str, allowed: int
 ) -> None:
+    """The port forwards `allowed` requests to the broker, and answers no more after that."""
     port.hang_up()
     port.allow(port.broker_port, allowed)
     barnabas.use(port.address)

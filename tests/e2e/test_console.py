@@ -166,7 +166,9 @@ def test_the_page_of_a_partition_follows_a_transaction_that_begins_and_ends(
     page.wait_for_selector("button.span.aborted")
     until(page, "!document.querySelector('button.span.open')")
     assert page.locator("button.span").count() == before + 2
-    assert page.evaluate("window.stays.isConnected"), "what stays keeps its element"
+    assert page.evaluate("window.stays.isConnected"), (
+        "an unchanged record keeps its element of the page"
+    )
     assert "is not stuck" in page.inner_text("#why")
 
 

@@ -235,7 +235,7 @@ def test_a_user_whose_password_was_changed_is_logged_out(shop: Guarded) -> None:
     )
     for future in changed.values():
         future.result(20)
-    assert shop.ask("/api/overview", Cookie=cookie)[0] == 401, "its password is another one"
+    assert shop.ask("/api/overview", Cookie=cookie)[0] == 401, "the password was changed"
 
 
 def test_wrong_passwords_are_refused_and_five_of_them_block_further_logins() -> None:

@@ -174,7 +174,9 @@ def test_new_records_that_match_are_shown_until_live_is_off(
         plain.produce("clicks", value)
     assert plain.flush(20) == 0
     page.wait_for_selector("text=a later click")
-    assert lines_of(page)[0].endswith("a later click"), "in front, and the other does not match"
+    assert lines_of(page)[0].endswith("a later click"), (
+        "it is the first; the other record does not match"
+    )
     page.uncheck("input[data-action=live]")
     assert "live=no" in page.url
     plain.produce("clicks", b"a click that is not shown")

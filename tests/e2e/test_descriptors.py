@@ -83,9 +83,9 @@ def test_logs_with_more_segments_than_descriptors_are_written_read_and_loaded(
     for partition in range(2):
         send_all(servers, "t", values, partition=partition, batch_num_messages=1)
     assert len(list(Path(limited.data_dir).glob("t-*/*.log"))) >= 2 * SEGMENTS - 2 > LIMIT
-    for again in (None, limited.kill, limited.stop):
-        if again is not None:
-            again()
+    for end_broker in (None, limited.kill, limited.stop):
+        if end_broker is not None:
+            end_broker()
             limited.restart()
             wait_until_ready(servers)
         assert values_of(servers, "t") == values * 2
@@ -110,9 +110,9 @@ def test_more_partitions_than_descriptors_are_created_written_and_loaded(
     servers = limited.bootstrap_servers
     create_named_topic(servers, "t", PARTITIONS)
     written: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
-    for again in (None, limited.kill, limited.stop):
-        if again is not None:
-            again()
+    for end_broker in (None, limited.kill, limited.stop):
+        if end_broker is not None:
+            end_broker()
             limited.restart()
             wait_until_ready(servers)
         client = producer(servers, linger_ms=5)

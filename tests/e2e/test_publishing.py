@@ -567,6 +567,9 @@ def test_publishing_without_any_broker_fails_after_the_delivery_timeout() -> Non
 def test_a_publisher_that_is_fenced_by_one_with_the_same_batch_finds_it_committed(
     broker: LocalBroker, servers: str, same_batch: bool
 ) -> None:
+    """Another publisher commits batch 0 while the first is writing it, and, unless `same_batch`,
+    also batch 1. The first is fenced, and its second attempt finds that the batch is committed.
+    """
     topic, name = create_topic(servers, "fenced"), unique("query")
     others = 1
 
@@ -596,6 +599,7 @@ def test_a_publisher_that_is_fenced_by_one_with_the_same_batch_finds_it_committe
 def test_a_publisher_that_is_fenced_in_each_attempt_fails(
     broker: LocalBroker, servers: str
 ) -> None:
+    """In each attempt another producer begins a session with the same transactional id."""
     topic, name = create_topic(servers, "duel"), unique("query")
 
     def record_batches() -> Iterator[EncodedRecordBatch]:

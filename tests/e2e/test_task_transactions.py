@@ -275,6 +275,10 @@ def test_a_fenced_driver_aborts_the_transactions_that_it_did_not_decide_on(
 
 
 def test_decided_transactions_are_not_aborted_as_undecided(world: World) -> None:
+    """A driver dies after its decision to commit. Another driver that was fenced aborts undecided
+    transactions, which must not abort the decided ones. The next driver commits these, so that its
+    own record (`again`) is not written.
+    """
     parts = world.task(b"a"), world.task(b"b")
     world.dies_at(END_TXN, 2)
     with pytest.raises(PublishError):
@@ -333,13 +337,13 @@ def test_a_transactional_id_is_reused_once_its_transaction_has_ended(world: Worl
 def test_a_task_survives_lost_responses_and_a_broker_restart(world: World) -> None:
     seen: list[int] = []
 
-    def restart(frame: Frame) -> Any:
+    def lose_response(frame: Frame) -> Any:
         if len(seen) < 2:
             seen.append(frame.connection)
             return PASS_THEN_CUT
         return None
 
-    world.proxy.on_request(PRODUCE, restart)
+    world.proxy.on_request(PRODUCE, lose_response)
     writer = world.writer()
     for number in range(5):
         writer.append(world.encoded(b"%d" % number))
@@ -347,7 +351,7 @@ def test_a_task_survives_lost_responses_and_a_broker_restart(world: World) -> No
             world.broker.kill()
             world.broker.restart()
     part = writer.close()
-    assert len(seen) == 2, "answers were lost"
+    assert len(seen) == 2, "two responses were lost"
     world.commit(0, part)
     assert world.values == [b"%d" % number for number in range(5)]
 
@@ -355,6 +359,10 @@ def test_a_task_survives_lost_responses_and_a_broker_restart(world: World) -> No
 def test_a_long_list_of_transactions_is_noted_in_several_partitions(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A driver notes the transactions of its tasks in the metadata of the group's offsets, at most
+    `NOTE_BYTES` for each partition. After its death, the next driver reads the list there and
+    commits all of them. A list that does not fit is an error.
+    """
     monkeypatch.setattr(task_transactions, "NOTE_BYTES", 40)
     parts = [world.task(b"%d" % number) for number in range(3)]
     world.dies_at(END_TXN, 2)

@@ -129,7 +129,7 @@ def _options() -> argparse.Namespace:
         type=int,
         default=0,
         metavar="SEEDS",
-        help="let so many seeds of the simulator hunt those on data paths",
+        help="run this many seeds of the simulator against the mutants on data paths",
     )
     parser.add_argument(
         "--only",
@@ -138,30 +138,34 @@ def _options() -> argparse.Namespace:
         help="a pattern, such as 'storage/log/log.py:Log._roll'",
     )
     parser.add_argument(
-        "--judged", action="store_true", help="those alone that judged.toml knows to do harm"
+        "--judged", action="store_true", help="only the mutants that judged.toml lists as harmful"
     )
     parser.add_argument(
-        "--own", action="store_true", help="those of steps, order and conditions alone"
+        "--own",
+        action="store_true",
+        help="only the project's own kinds: steps, order and conditions",
     )
-    parser.add_argument("--key", action="append", help="this mutant alone")
+    parser.add_argument("--key", action="append", help="only this mutant")
     parser.add_argument(
         "--tests",
         action="append",
         metavar="FILES",
-        help="let these test files hunt alone, such as 'unit/test_storage_*.py': a first look",
+        help="run only these test files, such as 'unit/test_storage_*.py', for a first look",
     )
     parser.add_argument(
         "--seconds",
         type=float,
         default=math.inf,
-        help="let tests of so many CPU seconds hunt one mutant, those of its module and the quick "
-        "ones first (default: all that run it)",
+        help="the CPU seconds of tests for one mutant, those of its module and the quick "
+        "ones first (default: all tests that run it)",
     )
-    parser.add_argument("--processes", type=int, default=2, help="at a time (default 2)")
+    parser.add_argument("--processes", type=int, default=2, help="how many at a time (default 2)")
     parser.add_argument("--report", type=Path, help="write all verdicts to this file, as JSON")
     parser.add_argument("--list", action="store_true", help="show the mutants and stop")
     parser.add_argument(
-        "--verbose", action="store_true", help="show those that are found, too, and by what"
+        "--verbose",
+        action="store_true",
+        help="also show the mutants that a test found, and the test",
     )
     return parser.parse_args()
 

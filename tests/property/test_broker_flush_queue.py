@@ -141,6 +141,10 @@ class Host:
         self.queue.wait(cast(Any, logs), then, self.now_ms, in_place=in_place)
 
     def wait_for_frame(self, logs: list[Log], *, in_parts: bool) -> None:
+        """Let a record wait for a frame of the journal. If the frame gets on the disk, the record
+        is appended to the first log, and its effects to the others, at once or in parts. If there
+        is no space for the frame, the record waits for another one.
+        """
         number, decisions = self.new_call(), self.logs[0]
         ends = [log.log_end_offset for log in logs]
         record = Record([], [])

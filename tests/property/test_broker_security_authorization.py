@@ -113,11 +113,9 @@ def test_a_client_without_rights_changes_nothing_and_learns_nothing(past: Past, 
                 continue
             answered += 1
             assert struct.unpack_from(">i", answer, 4) == (77,)
-            audited = {
-                secret for secret in past.secrets if secret in answer and secret not in frame
-            }
-            assert not audited, f"{api.name} {version} shows {audited}"
-    assert answered, "not all of it was refused for other reasons"
+            leaked = {secret for secret in past.secrets if secret in answer and secret not in frame}
+            assert not leaked, f"{api.name} {version} shows {leaked}"
+    assert answered, "no request was answered"
     assert (state_of(past.broker), dict(past.broker.metadata.acls)) == before
     assert dict(past.broker.metadata.scram_credentials) == credentials
     check_asked(past, api)

@@ -788,6 +788,9 @@ def ran(world: Lineages, directory: Path, *, limit: int, batches: int = 9) -> bo
 def test_an_older_checkpoint_stops_at_its_first_batch_though_that_has_no_rows(
     world: Lineages,
 ) -> None:
+    """The checkpoint is replaced by an older copy, whose next batch was already committed with
+    other rows. The query must stop there with an error, although the new batch has no rows.
+    """
     directory = world.first_checkpoint()
     world.write_to_the_source([True])
     assert ran(world, directory, limit=1)
@@ -819,6 +822,9 @@ def test_a_copied_checkpoint_continues_after_a_batch_without_rows(world: Lineage
 def test_after_the_groups_offsets_expired_only_an_older_checkpoint_is_stopped(
     world: Lineages,
 ) -> None:
+    """Each call of `retention` removes the sink group's offsets. The query's own checkpoint
+    continues without them, and an older copy of the checkpoint is stopped.
+    """
     directory = world.first_checkpoint()
     running = world.start(directory, 1)
     world.write_to_the_source([True])

@@ -28,9 +28,11 @@ def main() -> int:
     )
     parser.add_argument("--seeds", type=int, default=300, help="how many schedules (default 300)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
-    parser.add_argument("--seed", type=int, help="this one alone")
-    parser.add_argument("--pair", action="store_true", help="two machines alone, of each seed")
-    parser.add_argument("--trace", action="store_true", help="print every event of it")
+    parser.add_argument("--seed", type=int, help="only this seed")
+    parser.add_argument(
+        "--pair", action="store_true", help="only each seed's schedule with two machines"
+    )
+    parser.add_argument("--trace", action="store_true", help="print every event of the schedules")
     parser.add_argument("--digests", action="store_true", help="print each seed's digest")
     parser.add_argument("--quiet", action="store_true", help="no last line with the figures")
     options = parser.parse_args()

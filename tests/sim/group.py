@@ -224,6 +224,9 @@ class Worker(TransactionalProducer):
         return self.member_id
 
     def _was_let_on(self, asked_ms: int, *, is_leave: bool = False) -> None:
+        """Note in the history that the coordinator accepted this member. `asked_ms` is the time of
+        the request.
+        """
         self.world.history.accesses.append(
             Access(
                 self.group,

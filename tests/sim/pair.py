@@ -343,6 +343,9 @@ class PairNode(Node):
             self._advance(failure=failure)
 
     def _connect(self, pause: int) -> None:
+        """Connect to the leader, unless another wait of the steps has begun since. A stopped leader
+        does not respond, and a node that does not lead refuses.
+        """
         if pause != self._pause:
             return
         leader = self.other
@@ -393,6 +396,9 @@ class PairNode(Node):
     # --- the lease -------------------------------------------------------------------------------
 
     def _ask_engine(self) -> None:
+        """Send the keeper's next request to the lease engine, if none is under way. If there is no
+        request yet, try again after the keeper's pause.
+        """
         keeper = self.keeper
         if keeper is None or self._asks_engine:
             return

@@ -193,7 +193,8 @@ def alone_without_writing_the_set() -> Iterator[None]:
 # --- the lease -----------------------------------------------------------------------------------
 
 
-@defect("a node claims that is not in the set", "lost", "contradicted", "moved", "deleted", "epoch",
+@defect("a node that is not in the in-sync set claims the lease",
+        "lost", "contradicted", "moved", "deleted", "epoch",
         tweak=with_partitions, seed=11)  # fmt: skip
 def claim_from_outside_the_set() -> Iterator[None]:
     claim = Leadership._claim
@@ -272,7 +273,7 @@ def no_new_epoch_at_a_take_over() -> Iterator[None]:
 
 
 @defect(
-    "a standby is in the set before it has caught up",
+    "a standby is in the in-sync set before it has caught up",
     "lost",
     "contradicted",
     "moved",
@@ -303,7 +304,7 @@ def in_sync_before_it_has_caught_up() -> Iterator[None]:
 
 
 @defect(
-    "a copy is changed out of order while its node may take over, and it believes in it",
+    "a catch-up changes a copy while its node may take over, and the note says that it is whole",
     "lost",
     "contradicted",
     "moved",
@@ -407,7 +408,7 @@ def renames_are_not_told() -> Iterator[None]:
 
 
 @defect(
-    "the coordinator's log is sent behind what was done after it",
+    "writes to __transaction_state are sent after the write that follows them",
     "lost",
     "torn",
     "contradicted",
@@ -433,7 +434,7 @@ def order_is_lost_in_the_stream() -> Iterator[None]:
 
 
 @defect(
-    "a stream goes on where another one was, without comparing",
+    "a stream continues after an earlier one without a comparison of the files",
     "lost",
     "contradicted",
     "moved",

@@ -485,6 +485,9 @@ class PairWorld(World):
     # --- the course of things --------------------------------------------------------------------
 
     def _run(self) -> None:
+        """Start both nodes, create the topics at the first leader, and wait until the standby has
+        them. Then run the schedule with its faults.
+        """
         for node in self.nodes:
             self.loop.later(self.pair_rng.randint(0, 300), node.boot)
         self.loop.run_until(START_MS + FIRST_LEADER_MS, lambda: self.node.is_up)
@@ -498,7 +501,7 @@ class PairWorld(World):
         # Faults begin only when the set-up is replicated, whatever happens to the first leader.
         self.loop.run_until(self.loop.now_ms + FIRST_LEADER_MS, self._is_whole)
         if not self._is_whole():
-            self.history.incident("stuck", "the standby does not come to follow")
+            self.history.incident("stuck", "the standby does not catch up")
         self.scenario.chaos_ms += self.loop.now_ms - START_MS
         self._go_on()
 

@@ -101,7 +101,7 @@ def open_transactions_are_acquired() -> Iterator[None]:
         yield
 
 
-@defect("locks end too early", "owners", tweak=shared)
+@defect("acquisition locks end 300 ms too early", "owners", tweak=shared)
 def locks_end_early() -> Iterator[None]:
     ended = SharePartition.on_locks_ended
 
@@ -123,7 +123,11 @@ def locks_never_end() -> Iterator[None]:
         yield
 
 
-@defect("the end of a session releases what other members hold", "owners", tweak=shared)
+@defect(
+    "the end of a session also releases the records that other members have acquired",
+    "owners",
+    tweak=shared,
+)
 def sessions_release_all() -> Iterator[None]:
     released = SharePartition.on_released
 

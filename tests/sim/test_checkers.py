@@ -326,7 +326,7 @@ def test_deleted_records_are_not_shown_again() -> None:
     history.deletions.append(Deletion(LOG, 2, 50))
     assert found(history) == ["deleted"]
     history.power_losses.append(100)
-    assert found(history) == ["deleted"], "a power loss is no excuse"
+    assert found(history) == ["deleted"], "a power loss does not restore deleted records"
 
 
 def test_offsets_below_a_deletion_may_be_given_out_again_after_a_power_loss() -> None:
@@ -341,6 +341,10 @@ def test_offsets_below_a_deletion_may_be_given_out_again_after_a_power_loss() ->
 
 
 def test_commits_that_are_not_durable() -> None:
+    """If commits are not flushed, a power loss may remove a committed transaction that began before
+    it. It may not show an aborted one, and a kill removes nothing.
+    """
+
     def after_a_power_loss(ending: Ending, visible: bytes, *, began_ms: int = 0) -> list[str]:
         history = transactional(ending, visible)
         history.commits_are_durable = False
@@ -355,7 +359,7 @@ def test_commits_that_are_not_durable() -> None:
     assert after_a_power_loss(Ending.COMMITTED, b"", began_ms=101) == ["lost"]
     kept = transactional(Ending.COMMITTED, b"")
     kept.commits_are_durable = False
-    assert found(kept) == ["lost"], "a kill takes nothing"
+    assert found(kept) == ["lost"], "a kill removes no commit"
 
 
 def members(*rows: tuple[str, str | None, int, int]) -> list[str]:
@@ -443,6 +447,9 @@ def test_offsets_are_taken_from_the_one_whose_partition_it_is() -> None:
 
 
 def test_groups_that_commit_what_they_were_given() -> None:
+    """The group's last offset must not be below its last commit, unless a power loss removed the
+    commit, nor beyond a record that the group has not consumed.
+    """
     history = plain()
     history.consumed |= {("g", LOG, 0, b"a"), ("g", LOG, 0, b"b")}
     history.commits.append(Commit("g", LOG, 2, 0))
@@ -452,17 +459,15 @@ def test_groups_that_commit_what_they_were_given() -> None:
     history.final_positions["g", LOG] = 1
     assert found(history) == ["offsets"], "a commit is forgotten"
     history.final_positions["g", LOG] = 3
-    assert found(history) == ["offsets"], "a record was passed by"
+    assert found(history) == ["offsets"], "the group skipped a record"
     history.power_losses.append(100)
-    assert found(history) == ["offsets"], (
-        "also where another record came in place of one that was lost"
-    )
+    assert found(history) == ["offsets"], "also if a power loss replaced a record by another one"
     history.consumed.add(("g", LOG, 0, b"c"))
     assert found(history) == []
     history.commits.append(Commit("g", LOG, 4, 0))
-    assert found(history) == [], "a power loss takes what was committed last"
+    assert found(history) == [], "a power loss may remove the last commit"
     history.commits_asked.clear()
-    assert found(history) == ["offsets"], "it is an offset of an earlier life"
+    assert found(history) == ["offsets"], "the offset is of an earlier topic of this name"
     history.unsure_groups.add("g")
     assert found(history) == []
 
@@ -530,6 +535,9 @@ def test_producers_and_offsets_that_were_told_do_not_go_back() -> None:
 
 
 def test_a_log_begins_where_it_may() -> None:
+    """A log may begin after its first record if its topic has retention, or if a client asked for
+    the deletion. If the retention time is known, the missing records must be older.
+    """
     history = plain()
     history.final[LOG] = final([(2, b"c")], start=2)
     assert found(history) == []
@@ -547,6 +555,7 @@ def test_a_log_begins_where_it_may() -> None:
 
 
 def test_offsets_go_only_where_nobody_was_there_for_their_retention() -> None:
+    """A group's offsets may disappear only if it had no member for the whole retention time."""
     history = plain()
     history.offsets_retention_ms = 1000
     history.accesses += [Access("g", "a", None, 1, at, at + 1) for at in (10, 500)]
@@ -558,10 +567,12 @@ def test_offsets_go_only_where_nobody_was_there_for_their_retention() -> None:
     history.reported_offsets[-1] = ReportedOffset("g", LOG, -1, False, 1600, 1601)
     assert found(history) == []
     history.accesses.append(Access("g", "a", None, 1, 1590, 1591))
-    assert found(history) == ["contradicted"], "the member was there all the time"
+    assert found(history) == ["contradicted"], (
+        "the same member returned, so it counts as present all the time"
+    )
     history.accesses[-1] = Access("g", "b", None, 1, 1590, 1591)
-    assert found(history) == [], "another one came, when nothing was left of the group"
+    assert found(history) == [], "another member joined after the offsets had expired"
     history.reported_offsets[-1] = ReportedOffset("g", LOG, -1, False, 550, 551)
     assert found(history) == ["contradicted"]
     history.groups_of_consumer_protocol.add("g")
-    assert found(history) == [], "it may have been committed long ago, and nobody was there"
+    assert found(history) == [], "in the consumer protocol, the retention runs from the commit"

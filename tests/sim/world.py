@@ -433,6 +433,9 @@ class World:
         self.loop.later(self.rng.randint(5, 1200), self.start)
 
     def start(self) -> None:
+        """Start the broker. Some starts are interrupted by a crash after a number of disk steps,
+        and are tried again later, possibly after a power loss.
+        """
         if self.node.is_up:
             return
         self.restarts += 1
@@ -866,6 +869,9 @@ class World:
             yield rng.randint(10, 300)
 
     def _worker(self, number: int) -> Asking:
+        """Run one worker process after another until the schedule ends. With `twins`, the next one
+        may start while the last one still runs.
+        """
         scenario, rng = self.scenario, self.rng
         instance = 0
         while not self.is_over:
@@ -893,6 +899,9 @@ class World:
             yield rng.randint(10, 300)
 
     def _consumer(self, number: int) -> Asking:
+        """Run one consumer process after another until the schedule ends. With `twins`, the next
+        one may start while the last one still runs.
+        """
         scenario, rng = self.scenario, self.rng
         instance = 0
         while not self.is_over:
@@ -1154,6 +1163,9 @@ class World:
             self._check_epochs_of_markers()
 
     def _read_everything(self) -> Asking:
+        """Read all partitions and committed offsets after the last fault, for the checks of the
+        history.
+        """
         scenario = self.scenario
         try:
             for name in scenario.topics:
@@ -1180,6 +1192,7 @@ class World:
             self.history.incident("stuck", str(refusal))
 
     def _read_partition(self, partition: Partition) -> Asking:
+        """Read a partition at both isolation levels, and store the result as its final log."""
         try:
             asked_ms = self.loop.now_ms
             everything, last = yield from read_all(self, partition, committed_only=False)

@@ -77,6 +77,9 @@ def table(rows: list[tuple[bytes, int]]) -> ReadBack:
     ],
 )
 def test_what_the_demo_calls_exact(seen: list[tuple[bytes, int]], fine: bool) -> None:
+    """The demo accepts its result only if each committed flight was read once, and if the topic
+    also has aborted flights. Without aborted flights the result would prove nothing.
+    """
     flights = [Flight(b"k", b"a", 1), Flight(b"k", b"b", 1)]
     published = Published(committed={1}, attempts=2, aborted_flights=2, aborted_on_purpose=1)
     everything = table([(b"a", 0), (b"b", 0), (b"a", 1), (b"b", 1)])

@@ -475,6 +475,7 @@ def test_modes_that_cannot_keep_the_promise(
     options: dict[str, str],
     says: str,
 ) -> None:
+    """Spark or the sink refuses the modes in which the sink cannot write each row exactly once."""
     from pyspark.errors import PySparkException
 
     rows = (
@@ -495,7 +496,7 @@ def test_modes_that_cannot_keep_the_promise(
     def run() -> None:
         query = writer.start()
         try:
-            assert query.awaitTermination(600), "it runs"
+            assert query.awaitTermination(600), "the query runs without an error"
         finally:
             query.stop()
 

@@ -122,7 +122,9 @@ def test_a_write_with_an_id_is_done_once(spark: SparkSession, broker: LocalBroke
     fresh = {name: state for name, state in transactional_ids(broker).items() if name not in before}
     assert sorted(fresh.values()) == ["CompleteAbort"] * 2 + ["CompleteCommit"] * 2
     write(100, inlineBytes="0")
-    assert len(transactional_ids(broker)) == len(before) + 4, "without writeId: by the driver"
+    assert len(transactional_ids(broker)) == len(before) + 4, (
+        "without writeId the driver writes, and not the tasks"
+    )
     assert len(values_of(servers, topic)) == 200
 
 

@@ -376,6 +376,10 @@ def test_an_older_checkpoint_whose_first_batch_has_no_rows_is_refused(
 def test_a_query_notices_that_a_copy_went_on_where_it_had_no_rows(
     query: Copying, tmp_path: Path
 ) -> None:
+    """The query and a copy of its checkpoint both continue. The query's next batch has no rows, so
+    it commits nothing, and the copy commits a batch of that number with rows. The query must then
+    fail.
+    """
     topic = topic_of(query, "sink")
     query.send(3)
     query.run(topic)
@@ -390,6 +394,9 @@ def test_a_query_notices_that_a_copy_went_on_where_it_had_no_rows(
 
 
 def test_a_query_whose_first_batches_have_no_rows_is_no_doubt(query: Copying) -> None:
+    """The first batches have no rows and commit nothing. The first commit then has a batch number
+    above 0, which must not be an error.
+    """
     topic = topic_of(query, "sink")
     columns = "IF(CAST(value AS STRING) >= '006', value, NULL) AS value"
     writer = (

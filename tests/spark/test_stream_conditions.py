@@ -238,7 +238,9 @@ def test_batch_reads_between_timestamps(
     assert read(startingOffsetsByTimestamp=late) == ["c", "e"]
     assert read(endingOffsetsByTimestamp=late) == ["a", "b", "d"]
     never = by_timestamp(topic, SOME, NEVER)
-    assert read(endingOffsetsByTimestamp=never) == ["a", "d", "e"], "the end, where none is so late"
+    assert read(endingOffsetsByTimestamp=never) == ["a", "d", "e"], (
+        "a partition without a record at that time is read to its end"
+    )
     assert read(startingOffsetsByTimestamp=never, startingOffsetsByTimestampStrategy="latest") == [
         "b",
         "c",

@@ -70,12 +70,16 @@ def test_batches_restarts_and_replay(
 
     publish(broker, topic, plain(20, 24))
     query.run()
-    assert query.batches[3] == [numbers(20, 24)], "a restart goes on where the checkpoint is"
+    assert query.batches[3] == [numbers(20, 24)], (
+        "a restart continues at the offsets of the checkpoint"
+    )
 
     query.forget(3)
     publish(broker, topic, plain(24, 30))
     query.run()
-    assert query.batches[3] == [numbers(20, 24)] * 2, "the same rows, though there are more by now"
+    assert query.batches[3] == [numbers(20, 24)] * 2, (
+        "the repeated batch has the same rows, although the topic has more"
+    )
     assert query.batches[4] == [numbers(24, 30)]
 
 

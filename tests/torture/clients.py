@@ -319,6 +319,10 @@ class Worker:
         return reader
 
     def _transform_some(self, client: Any, reader: Any) -> None:
+        """Read some records, and write them and the group's offsets in one transaction, which is
+        committed in nine of ten cases. After an abort the reader returns to the first of these
+        records.
+        """
         from confluent_kafka import KafkaException, TopicPartition
 
         self.steps += 1
@@ -576,6 +580,9 @@ class Round:
         self.harm(self.random.choice((*BROKER_DEEDS, *CLIENT_DEEDS)))
 
     def harm(self, deed: str) -> None:
+        """Kill or pause the broker or a client. For any other deed, a client is stopped and
+        replaced by a new one with the same role; the stopped process continues later as a zombie.
+        """
         slot = self.random.choice(sorted(self.workers))
         process = self.workers[slot][1]
         if deed == "broker killed":
@@ -670,6 +677,7 @@ class Round:
         ]
 
     def _fetched(self, topic: str) -> list[Any]:
+        """Return the rows of all partitions from one Fetch response, for their offsets."""
         from helpers.e2e_wire import Wire
         from sim import wire
 
@@ -698,6 +706,9 @@ class Round:
         }
 
     def _is_done(self) -> bool:
+        """Whether no transaction is open and the group has committed all offsets of the input
+        topic.
+        """
         from helpers.e2e_clients import read_all
 
         if not all(low == high for low, high in self._stable_and_end()[:PARTITIONS]):
@@ -723,6 +734,7 @@ class Round:
     # --- judgement ---
 
     def judge(self, followers: list[Follower]) -> None:
+        """Collect what all clients saw as a history, and check it."""
         import checkers
 
         history = self.history = checkers.History()
@@ -764,6 +776,7 @@ class Round:
         )
 
     def _read_diary(self, history: Any, path: Path) -> None:
+        """Add the writes, transactions and errors in one client's diary to the history."""
         from checkers import Ending, Source
 
         session = path.name
@@ -790,7 +803,7 @@ class Round:
                 if writes[row["value"]].transaction is None:
                     history.incident(
                         "refused",
-                        f"{row['value']} of a producer that gives nothing up: {row['code']}",
+                        f"{row['value']} of a producer that never gives up a record: {row['code']}",
                     )
                 self.report.errors[f"delivery: {row['code']}"] += 1
             elif what == "commit?":

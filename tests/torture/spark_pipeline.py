@@ -402,6 +402,9 @@ class Round:
     # --- drivers ---
 
     def _text(self, *, finish: bool = False) -> tuple[str, dict[str, Any], str]:
+        """The name of the next driver, its parameters, and the same parameters as JSON. `finish`
+        makes a driver that ends when it has read all input.
+        """
         from torture.spark_programs import Drive, drawn
 
         name = f"driver-{self.report.drivers + 1}"
@@ -501,6 +504,9 @@ class Round:
         self._dying.append((driver, time.monotonic() + LEFT_OVER_S))
 
     def _watch_dying(self, *, wait: bool = False) -> None:
+        """Check that the processes of dismissed drivers end in time. A process that remains is a
+        finding, and is killed.
+        """
         for entry in list(self._dying):
             driver, until = entry
             while wait and driver.members() and time.monotonic() < until:
@@ -533,6 +539,9 @@ class Round:
         self._strike_by(driver, self.random.choice(deeds))
 
     def _strike_by(self, driver: DriverProcess, deed: str) -> None:
+        """Harm a driver: stop it, so that a successor starts and it continues later as a zombie, or
+        kill or terminate some of its processes.
+        """
         self.note(f"driver: {deed}", driver.name)
         driver.kills += 1
         if deed == "replaced":
@@ -790,6 +799,9 @@ class Round:
         self._await(lambda: self._is_decided(*self.sinks), "an output transaction stays open")
 
     def _finish(self) -> bool:
+        """Run a last driver that reads the rest of the input, and return whether it ended without
+        an error.
+        """
         name, _, text = self._text(finish=True)
         self.report.drivers += 1
         driver = self.driver = DriverProcess(name, text, self.directory)
@@ -872,6 +884,7 @@ class Round:
         ]
 
     def judge(self, followers: list[Follower]) -> None:
+        """Collect the input, the output and what the readers saw, and check them."""
         forbidden, promised = judging.read_diaries(self.directory.glob("feeder-*"))
         story = self.story = judging.Story(
             plan=self.plan,

@@ -56,6 +56,9 @@ class Feeder(Worker):
         return [(name, index) for name, count in layout.items() for index in range(count)]
 
     def put(self, client: Any, topic: str, partition: int, transaction: str | None = None) -> None:
+        """Send a record. Some records have the identity of an earlier one, so that the query has
+        duplicates to drop.
+        """
         self.sent += 1
         self.steps += 1
         identity = f"{self.slot}.{self.sent - self.sent % self.random.randint(1, 3)}"

@@ -107,6 +107,9 @@ def test_records_that_fail_again_and_again_come_in_ever_smaller_parts() -> None:
 
 
 def test_a_record_at_its_last_delivery_comes_alone_and_not_behind_others() -> None:
+    """The second record was delivered more often than the first. Its last delivery is of this
+    record alone, so that no other record loses a delivery if this one makes members fail.
+    """
     limits = GroupLimits(delivery_count=4)
     partition = SharePartition(0)
     batches = log(2)

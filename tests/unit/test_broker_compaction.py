@@ -351,6 +351,8 @@ def test_each_failure_in_a_row_doubles_the_wait_up_to_an_hour(tmp_path: Path) ->
     for _ in range(40):
         began = host.now_ms
         host.clean(error="again")
+        # try these waits in turn; a cleaning that starts before the end of a wait is noted as a
+        # shorter wait
         for wait_ms in (1, 15_000 << len(waits), 3_600_000):
             host.now_ms = began + min(wait_ms, 3_600_000) - BACKOFF_MS - 1
             host.compaction.on_tick(host.now_ms)
@@ -601,15 +603,20 @@ def internal_logs(host: Host, *names: str, **settings: Any) -> list[Log]:
 
 
 def test_internal_logs_are_compacted_before_their_segments_are_full(tmp_path: Path) -> None:
+    """An internal log is rolled and compacted when it has many dirty bytes, since a start replays
+    it.
+    """
     host = Host(tmp_path, **{"barnabas.internal.topics.dirty.bytes": "2000"})
     offsets, transactions, plain = internal_logs(host, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "plain")
     fill(offsets, 10)
     fill(plain, 100)
     host.tick()
-    assert len(offsets.segments) == 1, "a start replays little enough"
+    assert len(offsets.segments) == 1, "the log is too small to be rolled"
     fill(transactions, 20)
     host.tick()
-    assert host.clean() == f"{TRANSACTIONS_TOPIC}-0", "that with the most; then it is little enough"
+    assert host.clean() == f"{TRANSACTIONS_TOPIC}-0", (
+        "the log with the most dirty bytes; then the rest is small enough"
+    )
     assert [entry[0] for entry in entries(transactions)] == [19]
     host.tick()
     assert [len(log.segments) for log in (offsets, plain)] == [1, 1]

@@ -569,7 +569,7 @@ def test_dynamic_settings_override_the_file_until_they_are_removed() -> None:
 
 def test_a_cluster_wide_dynamic_value_ranks_below_the_brokers_own_and_above_the_file() -> None:
     broker = config(message_max_bytes="100")
-    broker.set_dynamic_defaults({"message.max.bytes": "200", "a.later.version": "knows.it"})
+    broker.set_dynamic_defaults({"message.max.bytes": "200", "setting.of.a.later.version": "x"})
     assert (broker["message.max.bytes"], broker.source_of("message.max.bytes")) == (
         200,
         "dynamic default",

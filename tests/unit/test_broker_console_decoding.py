@@ -146,6 +146,7 @@ def test_when_the_process_dies_only_the_value_that_it_decoded_fails(
     read, count = decoder_module.read_answer, 0
 
     def dying(receive: Any) -> Any:
+        # the second value's answer never arrives
         nonlocal count
         count += 1
         if count == 2:

@@ -145,7 +145,7 @@ def test_requests_are_counted_only_while_a_client_uses_the_console(
     ]
     until(lambda: server.on_frame is watched.on_frame)
     assert server.broker.requests.errors is None
-    assert watched.frames == [7], "it was handed on"
+    assert watched.frames == [7], "the frame was passed to the broker's own handler"
 
 
 def test_the_console_keeps_error_counts_that_another_component_installed(

@@ -21,7 +21,7 @@ def test_requests_are_counted_and_handed_on() -> None:
     expected = {BY_KEY[0].name: 1, BY_KEY[1].name: 2}
     if 68 in BY_KEY:
         expected[BY_KEY[68].name] = 1
-    assert counts.by_api() == expected, "a key that is not spoken is not shown"
+    assert counts.by_api() == expected, "an API key that the broker does not support is not shown"
 
 
 def test_a_frame_without_a_key_is_handed_on() -> None:

@@ -207,7 +207,7 @@ def test_each_found_record_has_its_transaction_state(topic: Topic) -> None:
     assert [row.state for row in topic.search(cursor="0:5").run(2, never).found] == [
         "plain",
         "committed",
-    ], "as far down as the request goes"
+    ], "the two newest records before offset 5"
 
 
 def test_a_damaged_and_a_too_large_batch_are_reported_and_skipped(

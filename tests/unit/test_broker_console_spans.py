@@ -77,6 +77,9 @@ def test_an_open_transaction_among_others(log: Log) -> None:
 
 
 def test_a_transaction_that_began_before_the_strip(log: Log) -> None:
+    """A strip shows only the last batches. The first offset of an open transaction is known from
+    the log, and that of an ended one only if its first record is in the window.
+    """
     write(log, 1, 0)
     write(log, 2, 0)
     for _ in range(5):
@@ -86,11 +89,13 @@ def test_a_transaction_that_began_before_the_strip(log: Log) -> None:
     end(log, 2, commit=True)
     strip = read_strip(take_window(log), 3)
     assert [span.kind for span in strip.spans] == [OPEN, "committed", "commit"]
-    assert [row.first_offset for row in strip.transactions] == [0, 1], "the walk saw its beginning"
+    assert [row.first_offset for row in strip.transactions] == [0, 1], (
+        "the window has the first records of both"
+    )
     # This window starts after the first records of both transactions.
     tail = read_strip(take_window(log)._replace(slices=_last_batches(log, 7)), 10)
     assert [row.first_offset for row in tail.transactions] == [0, -1], (
-        "the log knows where open ones begin; of a committed one nobody says it"
+        "the log has the first offset of an open transaction, not of a committed one"
     )
 
 

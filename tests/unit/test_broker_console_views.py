@@ -133,7 +133,7 @@ def test_an_open_transaction_with_what_it_holds() -> None:
     assert row["with_no_data"] == [["payments", 1]] and row["partition_count"] == 3
     unknown = views.transaction_value(first, shown)
     assert (unknown["producer_id"], unknown["hanging"], unknown["held"]) == (8, True, 0)
-    assert unknown["age_ms"] == 20_000, "since its last batch is all that is known"
+    assert unknown["age_ms"] == 20_000, "only the time of its last batch is known"
 
 
 def test_a_transaction_without_data_is_open_too() -> None:

@@ -156,6 +156,9 @@ CHANGES = (
 
 
 def test_a_port_is_open_while_its_broker_is_there_and_connections_are_not_refused() -> None:
+    """After each sequence of four changes, each broker that was not taken away has an open port,
+    unless the control refuses connections.
+    """
     for changes in product(CHANGES, repeat=4):
         ports, control = Ports(), Control(ControlledClock())
         server: Any = SimpleNamespace(

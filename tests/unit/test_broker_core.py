@@ -332,7 +332,9 @@ def test_flush_messages_1_waits_for_the_disk(host: CoreHost) -> None:
     host.flush()
     assert len(host.answers[2]) == 1 and log.durability.recovery_point == 2
     assert error_of(host.call(3, produce("t", acks=1), 9)) == 0, "acks=1 does not wait"
-    assert (log.high_watermark, log.log_end_offset) == (2, 3), "and readers wait for what it wrote"
+    assert (log.high_watermark, log.log_end_offset) == (2, 3), (
+        "readers wait for the flush of its record"
+    )
     host.flush()
     assert log.high_watermark == 3
 
@@ -565,7 +567,7 @@ def test_markers_are_flushed_soon_after_the_commit_was_answered(host: CoreHost) 
     host.tick(60_000)
     transaction.flush_all()
     assert [log.durability.recovery_point for log in transaction.logs] == ends, (
-        "and in their own files before the journal goes"
+        "the logs' own files are flushed before the journal is deleted"
     )
 
 
@@ -612,9 +614,9 @@ def test_requests_for_a_transaction_wait_while_its_decision_is_flushed(host: Cor
         .results_by_partition[0]
         .partition_error_code
         == Code.NONE
-    ), "of the next transaction"
+    ), "the partition is added to the next transaction"
     transaction.flush_all()
-    assert transaction.markers()[0][0] is True, "what was decided is committed"
+    assert transaction.markers()[0][0] is True, "the decided transaction is committed"
     assert host.answers[5][0].error_code == Code.NONE and host.answers[5][0].producer_epoch == 1
 
 

@@ -125,9 +125,7 @@ def test_an_unflushed_decision_is_lost_with_the_power_but_survives_a_kill() -> N
     b.hold_flushes()
     p.start_end(True)
     b.kill()
-    assert is_committed(b), (
-        "the page cache has the decision; either outcome would be right, and this is ours"
-    )
+    assert is_committed(b), "the page cache has the decision; both outcomes would be valid"
 
 
 @pytest.mark.parametrize("kept", ["", TRANSACTIONS, "t-0", "t-1", "__consumer_offsets"])
@@ -150,6 +148,9 @@ def test_a_commit_that_was_answered_survives_a_power_loss(kept: str) -> None:
 
 @pytest.mark.parametrize("kept", ["", TRANSACTIONS])
 def test_the_transaction_after_a_decided_one_is_not_committed_with_it(kept: str) -> None:
+    """The journal has the decision on a commit. The producer's next transaction is open at the
+    power loss, after which the first transaction must be committed and the second aborted.
+    """
     b, p = ready()
     b.hold_flushes()
     p.start_end(True)
@@ -358,7 +359,9 @@ def test_a_new_producer_session_keeps_its_epoch_despite_an_earlier_decision_in_t
     assert b.state("txn")[2] == epoch
     b.lose_power()
     _, pid, epoch = b.state("txn")
-    assert (pid > p.pid, epoch) == (True, 0), "epochs of aborts may be forgotten: another id"
+    assert (pid > p.pid, epoch) == (True, 0), (
+        "the power loss may have removed the new epoch, so the producer gets another id"
+    )
 
 
 def hanging() -> tuple[DiskBroker, Inode]:

@@ -49,7 +49,7 @@ def test_a_copy_made_without_a_reboot_has_all_committed_transactions(
     assert [b.read("t", index, committed=True) for index in (0, 1)] == [[b"a", b"b"]] * 2
     assert b.broker.logs.lost_power
     assert ("copy of the disk" in caplog.text) is not is_new_mount, (
-        "the system shows it, or the files do"
+        "a new mount shows that it is a copy; otherwise the files show it, with a warning"
     )
     b.kill()
     assert not b.broker.logs.lost_power

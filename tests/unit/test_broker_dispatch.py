@@ -73,7 +73,7 @@ def test_others_are_answered_before_a_long_request_is_decoded(host: CoreHost) ->
         Code.NONE,
         Code.NONE,
         Code.UNKNOWN_TOPIC_OR_PARTITION,
-    ), "as things are when it is handled"
+    ), "the state when the request is processed, not when it arrived"
 
 
 def test_a_long_request_that_cannot_be_read_ends_its_connection(host: CoreHost) -> None:
@@ -129,10 +129,12 @@ def test_others_are_served_while_the_worker_imports_for_a_first_request(
     (imports,) = host.work
     assert host.answers[first] == [] and host.broker.connections[first].in_flight
     host.ask(other, ApiVersionsRequest(), 0)
-    assert len(host.answers[other]) == 2, "its modules are imported"
+    assert len(host.answers[other]) == 2, "the modules of ApiVersions are already imported"
     assert host.work == [imports]
     host.finish_work()
-    assert len(host.answers[first][0].topics) == 2, "the frame's memory was used for others since"
+    assert len(host.answers[first][0].topics) == 2, (
+        "the request is whole, although its frame's memory was reused"
+    )
     host.ask(other, asking(1), METADATA_VERSION)
     assert len(host.answers[other]) == 3 and host.work == []
 

@@ -65,7 +65,7 @@ def test_an_incremental_response_has_only_the_partitions_with_changes(host: Core
     assert reported(first) == {("t", 0): (0, 1, [b"a"]), ("t", 1): (0, 0, [])}
     again = ask(host, {}, session=(session, 1))
     assert reported(again) == {("t", 0): (0, 1, [b"a"])}, (
-        "nothing changed, but the data was not taken"
+        "nothing changed, but the client's offset is still before the data"
     )
     assert reported(ask(host, {"t": {0: 1}}, session=(session, 2))) == {}, "the offset moves on"
     assert reported(ask(host, {}, session=(session, 3))) == {}
@@ -82,10 +82,12 @@ def test_an_incremental_response_has_only_the_partitions_with_changes(host: Core
     ], "the first is forgotten"
     assert (
         reported(ask(host, {"t": {1: 2, 2: 1}}, forget={"t": [9]}, session=(session, 7))) == {}
-    ), "one forgotten that is not in it"
+    ), "a forgotten partition that is not in the session is ignored"
     wrong = {("t", 1): (Code.OFFSET_OUT_OF_RANGE, -1, [])}
     assert reported(ask(host, {"t": {1: 77}}, session=(session, 8))) == wrong
-    assert reported(ask(host, {}, session=(session, 9))) == wrong, "an error stays"
+    assert reported(ask(host, {}, session=(session, 9))) == wrong, (
+        "an error is returned in each response"
+    )
     missing = ("missing", 0)
     answer = reported(ask(host, {"t": {1: 2}, "missing": {0: 0}}, session=(session, 10)))
     assert answer[missing] == (Code.UNKNOWN_TOPIC_OR_PARTITION, -1, []) and answer["t", 1] == (
@@ -242,6 +244,9 @@ def test_the_partitions_of_all_sessions_together_are_bounded(small: CoreHost) ->
 
 
 def test_forgotten_partitions_and_closed_sessions_make_room_for_others(small: CoreHost) -> None:
+    """The sessions of a broker may have a limited number of partitions together. Partitions that
+    are forgotten, and sessions that are closed, count no longer.
+    """
     first = ask(small, partitions(*range(10)), session=(0, 0)).session_id
     assert ask(small, {}, session=(first, 1), forget={"t": [0, 1, 2, 2, 17]}).error_code == 0
     second = ask(small, partitions(*range(3)), session=(0, 0)).session_id
@@ -258,6 +263,9 @@ def test_forgotten_partitions_and_closed_sessions_make_room_for_others(small: Co
 
 
 def test_a_session_ends_when_it_grows_beyond_the_common_bound(small: CoreHost) -> None:
+    """All sessions together may have a limited number of partitions. A session that would exceed it
+    ends, unless an idle session can be evicted.
+    """
     first = ask(small, partitions(*range(6)), session=(0, 0)).session_id
     second = ask(small, partitions(*range(3)), session=(0, 0)).session_id
     assert ask(small, partitions(3), session=(second, 1)).error_code == Code.NONE
@@ -267,7 +275,7 @@ def test_a_session_ends_when_it_grows_beyond_the_common_bound(small: CoreHost) -
     third = ask(small, partitions(1), session=(0, 0)).session_id
     small.now_ms += EVICTION_MS
     more = ask(small, partitions(*range(2, 8)), session=(third, 1))
-    assert more.error_code == Code.NONE, "what rested gives way"
+    assert more.error_code == Code.NONE, "the idle session is evicted"
     assert ask(small, {}, session=(first, 1)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
 
 

@@ -80,7 +80,9 @@ def test_several_logs_are_flushed_through_the_journal_alone(tmp_path: Path) -> N
     queue = Queue(tmp_path)
     queue.append()
     queue.wait("all")
-    assert queue.end_flush() == [FIRST, tmp_path.name], "the new file and its name"
+    assert queue.end_flush() == [FIRST, tmp_path.name], (
+        "the new journal, and the directory with its name"
+    )
     assert queue.done == ["all"]
     assert [
         (log.durability.durable_offset, log.durability.recovery_point) for log in queue.logs
@@ -126,7 +128,7 @@ def test_the_most_bytes_of_a_log_in_the_journal_depend_on_the_number_of_logs(
         assert [name for name in queue.end_flush() if name == LOG] == in_place
     queue.append(size=400)
     queue.wait("all")
-    assert LOG not in queue.end_flush(), "so much any log may have"
+    assert LOG not in queue.end_flush(), "400 bytes are few enough for any number of logs"
 
 
 def test_a_flush_in_place_flushes_own_files_although_the_journal_has_the_bytes(
@@ -157,7 +159,7 @@ def test_an_old_journal_is_deleted_when_its_logs_are_flushed_in_place(tmp_path: 
     queue.queue.on_tick(NOW_MS + 499)
     assert queue.outbox.flushes == []
     queue.queue.on_tick(NOW_MS + 500)
-    assert queue.journals() == [FIRST], "not before"
+    assert queue.journals() == [FIRST], "the journal is kept until the logs' own files are flushed"
     assert queue.end_flush() == [LOG] * 3
     assert queue.journals() == []
     assert [log.durability.recovery_point for log in queue.logs] == [1, 1, 1]
@@ -176,12 +178,12 @@ def test_a_full_journal_is_followed_by_the_next(
     queue.append(*queue.logs[:2])
     queue.wait("second", *queue.logs[:2])
     assert queue.end_flush() == [LOG, SECOND, tmp_path.name], (
-        "with the next flush the checkpoints begin"
+        "the next flush also checkpoints a log of the full journal"
     )
     assert queue.done == ["first", "second"]
     assert queue.journals() == [FIRST, SECOND]
     assert queue.end_flush() == [LOG, LOG], (
-        "nothing waited when that ended: what was left went alone"
+        "no request waits, so the remaining logs are checkpointed in a flush of their own"
     )
     assert queue.journals() == [SECOND]
 
@@ -346,12 +348,15 @@ def test_the_effects_of_a_decision_are_flushed_after_a_while(tmp_path: Path) -> 
     queue.queue.on_tick(NOW_MS + flush_queue.LONGEST_LATER_MS)
     assert queue.end_flush() == [FIRST]
     assert [log.durability.durable_offset for log in queue.logs] == [2, 2, 0], (
-        "and not what came after it"
+        "later appends are not flushed"
     )
     assert queue.queue.next_deadline_ms() == NOW_MS + 60_000
 
 
 def test_the_effects_of_a_decision_are_not_flushed_when_another_flush_ends(tmp_path: Path) -> None:
+    """A decision's effects wait for their own deadline, even if they are added during another
+    flush.
+    """
     queue = Queue(tmp_path)
     queue.append(*queue.logs[:2])
     queue.queue.wait_for_frame(queue.logs[:2], Decider(queue.logs[2]), NOW_MS)
@@ -500,7 +505,7 @@ def test_the_journal_of_an_earlier_run_is_deleted_after_its_logs_are_checkpointe
     for log in logs[:2]:
         log.append(batch([b"new"]), now_ms=NOW_MS)
     later.wait(logs[:2], lambda _: None, NOW_MS)
-    assert queue.journals() == [FIRST], "a flush that others want does not make it go"
+    assert queue.journals() == [FIRST], "a flush for waiting requests does not delete it"
     for _ in range(2):
         for job in outbox.flushes:
             for file in job.files:

@@ -325,7 +325,9 @@ def test_several_logs_with_little_data_are_written_to_the_journal_together() -> 
     assert queue.advanced == [("log 0", 2), ("log 1", 2)] + [
         (f"log {number}", 4) for number in range(3)
     ]
-    assert [log.recovery_point for log in (a, b, c)] == [1, 2, 0], "their own files come later"
+    assert [log.recovery_point for log in (a, b, c)] == [1, 2, 0], (
+        "their own files are flushed later"
+    )
     assert queue.journal.flushed == 2
 
 
@@ -471,7 +473,9 @@ def test_an_appended_decision_is_flushed_by_itself_after_100_ms() -> None:
     queue.queue.on_tick(1_100)
     assert queue.journal.frames[1] == ([("log 0", 1)], [])
     queue.end_flush(1_101)
-    assert queue.queue.next_deadline_ms() == 1 + 60_000, "now the journal's age alone"
+    assert queue.queue.next_deadline_ms() == 1 + 60_000, (
+        "only the maximum age of the journal is left as a deadline"
+    )
 
 
 def test_later_appends_do_not_postpone_a_delayed_flush() -> None:
@@ -532,7 +536,9 @@ def test_a_full_journal_is_rolled_by_the_next_flush() -> None:
         log.append()
     queue.wait("c", *logs)
     assert queue.journal.begun == 1
-    assert queue.files() == ["journal", "log 0", "log 1"], "and its logs are checkpointed beside"
+    assert queue.files() == ["journal", "log 0", "log 1"], (
+        "the flush also checkpoints the logs of the full journal"
+    )
     queue.end_flush(4)
     assert queue.journal.forgotten == [False]
 

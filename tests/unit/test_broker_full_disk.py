@@ -53,6 +53,9 @@ AGAIN = {
 
 @pytest.mark.parametrize("key", sorted(REQUESTS), ids=lambda key: BY_KEY[key].name)
 def test_a_request_without_space_is_refused_and_may_be_sent_again(key: int) -> None:
+    """A request that cannot be written gets an error and changes nothing. After the disk has space
+    again, the same request succeeds, and its effect survives a kill.
+    """
     full = FullDisk(**(OF_ADMINISTRATORS if key in (30, 31) else {}))
     if key == 92:  # request 92 deletes the value that request 91 sets
         assert codes(full.call(*REQUESTS[91](full))) == {Code.NONE}
@@ -260,7 +263,9 @@ def test_a_transaction_timeout_without_space_is_tried_again_later(
             b.tick(1_000)
         assert b.state("txn")[0] == "Ongoing"
         due_ms = b.broker.next_deadline_ms()
-        assert due_ms is not None and due_ms > b.now_ms, "nothing spins"
+        assert due_ms is not None and due_ms > b.now_ms, (
+            "the next deadline is in the future, so the broker does not loop"
+        )
     for _ in range(12):
         b.tick(1_000)
     assert b.state("txn")[0] == "CompleteAbort"

@@ -145,6 +145,9 @@ def test_a_partition_without_files_gets_its_directory_at_the_graduation(
 
 
 def test_the_refusal_names_missing_directories_and_those_of_others(disk: SimDisk) -> None:
+    """A missing directory, one with another topic's id and one that is no partition's are each
+    named. A stray directory is no obstacle.
+    """
     disk.rename(f"{DATA}/orders-1", f"{DATA}/lost+found")
     disk.write_atomic(
         f"{DATA}/events-0/{PARTITION_METADATA_NAME}", b"version: 0\ntopic_id: " + b"A" * 21 + b"Q"

@@ -123,12 +123,12 @@ def test_a_waiting_committed_fetch_is_not_read_again_for_batches_of_an_open_tran
         12,
     )
     producer = Producer(host, "t", range(PARTITIONS))
-    assert host.answers[3] == [] and len(reads) == 1, "nothing that happened can be read"
+    assert host.answers[3] == [] and len(reads) == 1, "no record is committed yet"
     producer.commit()
     (answer,) = host.answers[3]
     assert set(sizes(answer)) == set(range(PARTITIONS)) and all(
         size > 100 for size in sizes(answer).values()
-    ), "one answer has all of it"
+    ), "one response has the records of all partitions"
     assert len(reads) == 2
 
 

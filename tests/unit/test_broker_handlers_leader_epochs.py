@@ -356,6 +356,10 @@ def test_committed_offsets_in_a_lost_tail_are_set_back_to_the_log_end(
 
 @pytest.mark.parametrize("steps", range(0, 60, 3))
 def test_a_start_after_a_crashed_start_sets_lost_offsets_back(steps: int) -> None:
+    """A power loss removes a record whose offset two groups have committed. The next start crashes
+    after `steps` changes of the disk. The start after that must set both groups back to the end of
+    the log.
+    """
     b = DiskBroker()
     b.topic("t")
     b.produce("t", (b"kept",))

@@ -84,7 +84,9 @@ def test_records_have_one_holder_and_are_delivered_again_when_released() -> None
     assert values(one.last) == [b"%d" % at for at in range(10)]
     assert other.take("t") == []
     assert one.acknowledge("t", (0, 1, ACCEPT)) == Code.NONE
-    assert one.acknowledge("t", (0, 1, ACCEPT)) == Code.NONE, "they are done with"
+    assert one.acknowledge("t", (0, 1, ACCEPT)) == Code.NONE, (
+        "a repeated acknowledgement of finished records is no error"
+    )
     assert other.acknowledge("t", (2, 2, ACCEPT)) == Code.INVALID_RECORD_STATE
     assert one.acknowledge("t", (2, 3, RELEASE)) == Code.NONE
     assert other.take("t") == [(2, 3, 2)]
@@ -268,6 +270,9 @@ def test_the_broker_wakes_up_when_a_lock_ends() -> None:
 
 
 def test_a_lock_is_renewed_and_others_end_one_by_one_while_members_wait() -> None:
+    """A member renews the lock of one of its three records. The other locks time out first, and
+    another member that waits gets these records before the renewed one.
+    """
     b = queue(3)
     one, other = two(b)
     one.take("t")
@@ -319,7 +324,7 @@ def test_a_fetch_waits_for_records_until_its_time_is_up() -> None:
     assert len(other.last.responses[0].partitions) == 1, "a new session has all its partitions"
     other.send_fetch(max_wait_ms=500)
     b.tick(500)
-    assert other.answer().responses == [], "the others are known"
+    assert other.answer().responses == [], "later responses leave out partitions without records"
 
 
 def test_a_fetch_waits_for_what_another_member_releases() -> None:
@@ -698,6 +703,10 @@ def test_a_share_partition_that_another_leader_has_read_gives_no_records() -> No
 
 
 def test_a_waiting_fetch_runs_after_all_acknowledgements_of_a_request() -> None:
+    """A member acknowledges records of two partitions in one request. The second partition's state
+    was initialised again, so its acknowledgement is refused and its records become available.
+    Another member's waiting fetch must then get them once.
+    """
     b = queue(0, partitions=2)
     for index in (0, 1):
         b.produce("t", (b"a", b"b", b"c", b"d"), partition=index)
@@ -808,6 +817,9 @@ def test_an_acknowledgement_of_a_deleted_state_does_not_enter_the_next_one() -> 
 
 @pytest.mark.parametrize("min_bytes", [1, 100, 200, 400])
 def test_a_waiting_share_fetch_continues_after_a_new_leader_epoch(min_bytes: int) -> None:
+    """A new leader epoch makes the broker load the share partitions again while a fetch waits. The
+    fetch must still be answered, and no watcher of the former ones may be left.
+    """
     b = queue(0, partitions=2)
     b.produce("t", (b"a", b"b"))
     b.produce("t", (b"a", b"b", b"c", b"d"), partition=1)
@@ -828,6 +840,9 @@ def test_a_waiting_share_fetch_continues_after_a_new_leader_epoch(min_bytes: int
 
 @pytest.mark.parametrize("acknowledges", [True, False])
 def test_a_last_request_in_slices_does_not_end_the_next_session(acknowledges: bool) -> None:
+    """A member's request that ends its session is processed in slices. Meanwhile the same member
+    begins a new session, which must not end with the old one.
+    """
     b = DiskBroker(**SHARED)
     b.topic_after_flushes("t", partitions=450)
     begin_group(b, "g", "t")

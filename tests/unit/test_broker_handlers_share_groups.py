@@ -166,7 +166,9 @@ def test_states_of_share_partitions_survive_a_kill_and_a_power_loss() -> None:
         described = b.call(ShareGroupDescribeRequest(["g"]), 1).groups[0]
         assert described.group_state == "Stable"
         initialized = b.broker.groups.share_requests.initialized_partitions("g")
-        assert initialized == {"t": (0, 1)}, "else the states would begin again"
+        assert initialized == {"t": (0, 1)}, (
+            "partitions that are not listed would be initialised again"
+        )
         assert join(b) == [0, 1]
 
 
@@ -225,7 +227,7 @@ def test_metrics_and_the_console_see_start_offsets_lags_and_members() -> None:
         lambda _: None,
         b.now_ms,
     )
-    assert seen_groups(b)[0].offsets[0].lag is None, "it did not say how many it has finished"
+    assert seen_groups(b)[0].offsets[0].lag is None, "the state has no count of finished records"
 
 
 def test_the_lag_of_a_partition_that_is_off_line_is_unknown() -> None:
@@ -244,7 +246,7 @@ def test_share_group_offsets_are_set_and_deleted_only_without_members() -> None:
     leave(b)
     assert alter(b, p0=7) == [Code.NONE]
     b.lose_power()
-    assert state(b, topic_id).start_offset == 7, "what is answered is on the disk"
+    assert state(b, topic_id).start_offset == 7, "the response was sent after the flush"
     assert delete_offsets(b) == Code.NONE
     b.lose_power()
     assert state(b, topic_id) is None
@@ -346,7 +348,9 @@ def test_a_clean_stop_completes_the_deletion_of_a_group() -> None:
     leave(b)
     b.hold_flushes()
     b.send(READER, DeleteGroupsRequest(["g"]), 2)
-    assert state(b, topic_id, 0) is not None, "first the group's record is on the disk"
+    assert state(b, topic_id, 0) is not None, (
+        "the states are kept until the group's record is on the disk"
+    )
     b.flush_one()
     b.tick()
     assert state(b, topic_id, 0) is None and state(b, topic_id, 599) is not None
@@ -416,6 +420,10 @@ def test_a_power_loss_during_a_deletion_of_offsets_keeps_the_states_that_the_gro
 
 
 def test_states_with_acknowledgements_are_not_initialised_again_after_a_power_loss() -> None:
+    """The power is lost after each number of flushes while the states are initialised. If an
+    acknowledgement was answered, its start offset (10) must still be there; the group must not
+    initialise the state again.
+    """
     for flushes in range(6):
         b, topic_id = broker()
         b.hold_flushes()
@@ -504,6 +512,9 @@ class Storing:
 
 
 def test_states_without_disk_space_are_stored_when_there_is_some() -> None:
+    """A write of states fails for lack of disk space. The change waits until it is notified of free
+    space, and writes the same states again.
+    """
     storing, ended = Storing(), list[tuple[list[int], int]]()
     b, topic_id = broker()
     coordinator = b.broker.shares.get().coordinator

@@ -119,7 +119,7 @@ def test_internal_topics_are_created_after_the_heartbeats_response(host: Streams
     assert host.partitions("log", "words") == [5, 5]
     made = host.broker.metadata.topic("log")
     assert made is not None and made.configs == {"cleanup.policy": "compact"}
-    assert not made.internal, "they are deleted like any other"
+    assert not made.internal, "clients may delete the topics like any other"
     after = host.beat(2)
     assert (after.member_epoch, after.status) == (3, [])
     assert {row.subtopology_id: row.partitions for row in after.active_tasks} == {

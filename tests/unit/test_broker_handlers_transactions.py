@@ -47,7 +47,9 @@ def test_offsets_of_an_empty_group_id_are_refused_first(tmp_path: Path) -> None:
         return [partition.error_code for topic in answer.topics for partition in topic.partitions]
 
     assert codes("") == [Code.INVALID_GROUP_ID] * 2
-    assert host.broker.metadata.topic("__consumer_offsets") is None, "nothing was made for it"
+    assert host.broker.metadata.topic("__consumer_offsets") is None, (
+        "the refused request does not create the topic"
+    )
     assert codes("g") == [Code.INVALID_PRODUCER_ID_MAPPING] * 2
     host.close()
 
@@ -99,14 +101,16 @@ def test_offsets_sent_before_a_decision_is_durable_belong_to_the_next_transactio
     b, p = deciding()
     connection = b.connect()
     b.send(connection, p.offset_request("g", "t", 9), 5)
-    assert b.answer(connection) is None, "held back"
+    assert b.answer(connection) is None, "the request waits for the decision"
     b.now_ms += 700
     decided_ms = b.now_ms
     b.release_flushes()
     b.flush()
     answer = b.answer(connection)
     assert answer.topics[0].partitions[0].error_code == Code.NONE
-    assert b.group_offset("g", "t", stable=False) == (Code.NONE, 3), "the first was committed"
+    assert b.group_offset("g", "t", stable=False) == (Code.NONE, 3), (
+        "the offset of the decided transaction is committed"
+    )
     described = b.call(DescribeTransactionsRequest(transactional_ids=["txn"]), 0)
     (row,) = described.transaction_states
     assert (row.transaction_state, row.transaction_start_time_ms) == ("Ongoing", decided_ms)

@@ -203,7 +203,7 @@ def test_silent_and_incomplete_requests_do_not_keep_other_clients_out(
             assert asked.ask("GET", "/")[0] == 200
         assert caplog.text.count(f"more than {asked.server.most_connections} connections") == 1
         with contextlib.suppress(ConnectionResetError):
-            assert silent[0].recv(1) == b"", "the one that waited for longest is still there"
+            assert silent[0].recv(1) == b"", "the connection that waited longest was not closed"
 
 
 def test_clients_that_do_not_read_do_not_keep_other_clients_out(asked: Asked) -> None:

@@ -263,7 +263,9 @@ def test_a_request_for_an_internal_topic_gets_the_error_code_of_the_table(
     assert p.end(True) == Code.NONE
     for index in range(len(b.broker.topics.partitions_of(TRANSACTIONS_TOPIC))):
         assert b.markers(TRANSACTIONS_TOPIC, index) == []
-    assert b.group_offset("g", "t") == (Code.NONE, 1), "offsets go with their transaction"
+    assert b.group_offset("g", "t") == (Code.NONE, 1), (
+        "the offsets are committed with the transaction"
+    )
     assert b.read("t", committed=True) == [b"a"]
 
 

@@ -359,6 +359,9 @@ def test_dynamic_settings_of_this_broker_and_of_all_are_taken_over(kafka_directo
 def test_everything_is_taken_over_with_the_first_topics_and_changes_here_stay(
     kafka_directory: Path, tmp_path: Path
 ) -> None:
+    """Users, ACLs and settings are taken over from Kafka's metadata log with the first topics.
+    Later changes in Barnabas are kept when a later start takes over more topics.
+    """
     later = ("txn-0", "txn-1")
     for name in later:
         shutil.move(kafka_directory / name, tmp_path / name)
@@ -388,9 +391,9 @@ def test_everything_is_taken_over_with_the_first_topics_and_changes_here_stay(
     for name in later:
         shutil.move(tmp_path / name, kafka_directory / name)
     again = opened(kafka_directory)
-    assert "txn" in again.metadata.topics, "another take-over"
+    assert "txn" in again.metadata.topics, "the start takes over the topic that was added"
     assert again.metadata.scram_credentials == ann
-    assert again.metadata.acls == {}, "what was removed here does not come back"
+    assert again.metadata.acls == {}, "the ACL that was removed in Barnabas is not taken over again"
     assert again.metadata.broker_configs == ours
     assert again.metadata.broker_default_configs == ours_of_all
 

@@ -213,6 +213,7 @@ def test_nothing_is_kept_of_a_share_fetch_that_is_answered() -> None:
     begin_group(b, "g", "t")
     member = ShareMember(b, "g", "m")
     assert member.take("t") == []
+    # the fetch gets a conspicuous number, by which `places_of` finds references to it
     b.broker.requests.next_ticket = TICKETS[0]
     member.send_fetch(max_wait_ms=10_000)
     assert member.answer() is None and places_of(b.broker, is_ticket, KEPT_OF_REQUESTS)
@@ -297,7 +298,7 @@ def test_nothing_is_kept_of_a_topic_that_is_deleted() -> None:
         b.tick(60_000)
     assert places_of(b.broker, is_name, KEPT_OF_TOPICS) == []
     gc.collect()
-    assert [log() for log in logs] == [None] * 2, "their indexes and producers stay in memory"
+    assert [log() for log in logs] == [None] * 2, "the deleted logs are still in memory"
 
 
 # --- a group -------------------------------------------------------------------------------------
@@ -354,7 +355,9 @@ def test_nothing_is_kept_of_rights_that_are_removed(
     authorizer.remove([acl_id])
     assert places_of(host.broker, is_name) == []
     assert not authorizer._index
-    assert not any(authorizer._prefix_lengths.values()), "each name is cut to each of them"
+    assert not any(authorizer._prefix_lengths.values()), (
+        "the length of the removed prefix would still be looked up for each name"
+    )
 
 
 def test_nothing_is_kept_of_quotas_that_are_removed(new_host: Callable[..., CoreHost]) -> None:

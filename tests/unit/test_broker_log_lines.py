@@ -67,11 +67,13 @@ def test_lines_in_a_minute_are_bounded_for_each_kind_and_peer() -> None:
     assert lines.may_write("login", "b", 10) and lines.may_write("broken", "a", 20)
     assert lines.deadline_ms == INTERVAL_MS
     assert lines.left_out(INTERVAL_MS - 1) == []
-    assert not lines.may_write("login", "a", INTERVAL_MS), "the count is still to be said"
+    assert not lines.may_write("login", "a", INTERVAL_MS), (
+        "the number of omitted lines must be reported first"
+    )
     assert lines.left_out(INTERVAL_MS) == [("login", "a", 4)]
     assert lines.left_out(INTERVAL_MS) == []
     assert lines.deadline_ms == INTERVAL_MS + 10
-    assert lines.left_out(INTERVAL_MS + 20) == [], "nothing of these was left out"
+    assert lines.left_out(INTERVAL_MS + 20) == [], "no line of these two was omitted"
     assert lines.deadline_ms is None
     assert lines.may_write("login", "a", INTERVAL_MS + 30)
 

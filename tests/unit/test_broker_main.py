@@ -221,6 +221,9 @@ def test_a_signal_during_the_start_stops_the_broker_after_the_start(
 def test_a_second_signal_during_the_start_ends_the_process_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The first signal only asks for a stop. The second one must be raised again with the default
+    handler, which ends the process.
+    """
     Signals()
     raised: list[tuple[int, object]] = []
     signal.raise_signal(signal.SIGTERM)

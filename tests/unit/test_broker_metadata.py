@@ -265,6 +265,9 @@ def test_a_missing_journal_is_reported_and_begun_again(
 
 
 def test_an_earlier_copy_is_refused_right_after_a_rewrite(path: Path) -> None:
+    """The journal is replaced by a copy from before its last rewriting, and no later change or
+    start has noted the new size.
+    """
     metadata = opened(path)
     early = b""
     for number in range(2 * SMALLEST_REWRITE):
@@ -328,7 +331,9 @@ def test_a_change_is_kept_if_the_size_file_cannot_be_written(
                                                          close=lambda: None),
     )  # fmt: skip
     metadata.set_broker_configs({"a": "1"})
-    assert metadata._durable_size.noted == noted, "a lower bound"
+    assert metadata._durable_size.noted == noted, (
+        "the noted size may be lower than the journal's size"
+    )
     metadata.close()
     assert opened(path).broker_configs == {"a": "1"}
 

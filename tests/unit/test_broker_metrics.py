@@ -186,6 +186,9 @@ def test_a_level_of_detail_shows_its_own_metrics_and_those_of_the_levels_above()
 def test_the_longest_round_of_the_event_loop_is_that_of_this_or_the_last_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """`TimedSelector` measures how long the loop is busy between two calls of `select`. It reports
+    the longest such time of the current and the previous minute.
+    """
     now_ns = 10 * measured.STALL_WINDOW_NS
     monkeypatch.setattr(measured, "monotonic_ns", lambda: now_ns)
     stalls = Histogram()

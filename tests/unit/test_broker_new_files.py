@@ -191,7 +191,9 @@ def test_a_batch_waits_only_for_the_files_of_its_own_partition(
     host.ask(1, produce("t", b"a", partition=39), 9)
     assert not host.answers[1] and len(host.work) == 2
     host.finish_work()  # creates the files of the first sixteen partitions
-    assert host.work[0].connection_id == 1, "the one that waits comes before the rest"
+    assert host.work[0].connection_id == 1, (
+        "the files for the waiting request are created before the rest"
+    )
     host.finish_work()
     assert logs[39].files.are_made and with_files(logs) == MADE_AT_ONCE + 1
     while not host.answers[1]:
@@ -315,7 +317,9 @@ def test_a_thread_creates_an_internal_topics_files(calls: Calls, kind: int, name
         calls.go_on()
     assert with_files(logs) == INTERNAL_COUNT
     calls.host.tick(1000)
-    assert not unfinished(calls.host), "what the first keys' logs have made themselves came twice"
+    assert not unfinished(calls.host), (
+        "files are left that the thread created for logs which already had files"
+    )
     assert calls.most_of_the_loop <= MADE_BY_A_REQUEST
     assert calls.most_of_the_thread <= MADE_AT_ONCE
 
@@ -498,6 +502,10 @@ def test_a_transaction_ends_although_the_thread_cannot_create_files(
 def test_an_abort_overtakes_a_commit_that_waits_for_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A commit waits for the files of partitions without batches. A new session of the
+    transactional id aborts the transaction meanwhile, so the commit is refused, and each partition
+    has one abort marker.
+    """
     host = CoreHost(tmp_path)
     host.connect(1)
     host.connect(2)
@@ -607,8 +615,8 @@ def names(b: DiskBroker) -> list[str]:
     return [path for path, _ in b.disk.files() if is_of_new_files(path)]
 
 
-@pytest.mark.parametrize("way", ["kill", "lose_power", "stop"])
-def test_a_start_removes_files_that_no_log_had_taken(b: DiskBroker, way: str) -> None:
+@pytest.mark.parametrize("end", ["kill", "lose_power", "stop"])
+def test_a_start_removes_files_that_no_log_had_taken(b: DiskBroker, end: str) -> None:
     b.broker.topics.create_topic("t", 4, {}, now_ms=b.now_ms)
     logs = b.broker.topics.logs_of("t")
     b.parts.files_ahead.get().begin(logs)
@@ -616,7 +624,7 @@ def test_a_start_removes_files_that_no_log_had_taken(b: DiskBroker, way: str) ->
     work.run()
     assert len(names(b)) == 4 * len(A_LOGS_FILES)
     b.broker.outbox.work.clear()
-    getattr(b, way)()
+    getattr(b, end)()
     b.tick(1000)
     assert not names(b)
     assert not any(log.files.are_made for log in b.broker.topics.logs_of("t"))

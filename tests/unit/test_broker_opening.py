@@ -64,7 +64,7 @@ def test_a_copy_of_a_partition_is_set_aside_with_one_line(
     caplog.clear()
     opened(tmp_path).close()
     assert not [record for record in caplog.records if "is not used" in record.message], (
-        "it is said once"
+        "the second start does not log it again"
     )
 
 

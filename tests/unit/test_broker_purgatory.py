@@ -59,6 +59,9 @@ def test_progress_of_a_log_tries_its_waiting_fetches_in_order(purgatory: Purgato
 def test_watchers_hear_of_each_progress_whether_fetches_wait_or_not(
     purgatory: Purgatory, waits: bool
 ) -> None:
+    """A watcher of a log is called at each progress of this log, and of no other, until it is
+    removed.
+    """
     notified: list[tuple[object, int]] = []
     watcher = Watching(notified)
     purgatory.watch(A, watcher)

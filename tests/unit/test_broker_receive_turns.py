@@ -133,6 +133,9 @@ def test_silent_connections_with_half_a_request_are_closed() -> None:
 
 
 def test_connections_with_enough_progress_are_not_closed() -> None:
+    """While others wait, a connection must receive at least `LEAST_PROGRESS_BYTES` in each
+    interval. One that now holds fewer bytes has completed a request and begun another.
+    """
     slow, quick, next_one = Receiver(), Receiver(), Receiver()
     turns, loop = turns_of(full_memory(), slow, quick, next_one)
     turns.may_receive(slow)
@@ -142,7 +145,9 @@ def test_connections_with_enough_progress_are_not_closed() -> None:
         quick.held_bytes += LEAST_PROGRESS_BYTES
         next_one.held_bytes -= 1
         loop.fire()
-        assert not quick.reasons and not next_one.reasons, "what holds less has begun another"
+        assert not quick.reasons and not next_one.reasons, (
+            "a connection that holds fewer bytes has begun another request"
+        )
     assert len(slow.reasons) == 3
     turns.close()
     assert loop.timer.is_cancelled

@@ -84,7 +84,7 @@ def test_a_second_standby_is_refused_with_a_reason_and_the_first_remains() -> No
     with pytest.raises(WireError, match=f"it refuses this standby: {ANOTHER}"):
         list(following.on_bytes(reply.data))
     assert admission.standby == "a" and leading.follows
-    assert not admission.on_closed("b"), "the standby is there"
+    assert not admission.on_closed("b"), "the closed connection was not the standby's"
     assert admission.standby == "a" and admission.greeting == []
 
 

@@ -414,7 +414,7 @@ def test_a_standby_that_is_silent_for_the_timeout_is_disconnected(
     bench = new_bench()
     standby = bench.followed()
     bench.loop.run_for(TIMEOUT_MS / 1000 * 0.9)
-    assert received(standby.sock), "it is pinged"
+    assert received(standby.sock), "the leader sends a ping"
     assert bench.leader.leading.follows
     bench.loop.run_for(TIMEOUT_MS / 1000 * 0.4)
     assert bench.leader.leading.link is None
@@ -497,7 +497,7 @@ def test_an_answer_is_held_until_the_standby_has_what_was_written_before_it(
     bench.exchange()
     assert first.said[1:] == ["hold", "release", "one", "wake"]
     assert second.said == ["hold", "release", "two", "wake"]
-    assert third.said == ["hold"], "it has hung up"
+    assert third.said == ["hold"], "its connection was closed meanwhile, so its response is dropped"
     assert bench.leader.waiting_count == 0
     assert standby.read() == b"xx"
 
@@ -534,7 +534,9 @@ def test_the_state_of_replication(new_bench: Callable[..., Bench], is_leased: bo
     bench.write()
     bench.exchange()
     if is_leased:
-        assert not bench.leader.replication_state().is_in_sync, "the lease's record says so"
+        assert not bench.leader.replication_state().is_in_sync, (
+            "with a lease, only its record decides who is in sync"
+        )
         bench.keeper.in_sync = frozenset({1, 2})
         bench.keeper.on_change()
         bench.loop.settle()

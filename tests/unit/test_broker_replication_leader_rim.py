@@ -33,7 +33,7 @@ def test_held_responses_are_released_in_their_order() -> None:
     held: HeldAnswers[str] = HeldAnswers(lambda position: position <= applied[0])
     assert not held.holds(5, "at once")
     assert held.holds(7, "first")
-    assert held.holds(5, "second"), "it may go out by itself, and not before the one before it"
+    assert held.holds(5, "second"), "its position is applied, but an earlier response still waits"
     assert list(held.released()) == []
     applied[0] = 6
     assert list(held.released()) == []

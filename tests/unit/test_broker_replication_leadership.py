@@ -252,6 +252,10 @@ def test_a_leader_with_an_expired_lease_renews_it_if_no_other_node_claimed_it() 
 
 
 def test_a_write_of_unknown_outcome_counts_until_a_later_version_is_written() -> None:
+    """A write that adds node 2 to the in-sync set gets no answer. Node 2 counts as possibly in sync
+    until another write has replaced the version, since only then the lost write can no longer be
+    applied.
+    """
     engine = Register()
     leader = node(1)
     run(leader, engine, 0)
@@ -304,6 +308,10 @@ def test_a_node_that_lost_power_leads_only_as_the_only_in_sync_node() -> None:
 
 
 def test_after_a_power_loss_of_both_nodes_the_last_leader_leads() -> None:
+    """Both nodes lose power after node 2 took over. Node 2 waits as long as node 1 is in the
+    in-sync set, since its own disk may lack records. When node 1 has also started after the loss
+    and left the set, node 2 leads.
+    """
     engine = Register()
     leader_of_pair(engine)
     run(node(2), engine, 0)
@@ -316,7 +324,7 @@ def test_after_a_power_loss_of_both_nodes_the_last_leader_leads() -> None:
     )
     run(last, engine, 2 * TTL_MS)
     run(last, engine, 4 * TTL_MS)
-    assert last.role is Role.WATCHING, "the other may have more"
+    assert last.role is Role.WATCHING, "the other node may have more records"
     run(first, engine, 4 * TTL_MS)
     assert decode_lease_record(engine.value).in_sync == {2}
     run(last, engine, 5 * TTL_MS)
@@ -325,6 +333,9 @@ def test_after_a_power_loss_of_both_nodes_the_last_leader_leads() -> None:
 
 
 def test_a_standby_that_lost_power_before_it_opened_does_not_lead_before_the_old_leader() -> None:
+    """Node 2 takes the lease over, but loses power before it opens its copy, which may then be
+    incomplete. Node 1, which led before, loses power as well. Node 1 must lead.
+    """
     engine = Register()
     leader = leader_of_pair(engine)
     leader.set_opened(1)

@@ -149,7 +149,9 @@ def test_a_standby_is_admitted_while_strangers_hold_connections(
                 assert await stranger.is_ended()
             later = [await leader.connect() for _ in range(30)]
             await leader.until(lambda: len(leader.endpoint.admission.greeting) == 8)
-            assert leader.leading.follows, "they end each other, not the standby"
+            assert leader.leading.follows, (
+                "new strangers replace earlier strangers, not the standby"
+            )
             assert not standby.done() and later
 
     run(test())

@@ -121,6 +121,9 @@ def test_pauses_grow_while_a_leader_cannot_be_followed() -> None:
 
 
 def test_another_leader_is_tried_at_once() -> None:
+    """A node that could not connect pauses for longer and longer. When the lease's record names
+    another leader, the node connects to it without the pause.
+    """
     one = Member()
     for _ in range(6):
         one.wait_for_connect()
@@ -131,7 +134,7 @@ def test_another_leader_is_tried_at_once() -> None:
     while isinstance(step, Wait):
         one.now_s += step.seconds
         step = one.steps.send(None)
-    assert one.now_s - changed_s < 0.3, "the pause was the other leader's"
+    assert one.now_s - changed_s < 0.3, "the pause applies only to the former leader"
     assert step == Connect(("127.0.0.1", 10), 0.75)
 
 

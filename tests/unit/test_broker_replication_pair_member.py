@@ -492,11 +492,11 @@ def test_the_keepers_thread_sends_requests_waits_for_changes_and_ends() -> None:
     kept.keeper._thread.join(PATIENCE_S)
     assert not kept.keeper._thread.is_alive()
     assert kept.engine.said == [Read(), Read(), "close"]
-    assert 1 <= len(pauses) <= 4, "it is not asked again and again"
+    assert 1 <= len(pauses) <= 4, "the thread waits and does not loop"
     assert set(pauses) == {(10_000_000 - 1000) / 1000}
     assert kept.keeper.next_request() is None
     kept.keeper.take_answer(Found("1", b""))
-    assert changes == [], "it is stopped"
+    assert changes == [], "a stopped keeper reports no change"
 
 
 def test_a_thread_that_waits_continues_when_the_keepers_thread_has_failed() -> None:
@@ -519,7 +519,7 @@ def test_a_stopped_keeper_closes_its_engine_after_its_thread_has_ended(
 
     def join(timeout_s: float) -> None:
         assert kept.keeper._ends
-        assert kept.notified, "else it waits on"
+        assert kept.notified, "without the notification, the thread would not end"
         said.append(("join", timeout_s))
 
     monkeypatch.setattr(kept.keeper._thread, "join", join)

@@ -647,8 +647,12 @@ def test_a_page_continues_after_a_cursor_at_a_hidden_topic(
 
     assert reported("", Cursor("t", 0)) == [("u", 0)]
     assert reported("tu", Cursor("t", 0)) == [("u", 0), ("t", DENIED_TOPIC)]
-    assert reported("tu", Cursor("u", 0)) == [("u", 0)], "the other one was answered before"
-    assert reported("u", Cursor("t", 0)) == [("u", Code.INVALID_REQUEST)], "it is none of the list"
+    assert reported("tu", Cursor("u", 0)) == [("u", 0)], (
+        "the topic before the cursor was in an earlier page"
+    )
+    assert reported("u", Cursor("t", 0)) == [("u", Code.INVALID_REQUEST)], (
+        "the cursor's topic is not one of the requested topics"
+    )
     assert reported("", Cursor("z", 0)) == []
 
 
@@ -674,7 +678,7 @@ def test_a_members_topic_pattern_matches_only_visible_topics(host: Guarded) -> N
         topic
         for member in host.broker.groups.group("g").consumer.targets.values()  # type: ignore[union-attr]
         for topic in member
-    } == reported, "nor is it assigned"
+    } == reported, "the target assignment has no hidden topic either"
 
 
 def flush_all(host: Guarded) -> None:

@@ -183,6 +183,9 @@ def test_decisions_dropped_by_a_change_do_not_count_for_the_cache_bound(
 def test_with_an_audit_log_removed_acls_do_not_apply_after_the_cache_was_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A waiting request keeps its `Access` while the authorizer's full cache is emptied. After the
+    ACLs are removed, this `Access` must refuse as well.
+    """
     monkeypatch.setattr(module, "MOST_REMEMBERED", 5)
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
     authorizer = Authorizer(metadata, tell=lambda record: None)

@@ -380,7 +380,9 @@ def test_connections_take_turns_when_requests_take_long(rim: Rim, takes_ms: int)
     rim.run(60)
     served = [connection for connection, _ in rim.broker.frames]
     place = served.index(3)
-    assert sent_after <= place <= sent_after + 5, "it has its turn as soon as it has come"
+    assert sent_after <= place <= sent_after + 5, (
+        "the third client is served soon after its request arrived"
+    )
     del served[place]
     ahead = [served[:end].count(1) - served[:end].count(2) for end in range(len(served))]
     assert max(ahead) <= 2 and min(ahead) >= -2, served
@@ -854,9 +856,7 @@ def test_an_idle_connection_is_closed_after_connections_max_idle_ms(
     rim.pass_time(IDLE_MS // 2)
     other.send(framed(b"a")[:3])  # an incomplete request counts as activity
     rim.pass_time(IDLE_MS // 2)
-    assert not rim.is_hung_up(quiet) and rim.broker.gone == [], (
-        "a sweep looks back on what was before it"
-    )
+    assert not rim.is_hung_up(quiet) and rim.broker.gone == [], "only the next sweep closes it"
     rim.pass_time(IDLE_MS // 10)
     assert rim.is_hung_up(quiet) and rim.broker.gone == [1]
     assert [record.getMessage() for record in caplog.records] == [
@@ -867,7 +867,7 @@ def test_an_idle_connection_is_closed_after_connections_max_idle_ms(
     other.send(framed(b"a")[3:])
     assert rim.receive(other, 3) == b"<a>"
     rim.pass_time(IDLE_MS)
-    assert rim.broker.gone == [1], "its time begins with what came last"
+    assert rim.broker.gone == [1], "the idle time begins with the last data"
     rim.pass_time(IDLE_MS // 10)
     assert rim.broker.gone == [1, 2]
 
@@ -1373,7 +1373,7 @@ def test_an_accept_that_lacks_a_descriptor_closes_pooled_files(rim: Rim) -> None
         assert disk.reserved == [_most_connections()]
         rim.server.acceptor.listeners[0].socket = kept
         rim.pass_time(1_000, step_ms=250)
-        assert disk.reserved[1:] == [1], "and no longer than that"
+        assert disk.reserved[1:] == [1], "afterwards only the descriptors of clients are reserved"
 
 
 def _raise(error: Exception) -> None:
@@ -1490,7 +1490,7 @@ def test_connections_beyond_max_connections_per_ip_are_closed(
     rim.restart(max_connections_per_ip=1)
     first, second, third = connect(), connect(), connect()
     assert (rim.is_hung_up(second), rim.is_hung_up(third)) == (True, True)
-    assert caplog.text.count("max.connections.per.ip") == 1, "it is said once a minute"
+    assert caplog.text.count("max.connections.per.ip") == 1, "one line a minute is logged"
     first.sendall(framed(b"first"))
     assert rim.receive(first, 7) == b"<first>"
     first.close()
@@ -1718,10 +1718,12 @@ def test_waiting_responses_are_dropped_when_another_node_leads(rim: Rim) -> None
     keeper.has_right = True  # this right comes from a later lease
     keeper.on_change()
     assert rim.is_hung_up(client)
-    assert not rim.broker.closed_logs, "the directory stays as after a kill"
+    assert not rim.broker.closed_logs, (
+        "the logs are not closed, so the directory is as after a kill"
+    )
     late: list[bool] = []
     leader.on_deposed(lambda: late.append(True))
-    assert late == [True], "who asks later is called at once"
+    assert late == [True], "a callback that is added later is called at once"
 
 
 def test_an_unauthenticated_connection_does_not_block_the_standby(rim: Rim) -> None:

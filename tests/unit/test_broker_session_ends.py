@@ -54,7 +54,7 @@ def test_the_records_of_a_disconnected_member_are_released_in_slices(b: DiskBrok
         b.tick()
         ticks += 1
         found = len(acquired(other.fetch()))
-        assert found <= 2, "others have their turn after two partitions"
+        assert found <= 2, "each tick releases the records of at most two partitions"
         taken += found
     assert taken == PARTITIONS and ticks >= 4
     assert len(b.broker.shares.get().partitions) == PARTITIONS, "the other member reads them"

@@ -180,6 +180,9 @@ def test_topics_are_created_although_the_client_disconnected_before_the_rights_c
 
 
 def test_a_stop_waits_for_the_disk_before_work_that_waits_for_it_goes_on() -> None:
+    """Work in slices waits for the disk between two slices. A stop must finish it, and flush each
+    time before the next slice runs.
+    """
     steps: list[str] = []
 
     def work() -> Slices:

@@ -119,6 +119,9 @@ def test_a_change_that_fails_is_not_tried_again() -> None:
 
 
 def test_the_periodic_checkpoint_replaces_the_old_one_when_it_is_synced(tmp_path: Path) -> None:
+    """The new checkpoint files are written under temporary names and synced. Only then do they
+    replace the old ones. Another tick in between writes no further checkpoint.
+    """
     manager, log = new_log(tmp_path)
     rim = Rim()
     manager.run_steps = rim.syncs.run
@@ -160,8 +163,8 @@ def test_a_checkpoint_written_during_a_step_is_not_overwritten_by_an_older_one(
     assert decode_offsets((tmp_path / LOG_START_NAME).read_bytes()) == {("t", 0): 1}
 
 
-@pytest.mark.parametrize("way", ["kill", "lose_power"])
-def test_after_a_crash_a_checkpoint_is_the_previous_or_the_new_one(way: str) -> None:
+@pytest.mark.parametrize("crash", ["kill", "lose_power"])
+def test_after_a_crash_a_checkpoint_is_the_previous_or_the_new_one(crash: str) -> None:
     outcomes = set()
     for steps in range(100):
         b = DiskBroker(log_cleaner_enable="false")
@@ -173,7 +176,7 @@ def test_after_a_crash_a_checkpoint_is_the_previous_or_the_new_one(way: str) -> 
         try:
             b.tick(MINUTE_MS)
         except Crash:
-            b.disk.kill() if way == "kill" else b.disk.lose_power()
+            b.disk.kill() if crash == "kill" else b.disk.lose_power()
         else:
             break
         points = decode_offsets(b.disk.read(f"{DATA_DIR}/{RECOVERY_POINT_NAME}"))
@@ -181,6 +184,6 @@ def test_after_a_crash_a_checkpoint_is_the_previous_or_the_new_one(way: str) -> 
         b.open()
         assert b.read("t") == [b"a", b"b"]
     assert 3 < steps < 99
-    assert outcomes == ({1, 2} if way == "kill" else {1})
+    assert outcomes == ({1, 2} if crash == "kill" else {1})
     b.disk.lose_power()
     assert decode_offsets(b.disk.read(f"{DATA_DIR}/{RECOVERY_POINT_NAME}"))["t", 0] == 2

@@ -128,7 +128,7 @@ def test_a_step_of_the_wall_clock_does_not_change_a_transaction_timeout(step_ms:
     host.tick(TIMEOUT_MS // 2)
     assert host.add("txn", answer.producer_id, answer.producer_epoch, {"t": [1]}) == {
         ("t", 1): 0
-    }, "it goes on"
+    }, "the transaction continues after half of its timeout"
     host.tick(TIMEOUT_MS // 2 - 1)
     assert host.state("txn") == "Ongoing"
     host.tick(1)

@@ -409,7 +409,9 @@ def test_the_clients_certificate_is_reported_with_its_first_bytes(certs: Path) -
         reported = len(subjects)
         client.send(b"x")
         assert server.recv_into(memoryview(bytearray(10))) == 1
-        assert len(subjects) == reported + 1, "when the first bytes are given out, and not before"
+        assert len(subjects) == reported + 1, (
+            "the certificate is reported with the client's first bytes, and not before"
+        )
         client.send(b"x")
         assert server.recv_into(memoryview(bytearray(10))) == 1
         server.close()

@@ -41,8 +41,8 @@ def delete(b: DiskBroker) -> None:
     assert b.call(request, 3).responses[0].error_code == Code.NONE
 
 
-@pytest.mark.parametrize("way", ["kill", "lose_power"])
-def test_a_crash_at_any_step_leaves_the_topic_complete_or_deleted(way: str) -> None:
+@pytest.mark.parametrize("crash", ["kill", "lose_power"])
+def test_a_crash_at_any_step_leaves_the_topic_complete_or_deleted(crash: str) -> None:
     outcomes = set()
     for steps in itertools.count():
         b = prepared()
@@ -50,7 +50,7 @@ def test_a_crash_at_any_step_leaves_the_topic_complete_or_deleted(way: str) -> N
         try:
             delete(b)
         except Crash:
-            getattr(b, way)()
+            getattr(b, crash)()
         else:
             break
         found = b.broker.metadata.topic("t")
@@ -69,11 +69,13 @@ def test_a_crash_at_any_step_leaves_the_topic_complete_or_deleted(way: str) -> N
                 f"step {steps}: the offset is of the topic that was deleted"
             )
         outcomes.add(found is not None)
-        getattr(b, way)()
-        assert b.broker.metadata.topic("t") is not None, "a new topic of that name stays"
+        getattr(b, crash)()
+        assert b.broker.metadata.topic("t") is not None, (
+            "the topic, also a new one of that name, survives the next crash"
+        )
         assert b.broker.metadata.deletions == {}
     b.lose_power()
-    assert b.broker.metadata.topic("t") is None, "what was answered is so"
+    assert b.broker.metadata.topic("t") is None, "a deletion that was answered is durable"
     assert steps > PARTITIONS
     assert outcomes == {True, False}
 

@@ -191,14 +191,17 @@ def waiting_for_data(version: int = 3) -> tuple[DiskBroker, Producer, int]:
 def test_a_waiting_commit_of_an_abandoned_connection_is_dropped_when_the_producer_writes_on() -> (
     None
 ):
+    """A commit waits for its data when its producer reconnects and writes another record. The
+    commit must then not be carried out, since it would split the transaction.
+    """
     b, p, old = waiting_for_data()
     p.connection = b.connect()
     assert p.add("u", 0) == 0 and p.produce("u", 0, b"y") == 0
     b.release_flushes()
     assert b.answer(old) is None and b.state("txn")[0] == "Ongoing", (
-        "the producer has given its connection up"
+        "the commit of the abandoned connection is dropped"
     )
-    assert old in b.closed, "and is not to wait for an answer"
+    assert old in b.closed, "the abandoned connection is closed without a response"
     assert p.end(True) == 0
     assert b.read("u", committed=True) == [b"x", b"y"]
 
@@ -336,7 +339,7 @@ def test_a_repeated_commit_waits_for_the_first_one() -> None:
     assert len(b.markers("t")) == 2
     p.connection = old
     assert p.add("t", 0) == 0, (
-        "an end over a later connection abandons the earlier one only for ends"
+        "after an EndTxn over a new connection, the former one may still be used for other requests"
     )
 
 

@@ -68,20 +68,22 @@ def test_many_markers_are_written_in_parts_with_other_requests_between(
     assert read_all(b) == [own, own, own + others]
 
 
-@pytest.mark.parametrize("way", ["kill", "lose_power", "stop"])
+@pytest.mark.parametrize("end", ["kill", "lose_power", "stop"])
 @pytest.mark.parametrize("parts", range(PARTITIONS))
 @pytest.mark.parametrize(("commit", "settings"), COLUMNS)
 def test_a_start_writes_the_remaining_markers(
-    commit: bool, settings: dict[str, str], parts: int, way: str
+    commit: bool, settings: dict[str, str], parts: int, end: str
 ) -> None:
     b, p = in_parts(**settings)
     p.start_end(commit)
     for _ in range(parts):
         b.tick()
     assert sum(marked(b)) == parts and p.ended() is None
-    getattr(b, way)()
-    if "barnabas_transaction_durability" in settings and way == "lose_power":
-        assert read_all(b) == [[]] * PARTITIONS, "of this the operating system had nothing"
+    getattr(b, end)()
+    if "barnabas_transaction_durability" in settings and end == "lose_power":
+        assert read_all(b) == [[]] * PARTITIONS, (
+            "nothing was flushed, so the power loss removed everything"
+        )
         return
     assert read_all(b) == [[b"a"] if commit else []] * PARTITIONS
     for partition in range(PARTITIONS):
@@ -92,6 +94,9 @@ def test_a_start_writes_the_remaining_markers(
 def test_requests_of_the_transactional_id_wait_for_the_last_marker(
     commit: bool, settings: dict[str, str]
 ) -> None:
+    """While markers are written in parts, requests of the transactional id wait. A batch is
+    accepted on a partition that has no marker yet, and refused where the marker is written.
+    """
     b, p = in_parts(**settings)
     p.start_end(commit)
     b.tick()
@@ -99,15 +104,21 @@ def test_requests_of_the_transactional_id_wait_for_the_last_marker(
     b.send(adding, p.add_request({"t": (0,)}), 3)
     b.send(beginning, init_request("txn"), 4)
     other = b.connect()
-    assert p.produce("t", 2, b"late", connection=other) == 0, "it is open there, as in Kafka"
+    assert p.produce("t", 2, b"late", connection=other) == 0, (
+        "the partition has no marker yet, so it accepts the batch, as in Kafka"
+    )
     late = p.produce("t", 0, b"too late", sequence=1, connection=other)
-    assert late == Code.NOT_ENOUGH_REPLICAS, "which clients send again"
+    assert late == Code.NOT_ENOUGH_REPLICAS, (
+        "the error is one after which clients send the batch again"
+    )
     b.tick()
     assert b.answer(adding) is b.answer(beginning) is None
     b.tick()
     assert p.ended() == 0 and code_of_adding(b.answer(adding)) == 0
     while b.answer(beginning) is None:
-        assert b.parts.transaction_ends.in_parts, "what was begun meanwhile is aborted"
+        assert b.parts.transaction_ends.in_parts, (
+            "the transaction that the AddPartitionsToTxn began is aborted"
+        )
         b.tick()
     assert b.answer(beginning).error_code in (Code.NONE, Code.CONCURRENT_TRANSACTIONS)
 
@@ -166,7 +177,7 @@ def test_a_name_is_used_again_when_all_decisions_on_it_are_carried_out(
     making = b.connect()
     b.send(making, creation_of("t", PARTITIONS, {}), 7)
     while b.answer(making) is None:
-        assert b.broker.next_deadline_ms() == 0, "it waits for nothing"
+        assert b.broker.next_deadline_ms() == 0, "the creation continues with each tick"
         b.tick()
     assert all(b.state(p.txn)[0].startswith("Complete") for p in producers)
     assert marked(b) == [0] * PARTITIONS

@@ -271,7 +271,9 @@ def test_the_session_after_a_crash_can_commit_or_abort_the_transaction(
     assert p.write("t", 0, b"a") == 0 and p.write("t", 1, b"b") == 0
     getattr(b, way)()
     q = keep(b, version)
-    assert q.ongoing == p.pair, "what the database knows the transaction by"
+    assert q.ongoing == p.pair, (
+        "the database has the transaction's state under this producer id and epoch"
+    )
     assert b.state("txn") == ("Ongoing", *p.pair)
     getattr(b, way)()
     q.reconnect()
@@ -559,6 +561,9 @@ def test_producer_ids_and_epochs_are_those_of_kip_939(b: DiskBroker) -> None:
 
 
 def test_at_the_last_epoch_the_session_that_keeps_gets_a_new_producer_id(b: DiskBroker) -> None:
+    """A session that keeps the prepared transaction of its predecessor needs an epoch of its own.
+    At the last epoch it gets a new producer id, and the marker has the former id.
+    """
     p = TwoPhase(b)
     b.set_epoch("txn", LAST_EPOCH)
     p.epoch = LAST_EPOCH

@@ -90,16 +90,16 @@ def test_a_write_begins_a_transaction_and_each_end_returns_the_next_epoch(b: Dis
     assert b.markers("t") == [(p.pid, 1, True), (p.pid, 2, False), (p.pid, 3, True)]
 
 
-@pytest.mark.parametrize("way", ["", "kill", "stop"])
-def test_a_repeated_end_gets_the_same_response(b: DiskBroker, way: str) -> None:
+@pytest.mark.parametrize("restart", ["", "kill", "stop"])
+def test_a_repeated_end_gets_the_same_response(b: DiskBroker, restart: str) -> None:
     p = Producer2(b, "txn")
     first = p.pid, p.epoch
     for commit in (True, False):
         p.write("t", 0, b"x")
         before = p.epoch
         assert p.finish(commit) == 0
-        if way:
-            getattr(b, way)()
+        if restart:
+            getattr(b, restart)()
             p.reconnect()
         again = b.call(end_of(p.pid, before, commit), 5, p.connection)
         assert (again.error_code, again.producer_id, again.producer_epoch) == (0, p.pid, p.epoch)
@@ -127,6 +127,9 @@ def test_an_end_that_comes_late_does_not_end_the_next_transaction(b: DiskBroker)
 
 
 def test_a_late_batch_neither_begins_nor_joins_a_transaction(b: DiskBroker) -> None:
+    """A producer's batch arrives after its transaction was aborted, with the epoch of that
+    transaction. It must be refused before and during the next transaction.
+    """
     p = Producer2(b, "txn")
     p.write("t", 0, b"1")
     late = Producer2(b, "other")
@@ -258,8 +261,8 @@ def test_a_write_that_waited_for_an_end_lets_the_next_request_come(
     assert b.read("t", committed=True) == [b"1", b"2"]
 
 
-@pytest.mark.parametrize("way", ["", "kill", "stop"])
-def test_an_end_at_the_last_epoch_returns_a_new_producer_id(b: DiskBroker, way: str) -> None:
+@pytest.mark.parametrize("restart", ["", "kill", "stop"])
+def test_an_end_at_the_last_epoch_returns_a_new_producer_id(b: DiskBroker, restart: str) -> None:
     p = Producer2(b, "txn")
     b.set_epoch("txn", LAST_EPOCH - 1)
     p.begin_session()
@@ -269,8 +272,8 @@ def test_an_end_at_the_last_epoch_returns_a_new_producer_id(b: DiskBroker, way: 
     assert p.finish(True) == 0
     assert (p.pid > old, p.epoch) == (True, 0)
     assert b.markers("t") == [(old, 32767, True)]
-    if way:
-        getattr(b, way)()
+    if restart:
+        getattr(b, restart)()
         p.reconnect()
     again = b.call(end_of(old, LAST_EPOCH, True), 5, p.connection)
     assert (again.error_code, again.producer_id, again.producer_epoch) == (0, p.pid, 0)
@@ -317,7 +320,7 @@ def test_a_transactional_id_can_change_between_versions_1_and_2(b: DiskBroker) -
             b.kill()
             p.reconnect()
     assert b.read("t", committed=True) == [b"%d" % number for number in range(6)]
-    assert p.epoch == 4, "the ends of version 1 gave none"
+    assert p.epoch == 4, "only the four ends of version 2 raised the epoch"
 
 
 def test_late_requests_of_version_1_do_not_affect_a_later_transaction_of_version_2(

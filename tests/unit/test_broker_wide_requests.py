@@ -448,6 +448,7 @@ def test_large_requests_are_decoded_a_few_at_a_time_and_their_memory_is_counted(
         host.ask(connection, request, 4)
     assert len(host.work) == wide_requests.GIANTS
     held = host.broker.outbox.held_bytes
+    # at least eight bytes for each of the 20,000 keys of each request
     assert held > 10 * 8 * 20_000
     host.broker.on_closed(109)  # its request waits
     host.broker.on_closed(100)  # the request of this connection is being decoded
@@ -473,6 +474,9 @@ def test_each_of_many_large_requests_with_few_names_is_answered(host: Host) -> N
 
 
 def test_the_parts_of_a_request_have_each_row_once_and_the_levels_that_continue() -> None:
+    """A request is split into parts of at most ten elements. `continued` is the number of levels
+    (group, topic) at which a part continues the row of the part before it.
+    """
     shape = shape_of("OffsetFetch", 8)
     assert shape is not None
     groups = [

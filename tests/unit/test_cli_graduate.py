@@ -106,12 +106,15 @@ def test_a_copy_leaves_the_original(barnabas: CommandLine, data_dir: Path, tmp_p
 def test_only_an_unfinished_copy_is_removed(
     barnabas: CommandLine, data_dir: Path, tmp_path: Path
 ) -> None:
+    """`graduate` removes the remains of an earlier copy, which has a marker file. A directory of
+    the same name without the marker is refused and kept.
+    """
     target, unfinished = tmp_path / "copy", tmp_path / "copy.unfinished"
     unfinished.mkdir()
-    (unfinished / "thesis.txt").write_text("of three years")
+    (unfinished / "file.txt").write_text("a user's file")
     refused = barnabas("graduate", str(data_dir), "--to", str(target))
     assert (refused.code, "move it away" in refused.err) == (1, True)
-    assert (unfinished / "thesis.txt").exists()
+    assert (unfinished / "file.txt").exists()
     (unfinished / "barnabas-unfinished").touch()  # marks the copy as unfinished
     barnabas.ok("graduate", str(data_dir), "--to", str(target))
     assert not unfinished.exists()

@@ -225,10 +225,10 @@ def test_flush_journal_is_dumped_and_verified(barnabas: CommandLine, tmp_path: P
     )
     journal.append([], [decision])
     (path,) = Path(data_dir).glob("*.journal")
-    data, said = barnabas.ok("log", "dump", str(path), "--json").lines
+    data, shown_decision = barnabas.ok("log", "dump", str(path), "--json").lines
     assert (data["kind"], data["topic"], data["size_bytes"]) == ("data", "plain", 61)
-    assert (said["kind"], said["transactional_id"]) == ("decision", "payments")
-    assert (said["state"], said["ends"]) == ("PrepareCommit", ["plain-0@9"])
+    assert (shown_decision["kind"], shown_decision["transactional_id"]) == ("decision", "payments")
+    assert (shown_decision["state"], shown_decision["ends"]) == ("PrepareCommit", ["plain-0@9"])
     barnabas.ok("log", "verify", data_dir)
     damaged = bytearray(path.read_bytes())
     damaged[40] ^= 1

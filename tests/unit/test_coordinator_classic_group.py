@@ -159,7 +159,7 @@ def test_joins_that_are_refused():
     assert refused(host.join("g", "absent")) == (Code.UNKNOWN_MEMBER_ID, "absent")
     assert refused(host.join(protocols={})) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
     assert refused(host.join(kind="")) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
-    assert host.state("g") == "Dead", "none of these made a group"
+    assert host.state("g") == "Dead", "the refused requests created no group"
     member = alone(host)
     assert refused(host.join("g", "absent")) == (Code.UNKNOWN_MEMBER_ID, "absent")
     assert refused(host.join(kind="connect")) == (Code.INCONSISTENT_GROUP_PROTOCOL, "")
@@ -243,11 +243,13 @@ def test_the_leader_joins_again():
     host = GroupHost()
     leader, follower = pair(host)
     ticket = leader.join_later()
-    assert follower.heartbeat() == Code.REBALANCE_IN_PROGRESS, "unchanged, and still a rebalance"
+    assert follower.heartbeat() == Code.REBALANCE_IN_PROGRESS, (
+        "the leader's join begins a rebalance although its subscription is unchanged"
+    )
     assert joined(follower.join())[0] == 3
     assert joined(leader.took(host.answers[ticket]))[0] == 3
     assert synced(follower.sync({follower.id: b"mine"})) is PARKED, (
-        "what a follower assigns does not count"
+        "an assignment in a follower's SyncGroup is ignored"
     )
     leader.sync({follower.id: b"the leader's"})
     assert synced(follower.sync()) == b"the leader's"
@@ -273,7 +275,9 @@ def test_syncs_that_are_refused():
         answer = host.sync("g", 1, "absent", kind=None, protocol=None, version=version)
         assert synced(answer) == code, "from version 5 on a request has a protocol"
     member = GroupMember(host)
-    assert synced(host.sync("g", 0, member.id)) == Code.UNKNOWN_MEMBER_ID, "with the id alone"
+    assert synced(host.sync("g", 0, member.id)) == Code.UNKNOWN_MEMBER_ID, (
+        "the member has an id but has not joined"
+    )
     member.join()
     assert synced(host.sync("g", 0, member.id)) == Code.ILLEGAL_GENERATION
     assert synced(host.sync("g", 2, member.id)) == Code.ILLEGAL_GENERATION
@@ -297,7 +301,9 @@ def test_heartbeats():
     assert host.heartbeat("g", 1, "absent") == Code.UNKNOWN_MEMBER_ID
     assert host.heartbeat("", 1, "absent") == Code.INVALID_GROUP_ID
     member = GroupMember(host)
-    assert host.heartbeat("g", 0, member.id) == Code.UNKNOWN_MEMBER_ID, "with the id alone"
+    assert host.heartbeat("g", 0, member.id) == Code.UNKNOWN_MEMBER_ID, (
+        "the member has an id but has not joined"
+    )
     member.join()
     assert member.heartbeat() == Code.NONE
     member.sync({member.id: b"all"})
@@ -521,7 +527,9 @@ def test_a_static_leader_and_follower():
     follower = "follower-3"
     assert joined(answer) == (2, "range", leader, follower, []) and not answer.skip_assignment
     assert synced(host.sync("g", 2, follower, instance="follower")) == b"follower's"
-    assert host.heartbeat("g", 2, leader, "leader") == Code.NONE, "notices nothing"
+    assert host.heartbeat("g", 2, leader, "leader") == Code.NONE, (
+        "the leader has no rebalance when the follower returns"
+    )
     answer = host.join(instance="leader", protocols={"range": b"l"})
     leader = "leader-4"
     assert joined(answer) == (
@@ -618,7 +626,7 @@ def test_choosing_a_protocol():
     ticket = two.join_later(protocols=names("roundrobin", "range"))
     answer = one.join(protocols=names("range", "sticky", "roundrobin"))
     assert answer.protocol_name == host.answers[ticket].protocol_name == "range", (
-        "even: the first vote"
+        "with two members, the protocol that the leader prefers"
     )
     assert [one.metadata for one in answer.members] == [b"range", b"range"]
     three = GroupMember(host)
@@ -627,7 +635,7 @@ def test_choosing_a_protocol():
         three.join_later(protocols=names("roundrobin", "range")),
     ]
     assert one.join(protocols=names("range", "roundrobin")).protocol_name == "roundrobin", (
-        "two of three"
+        "two of three members prefer it"
     )
     assert [host.answers[ticket].protocol_name for ticket in tickets] == ["roundrobin"] * 2
 
@@ -1165,6 +1173,9 @@ def test_a_later_rebalance_is_not_put_off_by_newcomers():
 
 
 def test_a_static_member_that_returns_to_a_group_without_active_members_is_answered():
+    """A rebalance begins, and no member joins in time. The members are static, so they are kept.
+    The first one that returns gets the next generation when the rebalance timer expires again.
+    """
     host = GroupHost()
 
     def join_later(instance, member=""):
@@ -1225,6 +1236,9 @@ def test_a_group_record_may_be_as_large_as_its_topic_allows():
 
 
 def test_a_members_session_begins_again_when_it_gets_its_assignment():
+    """A follower waits in SyncGroup for longer than its session timeout. The response counts as its
+    last contact, so that it is removed only a session timeout later.
+    """
     host = GroupHost()
     leader, follower = pair(host, session_ms=6_000, rebalance_ms=60_000)
     ticket = follower.join_later(protocols={"range": b"changed"})
@@ -1310,6 +1324,9 @@ def test_a_returning_static_member_whose_group_record_would_be_too_large_is_refu
 
 
 def test_an_elected_leader_stays_leader_when_another_member_leaves():
+    """A leader is elected during a rebalance. A further member joins and leaves, and in the next
+    generation the elected member must still be the leader.
+    """
     host = GroupHost()
     leader, follower = static_pair(host)
     ticket = host.join_later(

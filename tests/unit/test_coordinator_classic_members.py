@@ -460,14 +460,17 @@ def test_a_static_member_can_change_to_the_consumer_protocol() -> None:
     assert old.heartbeat() == Code.FENCED_INSTANCE_ID
 
 
-@pytest.mark.parametrize("was_told_to_join", [False, True])
+@pytest.mark.parametrize("has_to_join", [False, True])
 def test_a_member_that_changes_to_the_consumer_protocol_need_not_sync_or_join_again(
-    was_told_to_join: bool,
+    has_to_join: bool,
 ) -> None:
+    """A classic member has timers for its next SyncGroup or JoinGroup. When it sends a heartbeat of
+    the consumer protocol instead, these timers must not remove it.
+    """
     host = new_host()
     host.consumer_heartbeat("n")
     old = new_member(host)
-    if was_told_to_join:
+    if has_to_join:
         parts(old)
         host.consumer_heartbeat("n", 2, owned={})
         assert old.heartbeat() == Code.REBALANCE_IN_PROGRESS
@@ -759,6 +762,9 @@ def test_a_group_that_becomes_classic_has_the_protocols_of_its_members() -> None
 def test_patterns_are_not_resolved_for_a_group_that_became_classic(
     then: str,
 ) -> None:
+    """A member with a topic pattern leaves before the pattern is resolved, and the group becomes
+    classic. The timer for the pattern must then do nothing.
+    """
     host = new_host()
     host.consumer_heartbeat("m", subscribed_topic_regex="t")
     if then == "becomes classic":

@@ -215,6 +215,9 @@ def test_a_member_may_commit_partitions_that_it_owns_or_is_revoking(
 def test_a_streams_member_may_commit_tasks_that_it_owns_or_is_revoking(
     gives_up: bool, since: int | None, epoch: int, is_taken: bool
 ) -> None:
+    """A member may commit a task's offsets if its epoch is not below the epoch in which it got the
+    task (`since`), whether it keeps the task or gives it up.
+    """
     made = streams_group_records
     held = HeldTasks({} if since is None else {"0": {0: since}}, {}, {})
     sides = (NONE_HELD, held) if gives_up else (held, NONE_HELD)

@@ -398,6 +398,9 @@ def test_after_a_power_loss_all_join_again() -> None:
 
 
 def test_a_heartbeat_may_have_the_current_or_with_the_same_partitions_the_last_epoch() -> None:
+    """A member whose last response was lost sends its former epoch. This is accepted only if the
+    partitions that it reports are those of its assignment or fewer.
+    """
     host = new_host()
     one, two = Consumer(host, "one"), Consumer(host, "two")
     one.beat()
@@ -788,6 +791,7 @@ def test_a_topic_created_during_a_lookup_of_patterns_is_found_soon(ticks: int) -
 
 
 def test_patterns_are_resolved_in_a_tick_that_removes_a_silent_member() -> None:
+    """One tick has two things to do: to remove a silent member and to resolve a pattern."""
     host = new_host()
     silent = Consumer(host, "silent")
     silent.beat()

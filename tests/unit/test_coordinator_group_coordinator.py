@@ -238,7 +238,7 @@ def test_commits_of_members():
 
     member = GroupMember(host)
     assert member.commit({"t": {0: 1}}, generation=0) == one(Code.UNKNOWN_MEMBER_ID), (
-        "with the id alone"
+        "the member has an id but has not joined"
     )
     member.join()
     assert member.commit({"t": {0: 1}}) == one(Code.REBALANCE_IN_PROGRESS)
@@ -980,6 +980,9 @@ def test_one_tick_does_all_that_is_due():
 @pytest.mark.parametrize("kind", [JOIN, SYNC, REBALANCE, PATTERNS])
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance"])
 def test_left_over_timers_of_another_group_kind_do_not_end_a_rebalance(state, kind):
+    """A classic group is in a rebalance, and a timer of its former kind is due. The timer must
+    change nothing.
+    """
     host = GroupHost()
     member = alone(host)
     other = GroupMember(host)

@@ -170,8 +170,12 @@ def test_values_of_older_versions_are_read():
     assert decode_group(version_2) == GroupMetadataValue(
         "consumer", 7, "range", "m", 258, (expected._replace(rebalance_timeout_ms=5),)
     )
-    without_patience = bytes.fromhex("0001" + start + "00000001" + member + "00000000" + end)
-    assert decode_group(without_patience).members == (expected._replace(rebalance_timeout_ms=0),)
+    with_rebalance_timeout_0 = bytes.fromhex(
+        "0001" + start + "00000001" + member + "00000000" + end
+    )
+    assert decode_group(with_rebalance_timeout_0).members == (
+        expected._replace(rebalance_timeout_ms=0),
+    )
     offset, timestamp = "0000000000000009", "0000000000000102"
     assert decode_offset(
         bytes.fromhex("0000" + offset + string["m"] + timestamp), 3

@@ -364,6 +364,9 @@ def test_a_refused_answer_has_nothing_of_the_state() -> None:
 
 
 def test_states_beyond_the_end_of_a_log_are_set_back() -> None:
+    """A power loss removed records (`ends` has the end of each log). States must not refer to
+    offsets beyond these ends, since new records will get them.
+    """
     h = Host()
     h.begin(key(0))
     h.write(key(0), (10, 19, 2, 1), (25, 29, 2, 1), start_offset=5)

@@ -358,6 +358,9 @@ def test_a_topic_deleted_during_the_initialisation_has_no_states() -> None:
 
 
 def test_a_share_heartbeat_whose_records_were_dropped_is_decided_again() -> None:
+    """A heartbeat initialises the states of a new partition, but its records cannot be written and
+    are dropped. The next heartbeat must initialise the states again.
+    """
     host = new_host()
     m = Member(host, "m")
     settle(m)

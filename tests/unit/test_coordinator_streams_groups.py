@@ -459,7 +459,9 @@ def test_members_may_join_and_leave_while_an_assignment_is_computed() -> None:
     host.streams_heartbeat("m", LEAVE)
     host.streams_heartbeat("o")
     host.pass_time(0)
-    assert state(host) == ("Assigning", 5, 2), "of the epoch in which it began"
+    assert state(host) == ("Assigning", 5, 2), (
+        "the assignment is that of the epoch in which its computation began"
+    )
     for _ in range(3):
         for member in ("n", "o"):
             host.streams_heartbeat(member, 0)

@@ -371,7 +371,9 @@ def test_only_the_current_producer_may_request_the_commit(host: TxnHost) -> None
     transaction = host.coordinator.metadata("txn")
     assert transaction is not None
     host.coordinator.apply(transaction._replace(next_producer_id=9, next_producer_epoch=4))
-    assert open_partitions(host, "txn", 9, 4) == (("t", 0),), "a session has kept it"
+    assert open_partitions(host, "txn", 9, 4) == (("t", 0),), (
+        "a session that has kept the transaction may commit it"
+    )
     assert open_partitions(host, "txn", pid, epoch) == ()
     for is_fenced, last in [(True, epoch), (False, MAX_EPOCH)]:
         host.coordinator.apply(
@@ -417,7 +419,7 @@ def test_while_markers_are_written_requests_get_retriable_errors(slow: TxnHost) 
     assert slow.add_batch([("txn", pid, epoch, True, T0)], version=5) == [
         ("txn", {("t", 0): Code.CONCURRENT_TRANSACTIONS})
     ]
-    assert len(slow.markers) == 1, "nothing of that wrote markers again"
+    assert len(slow.markers) == 1, "no request wrote further markers"
     slow.write_markers()
     assert slow.answers.pop(ticket).error_code == Code.NONE
 
@@ -700,8 +702,8 @@ def test_idle_transactional_ids_expire_with_a_tombstone_and_open_ones_do_not() -
     assert len(host.log) == before
     assert host.coordinator.next_deadline_ms() == host.now_ms + 1
     host.tick(1)
-    buried = host.log[before:]
-    assert sorted((key, value) for _, _, key, value in buried) == [
+    tombstones = host.log[before:]
+    assert sorted((key, value) for _, _, key, value in tombstones) == [
         (encode_key(n), None) for n in ("empty", "aborted", "committed")
     ]
     states = [host.state(name) for name in ("empty", "committed", "aborted", "open", "ending")]
@@ -808,7 +810,7 @@ def test_a_tick_aborts_exactly_the_transactions_that_are_due(slow: TxnHost) -> N
     assert slow.coordinator.next_deadline_ms() == slow.now_ms + 1
     before = len(slow.log)
     slow.tick(0)
-    assert len(slow.log) == before, "what is being aborted is not aborted again"
+    assert len(slow.log) == before, "a transaction that is being aborted is not aborted again"
 
 
 def test_a_decided_transaction_has_no_deadline(slow: TxnHost) -> None:

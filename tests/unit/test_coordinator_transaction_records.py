@@ -237,6 +237,7 @@ def test_a_tagged_field_may_be_empty_and_a_name_may_not_be_null() -> None:
     value = bytearray(encode_value(metadata))
     tags_at = len(value) - 1 - 5
     assert value[tags_at] == 1
+    # add a second tagged field, whose data are empty
     value[tags_at] = 2
     assert decode_value("id", bytes(value + b"\xff\xff\x7f\x00")) == metadata
     named = TransactionMetadata(

@@ -62,6 +62,9 @@ def test_a_decision_is_later_than_all_before_it(
 def test_a_clock_that_was_ahead_does_not_leave_its_time_in_later_records(
     decide: Callable[[TransactionMetadata, int], TransactionMetadata],
 ) -> None:
+    """A decision was made while the wall clock was a year ahead. After the clock is corrected,
+    records have the right time again, and `order_ms` still rises with each decision.
+    """
     ahead = decide(begun(100 + YEAR_MS), 100 + YEAR_MS).completed(100 + YEAR_MS)
     again = ahead.with_partitions([PAIR], 200)
     assert (again.start_ms, again.last_update_ms) == (200, 200)

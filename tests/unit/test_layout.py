@@ -426,6 +426,7 @@ def without_a_reason(tree: ast.Module) -> list[str]:
 
 
 def test_a_function_is_short_or_says_why_not() -> None:
+    """A function with too many lines or parameters needs a text that gives the reason."""
     modules = [
         path
         for package in (

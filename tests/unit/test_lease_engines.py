@@ -223,6 +223,7 @@ class Failing(Handler):
     """A server that responds, unless a test has set a failure for the next response."""
 
     def answer(self, body: Any, status: int = 200) -> None:
+        """Answer with the failure that the test has chosen, once."""
         failure, self.server.failure = self.server.failure, ""
         if failure == "silence":
             self.server.is_over.wait(20)

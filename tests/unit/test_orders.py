@@ -202,7 +202,7 @@ def test_the_steps_of_a_start() -> None:
         "sync",  # readers may have seen records that were not flushed before the kill
     ]
     assert one.parts.transactions.is_loaded is True
-    assert one.parts.logs.decisions == [], "they stay in memory"
+    assert one.parts.logs.decisions == [], "the redone decisions are dropped from memory"
 
 
 def test_the_steps_of_a_start_after_a_power_loss() -> None:
@@ -264,8 +264,10 @@ def test_the_steps_that_complete_transactions() -> None:
         "ends.resume",
         "ends.resume",
     ]
-    assert seen == [recovery._commits_on] * 2, "by it another open transaction is aborted"
-    assert parts.markers.commits_on is None, "it is for a start alone"
+    assert seen == [recovery._commits_on] * 2, (
+        "`_commits_on` decides that a later open transaction is aborted"
+    )
+    assert parts.markers.commits_on is None, "`commits_on` is set only during a start"
 
 
 # --- a group's records ---------------------------------------------------------------------------

@@ -187,7 +187,9 @@ def test_beyond_the_number_of_clients_one_is_refused_until_another_one_has_gone(
 ) -> None:
     monkeypatch.setattr(reception_module, "MOST_CONNECTIONS", 2)
     clients = [node.connect() for _ in range(3)]
-    assert receive(clients[2], 1) == b"", "it is closed, and those before it wait for a leader"
+    assert receive(clients[2], 1) == b"", (
+        "the third connection is closed, and the first two wait for a leader"
+    )
     clients.pop().close()
     node.leader = new_leader(b"one").address
     for client in clients:
@@ -251,6 +253,9 @@ def test_other_requests_and_malformed_frames_close_the_connection(
 def test_the_broker_gets_the_connections_when_it_leads(
     node: Node, new_leader: Callable[..., Leader]
 ) -> None:
+    """A node that forwarded a client's requests becomes the leader. Its broker takes over the
+    client's connection, and gets the client's next request.
+    """
     node.leader = new_leader(b"one").address
     handed: list[tuple[str, socket.socket]] = []
     is_handed = threading.Event()

@@ -83,6 +83,9 @@ def test_the_answer_to_api_versions_has_the_old_header_in_every_version() -> Non
 
 
 def test_the_memory_of_a_large_frame_is_not_received_into_again() -> None:
+    """A large frame is passed on without a copy, so its memory belongs to the receiver. Later bytes
+    must be received into other memory.
+    """
     size = GIVEN_AWAY_BYTES + 1
     memory = ReceiveMemory()
     buffer = FrameBuffer(2 * size, memory)

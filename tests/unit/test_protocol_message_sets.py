@@ -144,6 +144,9 @@ def test_what_is_cut_off_at_the_end_is_left_out() -> None:
 
 
 def test_a_conversion_is_bounded_but_has_at_least_one_message() -> None:
+    """Batches are converted to old messages up to a number of bytes, and up to the maximum of
+    decompressed bytes. The first message is always included, so that a reader makes progress.
+    """
     values = [bytes(1000), b"1", b"2", b"3"]
     batch = bytes(encode_batch([NewRecord(None, value, TIME_MS) for value in values], codec=1))
     assert [one[0] for one in down(batch, 0, 1)] == [0]

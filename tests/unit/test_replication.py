@@ -840,6 +840,10 @@ def test_a_disconnected_standby_is_removed_from_the_in_sync_set() -> None:
 
 
 def test_a_catch_up_begins_only_when_the_standby_is_out_of_the_in_sync_set() -> None:
+    """With a lease, the leader first takes the standby out of the in-sync set, and compares the
+    copy only when the lease's record says so. After the catch-up it wants the standby in the set
+    again.
+    """
     leading, in_sync = new_leased(may_be_alone=False)
     following = follow_as(leading, 2)
     assert leading.link is not None
@@ -1392,6 +1396,9 @@ def test_a_producer_whose_abort_was_not_replicated_is_fenced() -> None:
 
 
 def test_a_copy_with_all_acknowledged_data_continues_transactions() -> None:
+    """The standby's note says that every response waited for it. The copy then has all acknowledged
+    data, so the take-over does not count as a power loss.
+    """
     pair = Pair()
     pair.leader.topic("t")
     producer = Producer(pair.leader, "x")

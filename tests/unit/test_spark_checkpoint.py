@@ -27,6 +27,9 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_a_trail_comes_back(directory: Path, scheme: str) -> None:
+    """The trail (the group, the run and the planned batches that the sink notes in the checkpoint)
+    is read as it was written, and needs one file.
+    """
     checkpoint = Checkpoint(f"{scheme}{directory}", ID)
     before = sorted(path.name for path in directory.iterdir())
     assert checkpoint.trail() == Trail()

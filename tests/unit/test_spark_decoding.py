@@ -131,7 +131,7 @@ def decoded(
 
 
 def rows_of(
-    buffer: bytes, selection: Selection, start: int, end: int, way: CompiledLoops | None
+    buffer: bytes, selection: Selection, start: int, end: int, compiled: CompiledLoops | None
 ) -> list[Row]:
     rows: list[Row] = []
     for part in decoding.decode(
@@ -140,7 +140,7 @@ def rows_of(
         start_offset=start,
         end_offset=end,
         headers=True,
-        loops=way,
+        loops=compiled,
     ):
         assert part.key is not None and part.value is not None and part.headers is not None
         for array in (part.key, part.value, part.headers):

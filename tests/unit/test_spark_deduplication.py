@@ -206,6 +206,9 @@ def test_a_higher_number_is_set_back_by_a_batch_that_is_written(
 
 
 def test_topics_that_have_a_higher_number_are_set_back_too() -> None:
+    """A batch is written in spite of doubts. Higher numbers that are noted for other topics must be
+    set back as well, since they would let later batches appear as written.
+    """
     state = GroupState({"t": note(5, "own 5"), "u": note(9, "x")}, {"v": note(8, "x")})
     lineage = Lineage(TRAIL, lambda number: PLANS.get(number, ""))
     decision = decide_micro_batch(

@@ -398,6 +398,7 @@ def test_loops_are_asked_for_by_rows() -> None:
 
 
 def test_what_a_loop_refuses_is_encoded_by_arrays() -> None:
+    """Compiled loops may refuse a batch. The encoder then uses arrays, with the same result."""
     refused = []
 
     def refuse(*arguments: Any) -> bool:
@@ -409,4 +410,5 @@ def test_what_a_loop_refuses_is_encoded_by_arrays() -> None:
     loops = EncodingLoops(refuse, refuse)
     encoding_ = encoder(count=1, loops_for=lambda _: loops)
     assert encoding_.add(rows(**columns)) + encoding_.finish() == [expected]
+    # the number of arguments of each of the two loops
     assert refused == [3, 14]

@@ -195,7 +195,7 @@ def test_ranges_by_timestamp() -> None:
             OffsetRange("t", 0, 0, 4),
             OffsetRange("t", 1, 0, 2),
             OffsetRange("t", 2, 0, 1),
-        ], "the equal ones are left to Spark"
+        ], "records with an equal timestamp are left to Spark"
         assert planned(broker, late, Condition("offset", ">", 2)) == [OffsetRange("t", 0, 3, 4)]
         beyond = '{"t": {"0": 9, "1": -1, "2": -1}}'
         assert planned(broker, Condition("timestamp", ">", at(8000)), endingOffsets=beyond) == [
@@ -214,7 +214,7 @@ def test_what_is_not_read_is_not_asked_for() -> None:
             broker, Condition("partition", "=", 0), endingOffsets=ends, openTransactionTimeout="0"
         )
         assert narrowed == [OffsetRange("t", 0, 0, 5)], (
-            "the open transactions of the others do not matter"
+            "open transactions in other partitions do not matter"
         )
         last = [request for request in broker.requests if isinstance(request, ListOffsetsRequest)][
             -1

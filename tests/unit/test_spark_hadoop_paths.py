@@ -77,7 +77,7 @@ def test_settings_of_spark_override_those_of_the_site_file(
         "</configuration>"
     )
     site = site_settings({"HADOOP_CONF_DIR": str(tmp_path)})
-    assert site == {"fs.defaultFS": "hdfs://site"}, "and no secret"
+    assert site == {"fs.defaultFS": "hdfs://site"}, "other settings, such as secrets, are not kept"
     monkeypatch.setenv("HADOOP_USER_NAME", "bea")
     assert path_rules(site, {}, "/d").resolve("ck") == "hdfs://site/user/bea/ck"
     job = {"spark.hadoop.fs.defaultFS": "file:///", "spark.app.name": "x"}

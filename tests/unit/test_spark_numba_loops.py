@@ -119,7 +119,7 @@ def test_without_numba_arrays_do_it_and_the_log_says_so_once(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     choice = DecoderChoice()
     assert choice.loops_for("auto", fetched(1), remaining=0) is None and not caplog.records, (
-        "a small read never needs it"
+        "a small read does not need numba"
     )
     for _ in range(2):
         assert choice.loops_for("auto", fetched(1000), remaining=10**9) is None
@@ -144,10 +144,10 @@ def test_the_option_decides(loading: Loading) -> None:
 def test_loops_that_cannot_be_had_are_an_error_only_where_they_are_asked_for(
     loading: Loading, caplog: pytest.LogCaptureFixture
 ) -> None:
-    loading.fails = "numba is of another planet"
+    loading.fails = "numba is too old"
     with pytest.raises(
         OptionError,
-        match="option decoder=numba: numba is of another planet; or leave the option out",
+        match="option decoder=numba: numba is too old; or leave the option out",
     ):
         DecoderChoice().loops_for("numba", fetched(1), remaining=0)
     choice = DecoderChoice()
@@ -155,7 +155,7 @@ def test_loops_that_cannot_be_had_are_an_error_only_where_they_are_asked_for(
         for _ in range(3):
             assert choice.loops_for("auto", fetched(1000), remaining=10**9) is None
     assert [record.getMessage() for record in caplog.records] == [
-        "barnabas: records are decoded with numpy: numba is of another planet"
+        "barnabas: records are decoded with numpy: numba is too old"
     ]
     assert loading.times == 2, "once for each choice"
 
@@ -185,14 +185,14 @@ def test_a_writer_without_numba_uses_arrays(
     loading: Loading, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def load_encoding() -> EncodingLoops:
-        raise UnavailableError("numba is of another planet")
+        raise UnavailableError("numba is too old")
 
     monkeypatch.setattr(numba_loops, "is_cached", lambda module, function: True)
     monkeypatch.setattr(numba_loops, "load_encoding", load_encoding)
     choice = EncoderChoice()
     assert choice.loops_for(10**9) is None and choice.loops_for(10**9) is None
     assert [record.message for record in caplog.records] == [
-        "barnabas: records are encoded with numpy: numba is of another planet"
+        "barnabas: records are encoded with numpy: numba is too old"
     ]
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert EncoderChoice().loops_for(10**9) is None and len(caplog.records) == 1

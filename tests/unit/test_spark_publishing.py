@@ -169,7 +169,7 @@ def test_a_request_has_one_batch_of_a_partition_and_batches_are_sent_in_order(
             value for index in range(partition, 40, 4) for value in (b"%d" % index, b"%d'" % index)
         ]
         assert cluster.values(TOPIC, partition) == expected
-    assert cluster.asked(ProduceRequest) == 20, "two partitions in each"
+    assert cluster.asked(ProduceRequest) == 20, "each request has batches of two partitions"
     assert cluster.asked(AddPartitionsToTxnRequest) == 2, "one for each leader's first request"
 
 
@@ -321,6 +321,11 @@ def test_a_final_error_aborts_the_transaction_and_is_raised(
 
 
 def test_an_abort_whose_responses_are_lost_begins_a_new_epoch(cluster: FakeCluster) -> None:
+    """Node 1 refuses a batch for good, and the connection to the other node ends, so that its batch
+    may still arrive. The transaction is then aborted by a new session (InitProducerId), which
+    fences that batch.
+    """
+
     def disturb(node: int, request: Any) -> int | None:
         if isinstance(request, ProduceRequest):
             return Code.MESSAGE_TOO_LARGE if node == 1 else HANG_UP
@@ -487,11 +492,11 @@ def test_the_decision_function_gets_the_groups_state_and_its_decision_is_followe
 
     assert not publish_as(6, WRITE).was_committed
     assert publish_as(7, Decision(False, True, frozenset({TOPIC}))).was_committed, (
-        "the number alone"
+        "only the batch number is committed, without records"
     )
     assert publish_as(3, SKIP).was_committed
     assert not publish_as(2, Decision(True, True, frozenset({"u"}))).was_committed, (
-        "numbers are set back"
+        "the numbers are set back to this batch"
     )
     assert reported == [{}] + [
         {TOPIC: CommittedBatch(number, CommitNote("m"))} for number in (7, 8, 8)
@@ -554,6 +559,9 @@ ANNOUNCE_T = Decision(True, True, frozenset({TOPIC}), announces=True)
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_a_streams_batch_leaves_its_begun_note_before_its_transaction(version: int) -> None:
+    """Before its transaction, a stream's batch commits a note that it has begun, and writes the
+    trail. The first attempt fails at EndTxn, so both steps occur twice.
+    """
     with FakeCluster({TOPIC: 4}, transaction_version=version) as cluster:
         stream = Stream(cluster)
         cluster.disturb = once(EndTxnRequest, HANG_UP)

@@ -167,7 +167,9 @@ def test_a_query_begins_at_a_timestamp(
     stream = planner(startingTimestamp="150", startingOffsetsByTimestampStrategy="latest")
     assert stream.initial() == {T0: 1, T1: 1}
     broker.logs["t", 1].batches = batches[:2]
-    assert stream.latest({T0: 1, T1: 1}) == {T0: 3, T1: 1}, "that of t-1 is not stable: it is held"
+    assert stream.latest({T0: 1, T1: 1}) == {T0: 3, T1: 1}, (
+        "t-1 had no record at that time, so the first batch keeps its offset"
+    )
 
 
 # --- limits
@@ -223,7 +225,7 @@ def test_available_now_reads_what_was_there_and_all_of_it(
     broker.logs["t", 2] = FakeLog(end_offset=5)
     assert stream.latest(stream.initial(), max_offsets=55) == {T0: 50, T1: 5}
     assert stream.latest({T0: 99, T1: 10}, min_offsets=1000) == {T0: 100, T1: 10}, (
-        "it would wait for ever"
+        "a minimum of offsets would never be reached"
     )
     assert stream.latest({T0: 100, T1: 10}) == {T0: 100, T1: 10}
 
@@ -304,7 +306,7 @@ def test_new_partitions_and_topics_begin_at_their_beginning(
     broker.logs["t", 2] = FakeLog(end_offset=5)
     broker.logs["u", 0] = FakeLog(end_offset=6)
     broker.logs["v", 0] = FakeLog(end_offset=7)
-    assert stream.latest(start) == start, "not looked for yet"
+    assert stream.latest(start) == start, "new partitions are looked up only after an interval"
     clock.now += 30
     end = stream.latest(start)
     assert end == start | {TopicPartition("t", 2): 5, U0: 6}
@@ -542,7 +544,7 @@ def test_a_batch_read_up_to_given_offsets_beyond_an_open_transaction(
     assert batch_plan(broker, **beyond, onOpenTransaction="end")[0] == OffsetRange("t", 0, 0, 60)
     with pytest.raises(OpenTransactionError, match="t-0 is to be read up to offset 80"):
         batch_plan(broker, **beyond, openTransactionTimeout="0")
-    assert batch_plan(broker)[0] == OffsetRange("t", 0, 0, 60), "latest is what is committed"
+    assert batch_plan(broker)[0] == OffsetRange("t", 0, 0, 60), "`latest` is the last stable offset"
     assert batch_plan(broker, **beyond, **{"kafka.isolation.level": "read_uncommitted"})[
         0
     ] == OffsetRange("t", 0, 0, 80)
@@ -551,7 +553,7 @@ def test_a_batch_read_up_to_given_offsets_beyond_an_open_transaction(
     caplog.clear()
     too_far = {"endingOffsets": json.dumps({"t": {"0": 60, "1": 11}})}
     assert batch_plan(broker, **too_far)[1] == OffsetRange("t", 1, 0, 11)
-    assert not caplog.text, "an end beyond the log is no matter of transactions"
+    assert not caplog.text, "an end beyond the log is not reported as an open transaction"
 
 
 def test_a_log_that_grows_between_two_questions_has_no_open_transaction(
@@ -570,7 +572,7 @@ def test_a_log_that_grows_between_two_questions_has_no_open_transaction(
     parsed = parse_source_options(options | {"endingOffsets": '{"t": {"0": 110, "1": 10}}'})
     with Client(parsed.client) as client:
         assert [each.end_offset for each in plan(client, parsed)] == [110, 10], (
-            "what is beyond the log is for the task to tell"
+            "the task reports an end beyond the log"
         )
 
 
@@ -586,7 +588,7 @@ def test_a_batch_read_up_to_a_timestamp_beyond_an_open_transaction(broker: FakeB
         batch_plan(broker, endingTimestamp="300", openTransactionTimeout="0")
     assert batch_plan(broker, endingTimestamp="200") == [OffsetRange("t", 0, 0, 1)]
     assert batch_plan(broker, endingTimestamp="400") == [OffsetRange("t", 0, 0, 1)], (
-        "no record so late: as latest"
+        "no record has this time or a later one, so the end is `latest`"
     )
     assert batch_plan(broker, endingTimestamp="300", onOpenTransaction="end") == [
         OffsetRange("t", 0, 0, 1)
@@ -653,6 +655,9 @@ def recreated_topics(broker: FakeBroker) -> FakeBroker:
 
 
 def test_ids_stand_beside_offsets_where_spark_s_own_source_sees_nothing() -> None:
+    """Topic ids are stored in the offsets' JSON as additional topics without partitions, which
+    Spark's own source ignores.
+    """
     offsets = {T0: 23, T1: 7, U0: 1}
     text = offsets_as_json(offsets, {"t": FIRST_ID, "other": SECOND_ID})
     assert text == {"t": {"0": 23, "1": 7}, "u": {"0": 1}, f"t#{FIRST_ID}": {}}
@@ -782,6 +787,9 @@ def test_a_topic_of_which_nothing_was_read_may_be_made_again(
 def test_a_broker_that_lags_behind_is_asked_again(
     broker: FakeBroker, planner: Callable[..., StreamPlanner]
 ) -> None:
+    """The query's offsets have the id of a recreated topic, which the broker does not know yet. The
+    planner requests the metadata again until it has this id.
+    """
     broker.topic_ids["t"] = FIRST
     looks = 0
 

@@ -23,6 +23,7 @@ def test_ids_come_back_for_later_batches_of_the_same_run(tmp_path: Path) -> None
 
 
 def test_of_many_that_take_at_once_one_has_each(tmp_path: Path) -> None:
+    """Four threads take ids from the pool at the same time. Each id is taken exactly once."""
     ids = TransactionalIds("driver", "run", str(tmp_path / "ids"))
     names = sorted(ids.new() for _ in range(100))
     for name in names:

@@ -209,6 +209,9 @@ def test_a_file_is_known_by_its_size_and_checksum_or_by_its_absence() -> None:
 
 
 def test_a_file_that_has_grown_is_known_by_its_first_bytes() -> None:
+    """`Manifest.prefix` returns the noted part of a file if the file begins with it. The file may
+    have grown since, and a file that was noted as missing may exist now.
+    """
     of_log = manifest()
     of_log.files["empty"] = (0, 0)
     of_log.files["a byte"] = (1, crc32c(b"x"))
@@ -217,7 +220,7 @@ def test_a_file_that_has_grown_is_known_by_its_first_bytes() -> None:
     for data in (None, b"ab", b"abx", b"xabc"):
         assert of_log.prefix("0.index", data) is None
     assert of_log.prefix("empty", b"") == of_log.prefix("empty", b"new") == b""
-    assert of_log.prefix("empty", None) is None, "it was there"
+    assert of_log.prefix("empty", None) is None, "the noted file is missing"
     assert of_log.prefix("10.index", None) == of_log.prefix("10.index", b"new") == b""
     assert of_log.prefix("another", b"") is None
 

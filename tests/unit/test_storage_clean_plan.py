@@ -120,9 +120,13 @@ def test_a_job_has_neighbours_that_fit_a_segment_and_the_aborted_below_its_end(
     dirt = assess(log, None, LATE_MS)
     assert dirt is not None
     job = plan(log, dirt, job_id=1, map_bytes=1000, wall_ms=LATE_MS)
-    assert job.groups == (((0, 234),), ((3, 2002),), ((28, 237),)), "2048 bytes fit no two of them"
+    assert job.groups == (((0, 234),), ((3, 2002),), ((28, 237),)), (
+        "no two of these segments fit into 2048 bytes"
+    )
     assert [(e.producer_id, e.first_offset, e.last_offset) for e in job.aborted] == TXN_ABORTED[:1]
-    assert job.last_batches == {5: (30, 0)}, "of the others the last batch is not cleaned"
+    assert job.last_batches == {5: (30, 0)}, (
+        "the last batches of other producers are not in the cleaned segments"
+    )
     wide = compacted(tmp_path / "b", segment_bytes=1 << 20)
     assert plan(wide, dirt, job_id=1, map_bytes=1000, wall_ms=LATE_MS).groups == (
         ((0, 234), (3, 2002), (28, 237)),

@@ -96,6 +96,9 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
 def test_what_is_to_last_is_on_the_disk_before_it_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`write_atomic` flushes the new content, renames the file over the old one, and flushes the
+    directory, in this order. Without `sync` it only renames.
+    """
     calls: list[str] = []
 
     def note(name: str) -> None:
@@ -206,7 +209,7 @@ def test_the_directory_that_is_made_durable_is_the_files(
     monkeypatch.setattr(OsDisk, "fsync_dir", lambda _disk, path: synced.append(path))
     OsDisk().write_atomic("f" if is_relative else f"{tmp_path}/f", b"one")
     assert [os.path.realpath(path) for path in synced] == [str(tmp_path)]
-    assert os.path.isdir(synced[0]), "the system opens no empty path"
+    assert os.path.isdir(synced[0]), "an empty path cannot be opened"
     OsDisk().mkdir(f"{tmp_path}/a")
     (tmp_path / "d").mkdir()
     OsDisk().write_atomic(f"{tmp_path}/d/f", b"one")
@@ -405,6 +408,7 @@ def test_the_mount_is_told_by_the_number_that_is_never_given_again(
     failure: int,
     mount: str,
 ) -> None:
+    """The mount's number comes from statx if the kernel has unique numbers. Otherwise it is 0."""
     asked = []
 
     def statx(

@@ -95,7 +95,9 @@ def test_names_are_durable_when_a_flush_that_began_after_them_has_ended(log: Log
     append(log, 3)
     first, second = log.durability.begin_flush(), log.durability.begin_flush()
     assert first is not None and second is not None
-    assert first.files == second.files, "the first may never end"
+    assert first.files == second.files, (
+        "the first flush may never end, so the second one includes its files"
+    )
     append(log, 2)  # begins another segment
     log.finish_flush(first)
     assert log.durability.names_changed

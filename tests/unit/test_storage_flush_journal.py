@@ -122,7 +122,7 @@ def test_bytes_lost_in_a_power_loss_are_restored_from_the_journal(
     assert values_of(log) == {number: b"%d" % number for number in range(7)}
     assert "written again from the flush journal" in caplog.text
     append(log, 1)  # this also checks the sequence, so the producer's state must be complete
-    assert journals(tmp_path), "it stays until all logs were flushed"
+    assert journals(tmp_path), "the journal is kept until all logs are flushed"
 
 
 def test_whole_batches_after_the_restored_ones_are_kept(tmp_path: Path) -> None:
@@ -486,7 +486,9 @@ def test_older_journals_are_deleted_when_all_logs_are_flushed(
     journal.forget_older()
     assert disk.take_steps() == [], "nothing is removed twice"
     directory = DirectorySync(disk, str(tmp_path))
-    assert directory in journal.append([], decisions(1)), "it is durable with the next frame"
+    assert directory in journal.append([], decisions(1)), (
+        "the removal is durable with the next frame"
+    )
     assert directory not in journal.append([], decisions(1))
 
 
@@ -630,7 +632,7 @@ def test_frames_of_earlier_versions_are_read(tmp_path: Path) -> None:
     assert found_in(tmp_path) == decisions(2)
     journal_with(tmp_path, decisions(1))
     assert found_in(tmp_path) == decisions(2) + decisions(1), (
-        "the end of an old one that was torn is not damage"
+        "the torn end of a journal in the earlier format is not damage"
     )
     damaged = bytearray(b"".join(frames))
     damaged[len(frames[0]) + 12] ^= 1

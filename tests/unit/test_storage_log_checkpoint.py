@@ -223,7 +223,9 @@ def test_a_snapshot_that_found_no_room_is_due_with_the_next_checkpoint(
     log.checkpoint()
     assert ".snapshot" in written_by(disk)
     log.checkpoint()
-    assert ".snapshot" not in written_by(disk), "it is as the producers are"
+    assert ".snapshot" not in written_by(disk), (
+        "the last snapshot already has the current producers"
+    )
 
 
 def test_the_manifest_has_the_checksum_of_the_leader_epochs(tmp_path: Path) -> None:
@@ -252,6 +254,9 @@ def test_the_part_of_a_closed_segment_is_made_once(tmp_path: Path) -> None:
 
 
 def test_what_no_index_was_vouched_for_is_noted_so_after_a_start_too(tmp_path: Path) -> None:
+    """The manifest has no checksums of the indexes of segments that were not read. The first
+    checkpoint after a start with this manifest must not add any.
+    """
     log = kafka_log(tmp_path)
     log.checkpoint()
     log = load_log(

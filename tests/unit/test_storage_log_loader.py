@@ -322,6 +322,9 @@ def of_magic_1(last: bytes) -> bytes:
 def test_journal_bytes_that_are_not_the_next_batch_are_not_restored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, lie: Callable[[bytes], bytes]
 ) -> None:
+    """The journal has bytes for the torn batch, but with another offset or format version. They
+    must not be written to the log.
+    """
     cut(tmp_path, LAST_BATCH + 70)
     loader = loader_of(tmp_path, LastRun.POWER_LOST, copied=True)
     last = lie((KAFKA / "txn-0" / ACTIVE).read_bytes()[LAST_BATCH:])

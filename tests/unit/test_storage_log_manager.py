@@ -189,7 +189,9 @@ def test_a_told_log_start_survives_a_power_loss_that_brings_an_older_manifest_ba
     manager.note_boot()
     kill(manager, machine=False)
     log = open_manager(tmp_path).logs["t", 0]
-    assert log.log_start_offset == 3, "a kill after that believes the manifest, so it was rewritten"
+    assert log.log_start_offset == 3, (
+        "a start after a kill trusts the manifest, so it must have been rewritten"
+    )
 
 
 @pytest.mark.parametrize("by_retention", [True, False])
@@ -896,6 +898,9 @@ def test_a_log_without_files_is_in_no_checkpoint(tmp_path: Path) -> None:
 def test_a_stop_keeps_the_journals_that_a_log_off_line_may_need(
     tmp_path: Path, is_offline: bool
 ) -> None:
+    """A clean stop deletes the flush journals. If a log is off line, those of earlier runs are
+    kept, since they may have data of this log.
+    """
     manager, log = new_log(tmp_path)
     for value in (b"a", b"b"):
         log.append(batch([value]), now_ms=NOW_MS)
@@ -984,7 +989,9 @@ def test_a_checkpoint_waits_for_space_and_for_nothing_else(
             manager.on_tick(NOW_MS + 10**7)
     else:
         manager.on_tick(NOW_MS + 10**7)
-        assert manager.next_deadline_ms() > NOW_MS + 10**7, "not again at each tick"
+        assert manager.next_deadline_ms() > NOW_MS + 10**7, (
+            "the checkpoint is not tried again at each tick"
+        )
 
 
 def test_a_stop_writes_all_checkpoints_whether_or_not_they_changed(tmp_path: Path) -> None:
@@ -995,7 +1002,7 @@ def test_a_stop_writes_all_checkpoints_whether_or_not_they_changed(tmp_path: Pat
     for name in (RECOVERY_POINT_NAME, REPLICATION_NAME):
         (tmp_path / name).unlink()
     manager.write_checkpoints()
-    assert not (tmp_path / REPLICATION_NAME).exists(), "it has not changed"
+    assert not (tmp_path / REPLICATION_NAME).exists(), "an unchanged checkpoint is not written"
     manager.close(NOW_MS)
     for name in (RECOVERY_POINT_NAME, REPLICATION_NAME):
         assert decode_offsets((tmp_path / name).read_bytes()) == {("t", 0): 1}

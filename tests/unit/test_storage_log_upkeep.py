@@ -86,7 +86,7 @@ def test_many_producers_expire_some_at_a_time(log: Log, monkeypatch: pytest.Monk
         assert upkeep.next_deadline_ms() == 0, "what is left over is due at once"
     while upkeep.next_deadline_ms() == 0:
         upkeep.expire(NOW_MS + 2 * day_ms)
-    assert sorted(log.producer_state.producers) == [8], "it has a transaction open"
+    assert sorted(log.producer_state.producers) == [8], "producer 8 has an open transaction"
 
 
 def test_a_log_is_checkpointed_within_the_interval_of_its_change(log: Log) -> None:

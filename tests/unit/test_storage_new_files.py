@@ -25,6 +25,7 @@ def test_their_names_are_those_of_no_other_directory() -> None:
 
 
 def test_they_are_what_a_log_makes_itself(tmp_path: Path) -> None:
+    """Files that were made in advance are the same as those that a log makes itself."""
     manager = open_manager(tmp_path)
     made = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS, leader_epoch=3)
     made.files.make()
@@ -88,13 +89,17 @@ def test_of_files_that_cannot_be_made_nothing_is_left(tmp_path: Path, name: str)
     assert files.error.errno == errno.ENOSPC and not os.listdir(tmp_path)
     files._disk = OsDisk()
     files.make()
-    assert not files.is_made, "the log is to try it, whose error is a request's"
+    assert not files.is_made, (
+        "after a failure only the log tries again, when a request needs the files"
+    )
 
 
 @pytest.mark.parametrize("error", [MemoryError(), ValueError("a defect"), RuntimeError("a defect")])
 def test_no_failure_of_the_thread_goes_beyond_the_files(
     tmp_path: Path, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """An unexpected error in the thread is logged, and affects only these files."""
+
     class Failing(OsDisk):
         def open(self, path: str, *, create: bool = False) -> File:
             raise error
@@ -107,4 +112,4 @@ def test_no_failure_of_the_thread_goes_beyond_the_files(
     files.make()
     assert not files.is_made and files.error is error and not os.listdir(tmp_path)
     (line,) = caplog.records
-    assert line.exc_info is not None and line.exc_info[1] is error, "a defect has its traceback"
+    assert line.exc_info is not None and line.exc_info[1] is error, "the log line has the traceback"

@@ -25,7 +25,9 @@ def test_kafkas_checkpoint_is_read_and_not_written_again(tmp_path: Path) -> None
     assert offsets is not None and offsets["txn", 0] == 49 and len(offsets) == 9
     before = path.stat().st_ino
     checkpoints.write(NAME, offsets)
-    assert path.stat().st_ino == before, "a file that is replaced is another one"
+    assert path.stat().st_ino == before, (
+        "an unchanged checkpoint is not replaced, so the inode is the same"
+    )
     checkpoints.write(NAME, offsets, force=True)
     assert path.stat().st_ino != before
     assert path.read_bytes() == (KAFKA / NAME).read_bytes()

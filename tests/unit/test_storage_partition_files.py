@@ -166,6 +166,9 @@ def test_a_whole_directory_loses_no_manifest(stopped: Path) -> None:
 
 
 def test_the_times_of_a_segment_are_believed_while_it_is_as_noted(stopped: Path) -> None:
+    """A segment's maximum timestamp is taken from the manifest if the manifest has one and the
+    segment's file still has the noted size.
+    """
     with (stopped / "00000000000000000031.log").open("ab") as file:
         file.write(b"more")
     files = reopened(stopped)
@@ -231,7 +234,7 @@ def test_what_shrank_before_the_last_segment_is_told(
     files.report_shrunk(sizes)
     assert caplog.messages == []
     files.report_shrunk({**sizes, 31: 0})
-    assert caplog.messages == [], "the last may end at any whole batch"
+    assert caplog.messages == [], "the last segment may end at any whole batch"
     files.report_shrunk({**sizes, 3: sizes[3] - 1, 0: sizes[0] + 1})
     assert [f"{3:020d}.log has {sizes[3] - 1} bytes" in text for text in caplog.messages] == [True]
     caplog.clear()

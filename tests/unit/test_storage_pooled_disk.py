@@ -255,18 +255,18 @@ def test_a_failed_rename_keeps_the_files_name(tmp_path: Path, disk: PooledDisk) 
     assert file.pread(100, 0) == path.encode()
 
 
-@pytest.mark.parametrize("way", ["unlink", "rmtree", "replace", "write_atomic"])
+@pytest.mark.parametrize("change", ["unlink", "rmtree", "replace", "write_atomic"])
 def test_a_file_that_loses_its_name_stays_open_and_readable(
-    tmp_path: Path, disk: PooledDisk, way: str
+    tmp_path: Path, disk: PooledDisk, change: str
 ) -> None:
     disk.mkdir(f"{tmp_path}/t-0")
     path = f"{tmp_path}/t-0/segment.log"
     file = closed(disk, tmp_path, path)
-    if way == "unlink":
+    if change == "unlink":
         disk.unlink(path)
-    elif way == "rmtree":
+    elif change == "rmtree":
         disk.rmtree(f"{tmp_path}/t-0")
-    elif way == "write_atomic":
+    elif change == "write_atomic":
         disk.write_atomic(path, b"another one")
     else:
         disk.write_atomic(path + ".swap", b"another one")
@@ -293,7 +293,7 @@ def test_at_most_a_quarter_of_the_descriptors_is_for_files_without_a_name(
     del files[0]
     (other,) = new_files(disk, tmp_path, 1)
     disk.unlink(other.path)
-    assert other.is_open, "one that was read to its end makes room"
+    assert other.is_open, "a file that is no longer used makes room"
 
 
 # --- where no descriptor is left ------------------------------------------------------------------

@@ -373,6 +373,9 @@ def test_five_batches_that_were_appended_since_are_all_there_can_be() -> None:
 
 
 def test_a_batch_must_not_overtake_one_that_found_no_room() -> None:
+    """Batches of a producer were refused for lack of disk space. Later batches of the same epoch
+    are refused as well, until the first refused batch or an earlier one is sent again.
+    """
     state = ProducerStateManager()
     state.add_refused(PID, 0, 5)
     state.add_refused(PID, 0, 3)

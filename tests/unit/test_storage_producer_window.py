@@ -94,7 +94,7 @@ def test_the_log_is_read_back_no_further_than_the_first_sequence(tmp_path: Path)
         for sequence in (1, 0):
             header = read_header(batch(pid=7, epoch=entry.producer_epoch, seq=sequence))
             yield header._replace(base_offset=sequence)
-        raise AssertionError("what comes before is asked for")
+        raise AssertionError("the log is read further back than sequence 0")
 
     segments: Any = SimpleNamespace(headers_before=headers)
     restore_window(entry, segments)

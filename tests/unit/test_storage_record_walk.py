@@ -228,6 +228,9 @@ def other_bytes(byte: int) -> set[int]:
 @pytest.mark.parametrize("count", [1, 3, 11])
 @pytest.mark.parametrize("fields", FIELDS)
 def test_any_byte_of_a_record_may_be_another_one(fields: str, count: int) -> None:
+    """Many bytes of a valid batch are replaced, one at a time. The result must always be that of
+    the reference implementation `by_the_table`.
+    """
     key, value, time, headers = FIELDS[fields]
     records = [encode_record(NewRecord(key, value, time, headers), at, 0) for at in range(count)]
     body = b"".join(records)
@@ -561,7 +564,9 @@ def test_records_of_lengths_that_vary_are_gathered(ways: Ways, shape: str, step_
     assert highest_time_delta(encoded(records), 0, count) == records[-1].timestamp
     assert ways.opened == 0
     assert ways.first == {0: 3, 1: 7, 40: 4}[step_ms]
-    assert ways.walked <= {0: 0, 1: 160, 40: 62}[step_ms], "where times get another width"
+    assert ways.walked <= {0: 0, 1: 160, 40: 62}[step_ms], (
+        "records are walked only where the time field gets another width"
+    )
 
 
 def test_records_that_are_not_alike_are_walked_in_longer_and_longer_pieces(ways: Ways) -> None:

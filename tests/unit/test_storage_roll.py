@@ -107,7 +107,7 @@ def test_the_manifest_of_a_roll_waits_for_room(tmp_path: Path) -> None:
         1,
     ] and log in manager.log_dir.changed_logs
     manager.on_tick(NOW_MS + 40_000)
-    assert log in manager.log_dir.changed_logs, "its checkpoint, too, waits"
+    assert log in manager.log_dir.changed_logs, "the checkpoint also waits for space"
     disk.left = -1
     manager.on_tick(NOW_MS + 80_000)
     assert log not in manager.log_dir.changed_logs
@@ -173,6 +173,9 @@ def test_retention_lets_go_of_what_it_can_where_there_is_no_room_for_a_new_segme
 
 
 def test_nothing_is_deleted_for_a_size_that_the_files_do_not_have(tmp_path: Path) -> None:
+    """If the size of the files differs from the size that the log has counted, retention by size
+    deletes nothing. A wrong count is a failed assertion.
+    """
     manager, log = log_on(tmp_path, RefusingDisk())
     for _ in range(3):
         log.append(batch([BIG]), now_ms=NOW_MS)

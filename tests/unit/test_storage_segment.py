@@ -414,7 +414,7 @@ def test_a_segment_is_full_when_one_of_its_limits_is_reached(
     full = RollLimits(**({"segment_bytes": 10**9, "age_ms": 10**9, "index_bytes": 10**9} | limits))
     size = {"size": 100, "last_offset": 102, "max_timestamp": 10, "now_ms": 10**6} | batch_of
     empty = RollLimits(0, 0, 0)
-    assert not segment.should_roll(limits=empty, **size), "an empty one takes any batch"
+    assert not segment.should_roll(limits=empty, **size), "an empty segment accepts any batch"
     segment.append(bytes(100), 100, 100, 100, 10)
     segment.append(bytes(100), 100, 101, 101, 10)
     assert segment.should_roll(limits=full, **size) == rolls

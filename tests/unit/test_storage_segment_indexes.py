@@ -561,7 +561,7 @@ def test_an_aborted_index_is_believed_that_the_manifest_notes(
         assert segment.indexes.txn_index().entries == entries
         segment.indexes.drop()
         segment.indexes.manifest = None
-        assert segment.indexes.try_load_txn_index(), "this process knows that it is right"
+        assert segment.indexes.try_load_txn_index(), "the index was verified in this process"
         assert not again(whole).indexes.try_load_txn_index()
     assert not caplog.messages
     segment = again(whole, vouched(whole, ".txnindex", data[:-1]))
@@ -573,6 +573,9 @@ def test_an_aborted_index_is_believed_that_the_manifest_notes(
 def test_an_aborted_index_rebuilt_is_logged_where_the_file_was_another(
     disk: WatchedDisk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A rebuilt index of aborted transactions is written, with a warning, only if it differs from
+    the file.
+    """
     whole = closed_segment(disk, tmp_path)
     manifest = vouched(whole, ".txnindex", TxnIndex(ABORTED[:2]).encode())
     steps: list[tuple[list[AbortedEntry], list[tuple[str, str]]]] = [
@@ -756,7 +759,7 @@ def test_a_segment_is_not_reopened_with_indexes_that_are_not_as_noted(
     segment.indexes.write()
     manifest = manifest_of(segment)
     note = manifest.segments[0]
-    assert not again(segment).reopen(note), "no manifest notes them"
+    assert not again(segment).reopen(note), "no manifest has their checksums"
     path = Path(segment.batches.path(suffix))
     data = path.read_bytes()
     for content in (data[:-1], data[:-1] + b"?", None):
@@ -770,7 +773,7 @@ def test_a_segment_is_not_reopened_with_indexes_that_are_not_as_noted(
         manifest.files[path.name] = len(data) - 1, crc32c(data[:-1])
         assert not again(segment, manifest).reopen(note), "not a whole number of entries"
     del manifest.files[path.name]
-    assert not again(segment, manifest).reopen(note), "this one was not noted"
+    assert not again(segment, manifest).reopen(note), "the manifest has no checksum of this index"
 
 
 def test_a_reopened_index_that_has_no_entries_to_the_end_is_rewritten(

@@ -281,7 +281,7 @@ def test_the_topics_compression_level_is_used_if_the_batch_has_another_codec(
     sent = batch(values, codec=CODECS[name])
     offset = log.append(bytearray(sent), now_ms=NOW_MS).first_offset
     assert fetched(log.read(offset, max_bytes=1, min_one_batch=True))[16:] == sent[16:], (
-        "in the topic's codec already: it stays as it is"
+        "a batch that already has the topic's codec is stored unchanged"
     )
 
 

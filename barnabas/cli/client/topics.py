@@ -102,6 +102,9 @@ def _of_leader(
     times: Mapping[TopicPartition, int],
     read_committed: bool,
 ) -> dict[TopicPartition, int]:
+    """Return the offsets at these times of partitions that the node leads. The first partition with
+    an error raises RefusedError.
+    """
     rows = by_topic(
         partitions,
         lambda row: ListOffsetsPartition(partition_index=row.partition, timestamp=times[row]),
