@@ -454,7 +454,7 @@ class Broker:
         self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int
     ) -> None:
         """The cleaning of a log has ended. Takes: result, None if the cleaning failed; error, the
-        reason of the failure.
+        reason for the failure.
         """
         self.compaction.on_cleaned(job, result, error, now_ms)
 

@@ -271,9 +271,8 @@ class Disk(Protocol):
         """An id that changes with each start of the machine; None if the system has no such id."""
 
     def mount_id(self, path: str) -> str:
-        """A text that distinguishes the directory from its copies, as far as the system can do so.
-
-        The text changes when the directory's file system is mounted again.
+        """An identifier that differs between the directory and its copies, where the operating
+        system allows this. It changes when the directory's file system is mounted again.
         """
 
 

@@ -683,8 +683,8 @@ class ProduceHandler:
 
         Takes: result, the result of the worker's check, if the worker has checked the batch.
 
-        Except for rare cases this is one long function: most requests have one batch, and each
-        further call would add one percent to the cost of such a request.
+        The usual case is one long function on purpose: most requests have one batch, and each
+        further call makes such a request 1 % slower. Only rare cases have functions of their own.
         """
         context = produce.context
         log = produce.topics.partition(name, index)

@@ -126,8 +126,9 @@ class _Writer:
         return f"{self._response.name}({', '.join(arguments)})"
 
     def _lists(self, answer: Struct, asked: Struct, version: int, depth: int) -> Iterator[str]:
-        """Return the constructor arguments for those lists of a response, or of a part of it, that
-        contain the error.
+        """Generate a constructor argument for each list that contains the error code.
+
+        Takes: answer, the response, or a struct that is nested in it.
         """
         owner = _VARIABLES[depth - 1] if depth else "self"
         for answers in self._error_lists(answer, version):

@@ -225,9 +225,9 @@ def test_confluent_groups(servers: str) -> None:
     )
     result(client.alter_consumer_group_offsets([moved]))
     assert committed_offset(servers, group, name) == 8
-    empty = (
-        confluent_kafka.ConsumerGroupState.EMPTY
-    )  # otherwise closing the client would wait for ever for the response to LeaveGroup
+    empty = confluent_kafka.ConsumerGroupState.EMPTY
+    # If the group were deleted before the member has left it, the consumer would never get its
+    # response to LeaveGroup, and would hang when it is closed.
     eventually(
         lambda: result(client.describe_consumer_groups([group])).state == empty,
         what="the group is left",

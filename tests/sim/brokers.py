@@ -152,7 +152,9 @@ class Bundle:
         link.call(call, timeout_ms).then(answered)
 
     def _choose(self, wanted: list[Place], cluster: Cluster) -> int:
-        """The broker that this client believes to be the right one."""
+        """The node to send a request to: the leader of one of the wanted partitions, chosen at
+        random, by the client's metadata, which may be stale. Any node if no partition is wanted.
+        """
         rng = self.world.routing
         if not wanted:
             return rng.choice([node.node_id for node in cluster.nodes_there()])

@@ -244,9 +244,13 @@ def with_kills_and_power_without_journal(scenario: Scenario) -> None:
 
 
 def with_power_and_slow_flushes(scenario: Scenario) -> None:
-    """Transactions whose records, and whose frame in the journal, take long to become durable."""
+    """Power losses while fsyncs run. An fsync takes 60 ms, and each transaction is flushed through
+    the flush journal, even if it wrote to one log only, so that many faults come between the write
+    of a transaction and its fsync.
+    """
     with_power_on_transactions(scenario)
-    scenario.properties["barnabas.flush.journal.logs"], scenario.fsync_ms = "1", 60
+    scenario.properties["barnabas.flush.journal.logs"] = "1"
+    scenario.fsync_ms = 60
     scenario.fault_count, scenario.fault_gap_ms = 8, (30, 500)
 
 

@@ -1,5 +1,5 @@
-"""Schedules with the members of a streams group have no findings, and a planted mistake is
-found.
+"""Simulated schedules with members of a streams group: the checks report no fault of the broker,
+and they report a deliberately planted one.
 """
 
 from __future__ import annotations

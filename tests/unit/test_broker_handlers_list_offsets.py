@@ -1,4 +1,6 @@
-"""ListOffsets requests that are refused. The expected codes are those of Apache Kafka 3.9."""
+"""ListOffsets requests: which are refused, with the codes of Apache Kafka 3.9, and which offsets
+version 0 and read_committed clients get.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +61,36 @@ def test_an_isolation_level_that_does_not_exist_is_refused(host: AdminHost, vers
     assert [code(host, "t", level, version=version) for level in (0, 1)] == [Code.NONE, Code.NONE]
     for level in (2, -1, 127):
         assert code(host, "t", level, version=version) == Code.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "offsets"),
+    [(LATEST, [2, 1]), (400, [0, 0]), (500, [0, 0]), (550, [1, -1]), (650, [-1, -1])],
+)
+def test_a_read_committed_client_finds_no_offset_of_an_open_transaction(
+    host: AdminHost, timestamp: int, offsets: list[int]
+) -> None:
+    """The offsets at the isolation levels read_uncommitted and read_committed."""
+    (log,) = host.broker.topics.partitions_of("t")
+    log.append(encode_batch([NewRecord(None, b"committed", 500)]), now_ms=NOW_MS)
+    of_transaction = encode_batch(
+        [NewRecord(None, b"open", 600)],
+        producer_id=5,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    log.append(of_transaction, now_ms=NOW_MS)
+    partition = ListOffsetsPartition(0, current_leader_epoch=-1, timestamp=timestamp)
+    found = []
+    for level in (0, 1):
+        request = ListOffsetsRequest(
+            replica_id=-1, isolation_level=level, topics=[ListOffsetsTopic("t", [partition])]
+        )
+        (row,) = host.call(request, VERSION).topics[0].partitions
+        assert row.error_code == Code.NONE
+        found.append(row.offset)
+    assert found == offsets
 
 
 def test_versions_that_have_no_isolation_level_are_answered(host: AdminHost) -> None:

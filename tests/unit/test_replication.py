@@ -1173,8 +1173,10 @@ IDS = {
 
 @pytest.mark.parametrize("loses_power", [False, True])
 def test_the_fate_of_a_directory_that_the_leader_does_not_have(loses_power: bool) -> None:
-    """The directory is removed, unless the leader must have lost it. After a power loss of this
-    node, the directory may never have been on the leader.
+    """If the leader has lost the directory, the standby refuses to follow, and keeps the directory.
+    The leader has lost it if the topic exists and the directory was sent. But if this node lost
+    power before anything in the directory was flushed, the directory may be one that the leader
+    never had, and it is set aside. In all other cases it is removed.
     """
     for index, has_topic, is_marked, id_file, recovery_point in product(
         (0, 1, 2), (True, False), (False, True), IDS, (None, 0, 5)
@@ -1182,7 +1184,7 @@ def test_the_fate_of_a_directory_that_the_leader_does_not_have(loses_power: bool
         disk, name = new_disk(), f"t-{index}"
         disk.write_atomic("/x/meta.properties", b"cluster.id=c\n")
         RunNote(disk, "/x").write()
-        disk.boots += loses_power
+        disk.boots += loses_power  # the machine was started again
         journal = ClusterMetadata(disk, "/x/barnabas-metadata.journal")
         if has_topic:
             journal.create_topic("t", TOPIC_ID, 2, {})

@@ -494,8 +494,8 @@ def test_the_first_leader_epoch_is_that_of_the_claim_or_far_higher_in_a_copy(
 
 
 class EpochDisk(OsDisk):
-    """A disk that may lack space for the file of the highest epoch, and descriptors to truncate
-    this file.
+    """A disk on which the file of the highest leader epoch may fail: writing it with ENOSPC
+    (`is_full`), and opening it with EMFILE (`lacks_descriptors`).
     """
 
     is_full = lacks_descriptors = False

@@ -109,7 +109,7 @@ def _header_field(text: str) -> tuple[str, str]:
 
 
 def _delimiter(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
-    """The delimiter of --csv-delimiter, given as a letter or by a name such as tab."""
+    """The delimiter of --csv-delimiter, given as a character or by a name such as tab."""
     found = _DELIMITERS.get(value or ",", value or ",")
     if len(found) != 1 or found in '\r\n"':
         raise click.BadParameter("it is one letter, such as ; or tab", ctx, param)
