@@ -11,6 +11,7 @@ import sys
 import pytest
 from helpers.cli_commands import CommandLine
 from helpers.e2e_clients import PATIENCE_S, committed_offset, producer, unique
+from helpers.interrupting import sigint_not_ignored
 from helpers.waiting_input import has_input
 
 pytestmark = pytest.mark.e2e
@@ -156,12 +157,14 @@ def test_follow_prints_the_last_records_and_then_new_ones(
 ) -> None:
     _fill(servers, topic)
     command = [sys.executable, "-u", "-m", "barnabas", "consume", topic, "-b", servers]
-    with subprocess.Popen(
-        [*command, "--last", "2", "--follow", "--grep", "value [89]|new"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,  # unbuffered, so that poll sees all output
-    ) as follower:
+    with sigint_not_ignored():
+        follower = subprocess.Popen(
+            [*command, "--last", "2", "--follow", "--grep", "value [89]|new"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,  # unbuffered, so that poll sees all output
+        )
+    with follower:
         output, errors = follower.stdout, follower.stderr
         assert output is not None and errors is not None
 

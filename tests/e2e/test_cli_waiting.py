@@ -19,6 +19,7 @@ import pytest
 from helpers.cli_commands import TOPIC, VERBS, CommandLine, connecting_verbs
 from helpers.counted_requests import CountedRequests
 from helpers.e2e_clients import PATIENCE_S, eventually, unique
+from helpers.interrupting import sigint_not_ignored
 from helpers.waiting_input import has_input
 
 from barnabas.cli import waiting
@@ -118,17 +119,14 @@ class Started:
 
     def __init__(self, address: str, *arguments: str, timeout_s: int = 600) -> None:
         where = ("-b", address, "--timeout", str(timeout_s))
-        # If this test is a shell's background job, it ignores SIGINT, and a child process would
-        # inherit that.
-        before = signal.signal(signal.SIGINT, signal.default_int_handler)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "barnabas", *arguments, *where],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        signal.signal(signal.SIGINT, before)
+        with sigint_not_ignored():
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "barnabas", *arguments, *where],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         self.err = ""
 
     def read_until(self, text: str) -> None:

@@ -31,6 +31,7 @@ from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.disk import Slice
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
 from helpers.our_messages import read_answer, request_frame
+from helpers.repeating import repeat_until
 
 SETTINGS = {
     "node.id": "1",
@@ -167,12 +168,15 @@ class CoreHost:
         requests of other connections are handled in between.
         """
         before = len(self.answers[connection])
-        while len(self.answers[connection]) == before:
+
+        def step() -> None:
             if self.work:
                 self.finish_work()
             else:
                 assert self.broker.next_deadline_ms() == 0, "it waits for something else"
                 self.tick(ms)
+
+        repeat_until(lambda: len(self.answers[connection]) > before, step)
         return self.answers[connection][-1]
 
     def close(self) -> None:

@@ -69,6 +69,7 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
     "storage/opening/partition_files.py": ("*",),
     "storage/opening/epoch_recovery.py": ("*",),
     "storage/opening/log_loader.py": ("*",),
+    "storage/opening/new_log.py": ("*",),
     "storage/opening/torn_tail.py": ("*",),
     "storage/directory/offset_checkpoints.py": ("*",),
     "storage/directory/log_manager.py": (

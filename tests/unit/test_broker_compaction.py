@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from helpers.leftovers import places_of
+from helpers.repeating import repeat_until
 from helpers.storage_cleaning import COMPACTED, entries, put
 from helpers.storage_logs import NOW_MS, TOPIC_ID, delete_log, kill, open_manager
 
@@ -90,8 +91,7 @@ class Host:
         result: CleanResult | None = None if error else clean(OsDisk(), job)
         self.compaction.on_cleaned(job, result, error, self.now_ms)
         self.flush()
-        while self.compaction._result is not None:
-            self.tick()
+        repeat_until(lambda: self.compaction._result is None, self.tick)
         self.check_clean_parts()
         return Path(job.directory).name
 
@@ -330,13 +330,11 @@ def test_a_failed_cleaning_is_logged_and_tried_again_after_growing_delays(
     fill(other)
     host.tick()
     assert host.clean() == "other-0"  # while this log waits, another one is cleaned
-    while not host.outbox.cleanings:
-        host.tick()
+    repeat_until(lambda: host.outbox.cleanings, host.tick)
     assert began + FIRST_RETRY_MS <= host.now_ms < began + FIRST_RETRY_MS + 2 * BACKOFF_MS
     began = host.now_ms
     host.clean(error="again")
-    while not host.outbox.cleanings:
-        host.tick()
+    repeat_until(lambda: host.outbox.cleanings, host.tick)
     assert host.now_ms >= began + 2 * FIRST_RETRY_MS
     host.clean()
     assert len(entries(log)) == 2
@@ -540,8 +538,7 @@ def test_a_log_is_compacted_later_when_no_file_descriptor_is_left_to_read_it(
         host.tick()
     assert not host.outbox.cleanings
     assert "t-0 cannot be compacted; tried again in 15 s" in caplog.text
-    while not host.outbox.cleanings:
-        host.tick()
+    repeat_until(lambda: host.outbox.cleanings, host.tick)
     assert host.clean() == "t-0"
     assert len(entries(log)) == 2
 

@@ -16,6 +16,7 @@ from helpers.admin_host import CountedIds
 from helpers.core_host import CoreHost, delete_topic, error_of, fetch, produce
 from helpers.disk_broker import DiskBroker, Producer
 from helpers.our_messages import request_frame
+from helpers.repeating import repeat_until
 from helpers.walks import PACKAGES, Walk
 
 from barnabas.broker.handlers import produce as produce_handler
@@ -389,8 +390,7 @@ def test_flush_ms_flushes_records_in_time_and_no_request_waits(
 def test_a_client_that_hangs_up_while_its_long_answer_is_encoded(host: CoreHost) -> None:
     host.create("wide", 600)
     host.ask(1, DescribeLogDirsRequest(topics=None), 1)
-    while not host.work:
-        host.tick(0)
+    repeat_until(lambda: host.work, lambda: host.tick(0))
     host.broker.on_closed(1)
     host.finish_work()
     assert host.answers[1] == []

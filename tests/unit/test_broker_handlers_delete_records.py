@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.core_host import CoreHost, delete_topic, fetch, produce
 from helpers.disk_broker import DiskBroker
+from helpers.repeating import repeat_until
 
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.protocol.errors import Code
@@ -110,8 +111,7 @@ def test_a_delete_records_request_in_slices_deletes_nothing_of_a_recreated_topic
     delete_topic(b.parts.deletion, "t", b.now_ms)
     b.parts.topics.create_topic("t", 60, {}, now_ms=b.now_ms)
     assert b.produce("t", (b"kept",), partition=59)[0] == 0
-    while b.answer(asking) is None:
-        b.tick()
+    repeat_until(lambda: b.answer(asking) is not None, b.tick)
     codes = {row.error_code for row in b.answer(asking).topics[0].partitions}
     assert Code.UNKNOWN_TOPIC_OR_PARTITION in codes
     assert b.read("t", 59) == [b"kept"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from helpers.disk_broker import READER, DiskBroker, Producer
 from helpers.full_disk import ALL
+from helpers.repeating import repeat_until
 from helpers.share_member import (
     ACCEPT,
     REJECT,
@@ -850,8 +851,7 @@ def test_a_last_request_in_slices_does_not_end_the_next_session(acknowledges: bo
         b.produce("t", (b"x",), partition=index)
     one = ShareMember(b, "g", "m")
     one.send_fetch(*(("t", index) for index in range(450)))
-    while one.answer() is None:
-        b.tick()
+    repeat_until(lambda: one.answer() is not None, b.tick)
     if acknowledges:
         rows = [
             AcknowledgePartition(index, [AcknowledgementBatch(0, 0, [ACCEPT])])
@@ -1028,8 +1028,7 @@ def test_many_partitions_are_loaded_in_slices() -> None:
     places = tuple(("t", index) for index in range(450))
     one.send_fetch(*places)
     assert one.answer() is None
-    while one.answer() is None:
-        b.tick()
+    repeat_until(lambda: one.answer() is not None, b.tick)
     rows = [row for topic in one.last.responses for row in topic.partitions]
     assert len(rows) == 450
     assert acquired(one.last) == [(0, 0, 1)]

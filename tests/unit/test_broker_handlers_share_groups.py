@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from helpers.admin_host import NODE_ID, AdminHost
 from helpers.disk_broker import READER, DiskBroker
+from helpers.repeating import repeat_until
 from sim.disk import Refusal
 
 from barnabas.broker.console.groups import describe_members
@@ -439,7 +440,7 @@ def test_states_with_acknowledgements_are_not_initialised_again_after_a_power_lo
             change = shares.coordinator.write(key, Written(-1, -1, 10, 0, []), b.now_ms)
             shares.runtime.store([change], acknowledged.append, b.now_ms)
             while not acknowledged:
-                b.flush_one()
+                assert b.flush_one()
         b.lose_power()
         b.release_flushes()
         join(b)
@@ -522,11 +523,9 @@ def test_states_without_disk_space_are_stored_when_there_is_some() -> None:
     rows = tuple(StateRow(topic_id, index) for index in range(2))
     change = StateChange("g", is_deletion=False, rows=rows, state_epoch=1)
     changes.begin(change, lambda codes, at_ms: ended.append((list(codes), at_ms)), 0)
-    while changes.is_ready:
-        changes.on_tick(1)
+    repeat_until(lambda: not changes.is_ready, lambda: changes.on_tick(1))
     assert (storing.writes, ended) == ([2], [])
     storing.waiting.pop()(5)
-    while changes.is_ready:
-        changes.on_tick(6)
+    repeat_until(lambda: not changes.is_ready, lambda: changes.on_tick(6))
     assert storing.writes == [2, 2]
     assert [codes for codes, _ in ended] == [[Code.NONE, Code.NONE]]

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost
 from helpers.disk_broker import DiskBroker
+from helpers.repeating import repeat_until
 from helpers.share_member import SHARED, ShareMember, begin_group
 from helpers.slowness import least_desk_s
 
@@ -132,8 +133,7 @@ def test_ten_thousand_tasks_are_assigned(
         timed.reset()
         for member in range(members):
             assert host.call(1, beat(f"m{member}", 0, topology), 0).error_code == 0
-            while is_due(host):
-                host.tick(0)
+            repeat_until(lambda: not is_due(host), lambda: host.tick(0))
         group = host.broker.groups.group("g")
         assert group is not None
         targets = streams_group_of(group).targets
@@ -183,8 +183,7 @@ PARTITIONS = 1_500
 
 
 def settle(b: DiskBroker) -> None:
-    while b.broker.next_deadline_ms() == 0:
-        b.tick()
+    repeat_until(lambda: b.broker.next_deadline_ms() != 0, b.tick)
 
 
 def test_a_member_of_many_share_partitions_disconnects(monkeypatch: pytest.MonkeyPatch) -> None:

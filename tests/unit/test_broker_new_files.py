@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from helpers.core_host import NOW_MS, CoreHost, produce
 from helpers.disk_broker import DiskBroker
+from helpers.repeating import repeat_until
 from helpers.storage_logs import delete_log
 from sim.disk import Refusal
 
@@ -313,8 +314,7 @@ def test_a_thread_creates_an_internal_topics_files(calls: Calls, kind: int, name
     assert set(found(calls, kind, *keys)) == {Code.NONE}
     logs = calls.host.broker.topics.logs_of(name)
     assert with_files(logs) <= MADE_BY_A_REQUEST
-    while calls.host.work:
-        calls.go_on()
+    repeat_until(lambda: not calls.host.work, calls.go_on)
     assert with_files(logs) == INTERNAL_COUNT
     calls.host.tick(1000)
     assert not unfinished(calls.host), (
@@ -333,8 +333,7 @@ def test_a_coordinator_writes_before_the_thread_has_made_the_files(calls: Calls)
     assert calls.host.answers[1].pop().error_code == Code.NONE
     logs = calls.host.broker.topics.logs_of("__transaction_state")
     assert with_files(logs) == 1
-    while calls.host.work:
-        calls.go_on()
+    repeat_until(lambda: not calls.host.work, calls.go_on)
     assert with_files(logs) == INTERNAL_COUNT
     calls.host.tick(1000)
     assert not unfinished(calls.host)
@@ -350,8 +349,7 @@ def test_a_write_takes_the_files_that_the_thread_has_made(calls: Calls) -> None:
     Directories.made = 0
     made.files.make()
     assert made.files.are_made and Directories.made == 0
-    while calls.host.work:
-        calls.go_on()
+    repeat_until(lambda: not calls.host.work, calls.go_on)
     assert with_files(logs) == INTERNAL_COUNT
 
 
@@ -364,8 +362,7 @@ def test_a_coordinator_without_space_for_its_files_is_not_available(
     with monkeypatch.context() as patched:
         patched.setattr(calls.host.broker.logs.disk, "mkdir", refuse)
         assert found(calls, 0, "group") == [Code.COORDINATOR_NOT_AVAILABLE]
-        while calls.host.work:
-            calls.go_on()
+        repeat_until(lambda: not calls.host.work, calls.go_on)
     assert found(calls, 0, "group") == [Code.NONE]
 
 
@@ -426,15 +423,13 @@ def test_the_end_of_a_transaction_makes_no_files_in_the_loop(
     calls.most_of_the_loop = 0
     if end == "time out":
         host.tick(120_000)
-        while not all(log.log_end_offset for log in logs):
-            calls.go_on()
+        repeat_until(lambda: all(log.log_end_offset for log in logs), calls.go_on)
     elif end == "fence":
         assert identity(calls)["producer_epoch"] > names["producer_epoch"]
     else:
         assert calls.answer(EndTxnRequest(committed=end == "commit", **names), 2).error_code == 0
         # the markers are written after the response
-        while not all(log.log_end_offset for log in logs):
-            calls.go_on()
+        repeat_until(lambda: all(log.log_end_offset for log in logs), calls.go_on)
     assert with_files(logs) == LARGE and not unfinished(host)
     assert [log.log_end_offset for log in logs] == [1] * LARGE
     assert calls.most_of_the_loop == 0
@@ -463,8 +458,7 @@ def test_transactions_that_time_out_together_make_no_files_in_the_loop(
         calls.answer(add, 1)
     calls.most_of_the_loop = 0
     host.tick(120_000)
-    while not all(log.log_end_offset for log in logs):
-        calls.go_on()
+    repeat_until(lambda: all(log.log_end_offset for log in logs), calls.go_on)
     assert calls.most_of_the_loop == 0
     assert with_files(logs) == LARGE
 
@@ -494,8 +488,7 @@ def test_a_transaction_ends_although_the_thread_cannot_create_files(
     monkeypatch.setattr(OsDisk, "write_atomic", fail)
     assert calls.answer(EndTxnRequest(committed=True, **names), 2).error_code == Code.NONE
     logs = host.broker.topics.logs_of("t")
-    while not all(log.log_end_offset for log in logs):
-        calls.go_on()
+    repeat_until(lambda: all(log.log_end_offset for log in logs), calls.go_on)
     assert [log.log_end_offset for log in logs] == [1] * LARGE and not unfinished(host)
 
 
@@ -524,8 +517,7 @@ def test_an_abort_overtakes_a_commit_that_waits_for_files(
     assert host.work and not host.answers[1]
     request = InitProducerIdRequest(transactional_id="txn", transaction_timeout_ms=60_000)
     answer = calls.answer(request, 2, 2)
-    while not host.answers[1]:
-        calls.go_on()
+    repeat_until(lambda: host.answers[1], calls.go_on)
     assert host.answers[1].pop().error_code == Code.PRODUCER_FENCED
     assert answer.error_code == Code.NONE
     logs = host.broker.topics.logs_of("t")

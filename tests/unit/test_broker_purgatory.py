@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from helpers.repeating import repeat_until
 
 from barnabas.broker.requests.purgatory import FEWEST_SWEPT, Purgatory, WaitingFetch
 
@@ -171,8 +172,7 @@ def test_rows_of_answered_fetches_do_not_pile_up(purgatory: Purgatory) -> None:
         purgatory.park(wait.fetch, 30_000)
     purgatory.on_tick(10)
     assert early.calls == [(10, True)]
-    while purgatory.waiting_count:
-        purgatory.on_tick(30_000)
+    repeat_until(lambda: not purgatory.waiting_count, lambda: purgatory.on_tick(30_000))
     assert [wait.calls for wait in late] == [[(30_000, True)]] * 500
     assert purgatory.next_deadline_ms() is None
 

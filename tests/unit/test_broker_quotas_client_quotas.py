@@ -14,6 +14,7 @@ from helpers.admin_host import NOW_MS, creatable
 from helpers.core_host import CoreHost, fetch, produce
 from helpers.disk_broker import READER, DiskBroker
 from helpers.our_messages import request_frame
+from helpers.repeating import repeat_until
 
 from barnabas.broker.logs.metadata import QuotaEntity
 from barnabas.broker.quotas.client_quotas import FEWEST_KEPT, ClientQuotas
@@ -60,8 +61,7 @@ def call(host: CoreHost, request: Message, version: int) -> Any:
     """Send a request that may be processed in slices. Gives: its response."""
     before = len(host.answers[1])
     host.ask(1, request, version)
-    while len(host.answers[1]) == before:
-        host.tick(0)
+    repeat_until(lambda: len(host.answers[1]) != before, lambda: host.tick(0))
     return host.answers[1][-1]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from helpers.core_host import CoreHost, delete_topic, produce
+from helpers.repeating import repeat_until
 
 from barnabas.broker import slices
 from barnabas.broker.handlers import log_dirs
@@ -130,8 +131,7 @@ def test_the_response_is_dropped_when_its_client_disconnects_during_the_encoding
     ask, version, _ = ASKED[what]
     set_rows(monkeypatch, AT_ONCE)
     host.ask(READER, ask(), version)
-    while not host.work:
-        host.tick(0)
+    repeat_until(lambda: host.work, lambda: host.tick(0))
     host.broker.on_closed(READER)
     host.finish_work()
     assert host.answers[READER] == []

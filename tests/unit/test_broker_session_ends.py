@@ -8,6 +8,7 @@ import itertools
 
 import pytest
 from helpers.disk_broker import DiskBroker
+from helpers.repeating import repeat_until
 from helpers.share_member import ACCEPT, SHARED, ShareMember, acquired, begin_group
 
 from barnabas.broker.share import session_ends
@@ -121,8 +122,7 @@ def test_a_members_final_request_releases_its_records_in_slices(b: DiskBroker) -
     take_all(one)
     assert one.fetch(session=-1).error_code == Code.NONE
     assert is_due(b)
-    while is_due(b):
-        b.tick()
+    repeat_until(lambda: not is_due(b), b.tick)
     assert len(b.broker.shares.get().partitions) == 0
     assert take_all(ShareMember(b, "g", "other")) == PARTITIONS
 
@@ -142,11 +142,9 @@ def test_share_partitions_are_dropped_in_slices_unless_another_member_reads_them
     one = ShareMember(b, "g", "one")
     take_all(one)
     b.broker.on_closed(one.connection)
-    while len(partitions) == PARTITIONS:
-        b.tick()
+    repeat_until(lambda: len(partitions) != PARTITIONS, b.tick)
     ShareMember(b, "g", "other").take("t", PARTITIONS - 1)
-    while is_due(b):
-        b.tick()
+    repeat_until(lambda: not is_due(b), b.tick)
     assert 0 < len(partitions) < PARTITIONS
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from helpers.admin_host import creatable
 from helpers.disk_broker import DiskBroker, Producer
+from helpers.repeating import repeat_until
 from sim.disk import Crash
 
 from barnabas.broker.handlers import topics as handlers
@@ -139,8 +140,7 @@ def test_requests_that_change_topics_are_processed_one_after_another() -> None:
     b.send(second, creation("t", partitions=1), 7)
     b.send(third, query("t", makes=True), 12)
     assert [b.answer(connection) for connection in (first, second, third)] == [None] * 3
-    while b.answer(third) is None:
-        b.tick()
+    repeat_until(lambda: b.answer(third) is not None, b.tick)
     assert b.answer(first).responses[0].error_code == b.answer(second).topics[0].error_code == 0
     assert reported(b, "t") == 1
     assert b.read("t") == []
@@ -381,8 +381,7 @@ def test_a_setting_that_changes_between_two_slices_applies_to_all_logs() -> None
     busy = b.connect()
     b.send(busy, creation("wide", partitions=3 * LOGS_MADE_AT_ONCE), 7)
     b.broker.topics.set_broker_configs({"message.max.bytes": "12345"})
-    while b.answer(busy) is None:
-        b.tick()
+    repeat_until(lambda: b.answer(busy) is not None, b.tick)
     logs = b.broker.topics.partitions_of("wide")
     assert len(logs) == 3 * LOGS_MADE_AT_ONCE
     assert {log.config.max_message_bytes for log in logs if log is not None} == {12345}

@@ -12,6 +12,7 @@ from helpers.disk_broker import (
     creation_of,
     init_request,
 )
+from helpers.repeating import repeat_until
 
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -214,8 +215,7 @@ def test_the_journal_goes_when_all_parts_are_in_the_logs_own_files(flush_message
     p.start_end(True)
     journals = journals_with(b, b"txn")
     assert journals
-    while p.ended() is None:
-        b.tick()
+    repeat_until(lambda: p.ended() is not None, b.tick)
     for _ in range(3):
         b.tick(60_000)
     assert not journals & journals_with(b, b"txn"), "it is deleted"
@@ -251,8 +251,7 @@ def test_many_small_transactions_of_one_flush_are_marked_in_parts(
     assert max(counts) == 1 and 1 <= sum(counts) <= 4
     b.holds_flushes = False
     b.release_flushes()
-    while b.parts.transaction_ends.in_parts:
-        b.tick()
+    repeat_until(lambda: not b.parts.transaction_ends.in_parts, b.tick)
     assert [p.ended() for p in producers] == [0] * 5
     assert [b.read("t", n, committed=True) for n in range(5)] == [[b"a"]] * 5
     for number, p in enumerate(producers):

@@ -15,6 +15,7 @@ import pytest
 from fuzz.giants import TOO_MANY, Giant, array_paths, giants
 from helpers.core_host import CoreHost
 from helpers.our_messages import read_request, request_class
+from helpers.repeating import repeat_until
 
 from barnabas.broker.requests import wide_requests
 from barnabas.broker.requests.encoded_rows import EncodedRows, join_rows
@@ -284,10 +285,7 @@ def test_other_requests_are_served_between_the_parts_of_a_wide_request(host: Hos
     answer = host.call(BOB, offsets_request([0]), 5)
     assert answer.topics[0].partitions[0].error_code == Code.NONE
     assert not host.answers[ANN]
-    ticks = 0
-    while not host.answers[ANN]:
-        host.tick(0)
-        ticks += 1
+    ticks = repeat_until(lambda: host.answers[ANN], lambda: host.tick(0))
     assert 9 <= ticks <= 12
     (topic,) = host.answers[ANN][-1].topics
     assert [row.partition_index for row in topic.partitions] == list(range(2000))
@@ -329,8 +327,7 @@ def test_denied_access_to_thousands_of_resources_is_answered_in_slices(guarded: 
         guarded.ask(ANN, request, version)
         guarded.go_on()
         assert not guarded.answers[ANN], "it was done at once"
-        while not guarded.answers[ANN]:
-            guarded.go_on()
+        repeat_until(lambda: guarded.answers[ANN], guarded.go_on)
         rows = getattr(guarded.answers[ANN].pop(), field)
         codes = {row.error_code for row in rows}
         # 29 and 30 are TOPIC_ and GROUP_AUTHORIZATION_FAILED
@@ -384,9 +381,8 @@ def test_a_request_with_more_elements_than_its_row_allows_ends_its_connection(
             continue
         host.connect(100)
         host.give(100, giant.frame)
-        while 100 not in host.closed:
-            assert not host.answers[100]
-            host.go_on()
+        repeat_until(lambda: 100 in host.closed or host.answers[100], host.go_on)
+        assert not host.answers[100]
         assert "has more elements in its lists" in host.closed.pop(100), giant.name
 
 
@@ -453,8 +449,9 @@ def test_large_requests_are_decoded_a_few_at_a_time_and_their_memory_is_counted(
     host.broker.on_closed(109)  # its request waits
     host.broker.on_closed(100)  # the request of this connection is being decoded
     assert host.broker.outbox.held_bytes < held
-    while not all(host.answers[connection] for connection in range(101, 109)):
-        host.go_on()
+    repeat_until(
+        lambda: all(host.answers[connection] for connection in range(101, 109)), host.go_on
+    )
     assert host.broker.outbox.held_bytes == 0
     assert len(host.answers[105][0].coordinators) == 20_000
 

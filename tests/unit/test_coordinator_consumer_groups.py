@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from helpers.group_host import GroupHost
+from helpers.repeating import repeat_until
 
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.consumer.consumer_groups import LONGEST_NAME_BYTES
@@ -762,8 +763,7 @@ def test_a_pattern_that_arrives_during_a_lookup_does_not_delay_the_others() -> N
     one.beat(subscribed_topic_regex="orders.b")
     consumer = host.coordinator.group("g").consumer
     assert consumer.patterns == {} and consumer.lookup is not None
-    while consumer.lookup is not None:
-        host.pass_time(1)
+    repeat_until(lambda: consumer.lookup is None, lambda: host.pass_time(1))
     assert set(consumer.patterns) == {"orders.a"}
     host.pass_time(1_000)
     assert set(consumer.patterns) == {"orders.a", "orders.b"}

@@ -1,5 +1,5 @@
-"""The tables of generated mutants name existing code: the modules and functions to change, the
-equivalent changes, and the harmful changes.
+"""The tables of generated mutants name existing code: the modules and functions to change, and the
+lines of the equivalent and of the judged changes.
 
 If a pattern matched nothing, for example after a module was moved, a part of the product would have
 no mutants, and no report would show this.
@@ -8,15 +8,19 @@ no mutants, and no report would show this.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from mutants import equivalents, judged, targets
+from mutants.equivalents import Equivalent
+from mutants.judged import Judged
 
 ROOT = Path(__file__).parents[2]
+Row = TypeVar("Row", Equivalent, Judged)
 MODULES = frozenset(targets.modules(ROOT))
 # Folders that have no mutants yet, since their code can neither lose nor duplicate records.
 ROOMS_WITHOUT = frozenset(
@@ -29,17 +33,39 @@ ROOMS_WITHOUT = frozenset(
 
 
 @cache
-def functions_of(module: str) -> frozenset[str]:
-    """The qualified names of the outermost functions."""
+def functions_of(module: str) -> dict[str, str]:
+    """The qualified names of the outermost functions, each with its lines without indentation.
 
-    def walk(body: list[ast.stmt], scope: tuple[str, ...]) -> Iterator[str]:
+    The two functions of a property with a setter have one name: their lines are joined.
+    """
+    source = (ROOT / module).read_text()
+    lines = [line.strip() for line in source.splitlines()]
+
+    def walk(body: list[ast.stmt], scope: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         for node in body:
             if isinstance(node, ast.ClassDef):
                 yield from walk(node.body, (*scope, node.name))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield ".".join((*scope, node.name))
+                text = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+                yield ".".join((*scope, node.name)), f"\n{text}\n"
 
-    return frozenset(walk(ast.parse((ROOT / module).read_text()).body, ()))
+    functions: dict[str, str] = {}
+    for name, text in walk(ast.parse(source).body, ()):
+        functions[name] = functions.get(name, "") + text
+    return functions
+
+
+def dead(entries: Sequence[Row]) -> list[Row]:
+    """The entries whose lines before the change are not in their function.
+
+    The report of a run names these, and those whose change no operator makes any more. The latter
+    are found only by making all mutants, which takes half a minute.
+    """
+    return [
+        entry
+        for entry in entries
+        if f"\n{entry.old}\n" not in functions_of(entry.module).get(entry.function, "")
+    ]
 
 
 @pytest.mark.parametrize("pattern", targets.TARGETS)
@@ -77,6 +103,22 @@ def test_equivalent_mutants_are_of_functions_that_there_are() -> None:
     assert [entry for entry in entries if entry.module not in MODULES] == []
     assert [entry for entry in entries if entry.function not in functions_of(entry.module)] == []
     assert len({entry[:4] for entry in entries}) == len(entries)
+
+
+def test_equivalent_mutants_change_lines_of_their_functions() -> None:
+    assert dead(equivalents.load()) == []
+
+
+def test_judged_mutants_change_lines_of_their_functions() -> None:
+    assert dead(judged.load()) == []
+
+
+def test_an_entry_is_dead_if_its_line_has_another_comment_or_is_in_another_function() -> None:
+    entry = next(entry for entry in equivalents.load() if "  # " in entry.old)
+    code = entry.old.partition("  # ")[0]
+    assert dead([entry]) == []
+    assert dead([entry._replace(old=code)]) != []
+    assert dead([entry._replace(function="__init__")]) != []
 
 
 def test_judged_mutants_are_of_data_paths() -> None:

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 from helpers.disk_broker import Producer
+from helpers.repeating import repeat_until
 from helpers.standby_pair import SECRET, Pair, files_of, replicated_files
 from sim.disk import Crash, SimDisk
 from sim.node import SeededIds
@@ -533,8 +534,7 @@ def test_a_broker_does_not_start_on_an_incomplete_copy() -> None:
     note = StandbyNote(pair.standby_disk, "/data")
     assert note.check() is False
     pair.connect()
-    while note.read() is None:
-        pair.deliver(1 << 20)
+    repeat_until(lambda: note.read() is not None, lambda: pair.deliver(1 << 20))
     with pytest.raises(LogDirectoryError, match="has not caught up"):
         pair.take_over()
     pair.deliver_all()
@@ -1125,8 +1125,7 @@ def test_a_catch_up_removes_the_not_sent_mark_of_a_directory_created_during_it()
     pair.connect()
     link = pair.leader.leading.link
     assert link is not None
-    while link.state is not State.CATCHING_UP:
-        pair.deliver(1 << 20)
+    repeat_until(lambda: link.state is State.CATCHING_UP, lambda: pair.deliver(1 << 20))
     pair.leader.produce("t", (b"b",), partition=1)
     assert link.not_sent
     pair.deliver_all()

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from helpers.admin_host import NOW_MS
 from helpers.core_host import CoreHost, delete_topic, error_of, fetch, produce
+from helpers.repeating import repeat_until
 from helpers.storage_logs import append_unchecked
 
 from barnabas.protocol.errors import Code
@@ -105,14 +106,14 @@ def finish(host: CoreHost) -> int:
 
     Only the reader's own request is delayed. An index that another step needs is built at once.
     """
-    ticks = 0
-    while not host.answers[READER]:
+
+    def step() -> None:
         assert host.broker.next_deadline_ms() == 0, "nothing is to be done, and it waits"
         assert not host.broker.logs.cache.puts_off, "who cannot wait would not be served"
         host.tick(0)
-        ticks += 1
         assert host.call(OTHER, ApiVersionsRequest(), 0).error_code == 0
-    return ticks
+
+    return repeat_until(lambda: host.answers[READER], step)
 
 
 def by_time(*timestamps: int, version: int = 7) -> Any:
@@ -189,8 +190,7 @@ def test_an_index_build_for_a_closed_connection_gives_no_response(
     host.ask(READER, request, 11)
     assert host.broker.logs.log_dir.builds
     host.broker.on_closed(READER)
-    while host.broker.next_deadline_ms() == 0:
-        host.tick(0)
+    repeat_until(lambda: host.broker.next_deadline_ms() != 0, lambda: host.tick(0))
     assert not host.broker.logs.log_dir.builds and host.answers[READER] == []
 
 
@@ -202,8 +202,7 @@ def test_a_fetch_that_waited_for_an_index_then_waits_for_data(
     request = fetch({"t": {0: end - 1}}, isolation=1, max_wait_ms=500, min_bytes=10_000)
     host.broker.topics.logs_of("t")[0].segments.active.close_for_appends()
     host.ask(READER, request, 11)
-    while host.broker.logs.log_dir.builds:
-        host.tick(0)
+    repeat_until(lambda: not host.broker.logs.log_dir.builds, lambda: host.tick(0))
     assert host.answers[READER] == []
     host.tick(500)
     assert code_of(host.answers[READER][0]) == 0
@@ -273,8 +272,7 @@ def test_two_requests_for_the_same_index_wait_for_one_build(
     host.ask(READER, by_time(NOW_MS + 390, NOW_MS + 390), 7)
     host.ask(OTHER, by_time(NOW_MS + 390, NOW_MS + 390), 7)
     assert len(host.broker.logs.log_dir.builds or ()) == 1
-    while not (host.answers[READER] and host.answers[OTHER]):
-        host.tick(0)
+    repeat_until(lambda: host.answers[READER] and host.answers[OTHER], lambda: host.tick(0))
     assert host.answers[READER] == host.answers[OTHER]
     assert error_of(host.call(OTHER, produce("t"), 9)) == 0
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from helpers.repeating import repeat_until
 from helpers.storage_kafka_log import kafka_log
 from helpers.storage_logs import NOW_MS, batch
 
@@ -84,8 +85,7 @@ def test_many_producers_expire_some_at_a_time(log: Log, monkeypatch: pytest.Monk
         upkeep.expire(NOW_MS + 2 * day_ms)
         assert len(log.producer_state.producers) == left
         assert upkeep.next_deadline_ms() == 0, "what is left over is due at once"
-    while upkeep.next_deadline_ms() == 0:
-        upkeep.expire(NOW_MS + 2 * day_ms)
+    repeat_until(lambda: upkeep.next_deadline_ms() != 0, lambda: upkeep.expire(NOW_MS + 2 * day_ms))
     assert sorted(log.producer_state.producers) == [8], "producer 8 has an open transaction"
 
 
@@ -196,8 +196,7 @@ def test_retention_looks_at_a_part_of_the_logs_at_a_call(
     assert upkeep.next_deadline_ms() == 0, "the rest is due at once"
     upkeep.retain(due_ms)
     assert 2 * at_a_call - 500 <= sum(log.retained for log in logs) <= 2 * at_a_call + 2
-    while upkeep.next_deadline_ms() == 0:
-        upkeep.retain(due_ms)
+    repeat_until(lambda: upkeep.next_deadline_ms() != 0, lambda: upkeep.retain(due_ms))
     assert {log.retained for log in logs} == {1}, "each is looked at once"
     assert upkeep.next_deadline_ms() == due_ms + 5 * MINUTE_MS
 
@@ -224,8 +223,7 @@ def test_producers_of_a_part_of_the_logs_expire_at_a_call(
     upkeep.expire(due_ms)
     assert sum(log.expired for log in logs) == at_a_call
     assert upkeep.next_deadline_ms() == 0, "the rest is due at once"
-    while upkeep._to_expire:
-        upkeep.expire(due_ms)
+    repeat_until(lambda: not upkeep._to_expire, lambda: upkeep.expire(due_ms))
     assert {log.expired for log in logs} == {1}
 
 
