@@ -19,7 +19,7 @@ _BEFORE = """\
     pip install './barnabas[metrics]'
     barnabas start --metrics-port 9404
 
-No release yet: `./barnabas` is your clone; in it write `.`, for a wheel (`make dist`) its path.
+There is no release yet: `./barnabas` is the path of your clone, or of a wheel from `make dist`.
 
 In Prometheus' configuration
 

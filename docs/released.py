@@ -13,8 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = (
-    "No release yet: `./barnabas` is your clone; in it write `.`, for a wheel (`make dist`) its "
-    "path."
+    "There is no release yet: `./barnabas` is the path of your clone, or of a wheel from `make "
+    "dist`."
 )
 CHECKOUT = re.compile(r"((?:pipx? install (?:-q )?|uvx --from )'?)\./(barnabas(?:\[[a-z,]+\])?'?)")
 """A command that installs a checkout; without `./` it installs from an index."""
