@@ -87,8 +87,8 @@ class OffsetCheckpoints:
 
         Gives:  the recovery points.
         """
-        points = dict(offline_points)
-        rows = [offset_row(*item) for item in points.items()]
+        points: Offsets = {}
+        rows: list[str] = []
         high_watermark_rows: list[str] = []
         for number, (key, log) in enumerate(list(logs.items()), 1):
             if number % ENCODED_AT_ONCE == 0:
@@ -97,6 +97,10 @@ class OffsetCheckpoints:
                 points[key] = log.durability.recovery_point
                 rows.append(offset_row(key, points[key]))
                 high_watermark_rows.append(offset_row(key, log.high_watermark))
+        # These points are read last, since a log may go offline between two steps.
+        offline = {key: point for key, point in offline_points.items() if key not in points}
+        rows = [*(offset_row(*item) for item in offline.items()), *rows]
+        points.update(offline)
         contents = {
             RECOVERY_POINT_NAME: encode_rows(rows),
             REPLICATION_NAME: encode_rows(high_watermark_rows),
