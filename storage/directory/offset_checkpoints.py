@@ -87,19 +87,22 @@ class OffsetCheckpoints:
 
         Gives:  the recovery points.
         """
-        points = dict(offline_points)
-        rows = [offset_row(*item) for item in points.items()]
-        high_watermark_rows: list[str] = []
+        points: Offsets = {}
+        rows: list[str] = []
+        watermarks: list[str] = []
         for number, (key, log) in enumerate(list(logs.items()), 1):
             if number % ENCODED_AT_ONCE == 0:
                 yield []
             if logs.get(key) is log and log.files.are_made:
                 points[key] = log.durability.recovery_point
                 rows.append(offset_row(key, points[key]))
-                high_watermark_rows.append(offset_row(key, log.high_watermark))
+                watermarks.append(offset_row(key, log.high_watermark))
+        # These points are read last, since a log may go offline between two steps.
+        rows[:0] = [offset_row(*item) for item in offline_points.items() if item[0] not in points]
+        points = offline_points | points
         contents = {
             RECOVERY_POINT_NAME: encode_rows(rows),
-            REPLICATION_NAME: encode_rows(high_watermark_rows),
+            REPLICATION_NAME: encode_rows(watermarks),
         }
         # The log starts are read without a pause before `replace` compares them, since `write` may
         # have stored others in between.

@@ -52,11 +52,13 @@ class Host:
     jobs.
     """
 
-    def __init__(self, path: Path, **settings: str) -> None:
+    def __init__(self, path: Path, *, has_journal: bool = False, **settings: str) -> None:
+        """Takes: has_journal, whether each flush may go to the flush journal."""
         self.path, self.now_ms = path, NOW_MS
         self.logs = open_manager(path, COMPACTED)
         self.outbox = Outbox()
-        self.flushes = FlushQueue(self.outbox)
+        journal = self.logs.journal if has_journal else None
+        self.flushes = FlushQueue(self.outbox, journal, fewest_logs=1)
         self.config = BrokerConfig.from_properties(
             {"log.cleaner.backoff.ms": str(BACKOFF_MS), **settings}
         )
@@ -234,6 +236,34 @@ def test_a_log_that_is_deleted_during_its_flush_is_not_cleaned(tmp_path: Path) -
     host.flushes.forget(log, host.now_ms)
     assert not host.outbox.cleanings
     assert host.compaction.next_deadline_ms() is not None
+
+
+def test_a_log_whose_records_are_durable_in_the_flush_journal_alone_is_flushed_before_its_cleaning(
+    tmp_path: Path,
+) -> None:
+    """Otherwise the log would never be cleaned, since a job has only what is durable in the log's
+    own files.
+    """
+    host = Host(tmp_path, has_journal=True)
+    log = host.log(segment_bytes=1 << 20)
+    put(log, b"k", b"0")
+    log.flush()
+    recovery_point = log.durability.recovery_point
+    fill(log)
+    flushed: list[int] = []
+    host.flushes.wait([log], flushed.append, host.now_ms)
+    host.flush()
+    assert flushed and log.durability.durable_offset == log.log_end_offset
+    assert log.durability.recovery_point == recovery_point < log.log_end_offset
+    log._roll(host.now_ms)
+    host.now_ms += BACKOFF_MS
+    host.compaction.on_tick(host.now_ms)
+    assert host.outbox.flushes and not host.outbox.cleanings
+    host.flush()
+    (job,) = host.outbox.cleanings
+    assert recovery_point < job.end_offset <= log.durability.recovery_point
+    assert host.clean() == "t-0"
+    assert [key for _, key, _ in entries(log)] == [b"k"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

@@ -20,6 +20,10 @@ from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from barnabas.protocol.api_table import APIS, BY_KEY
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
@@ -517,11 +521,31 @@ MEMBERS: dict[str, tuple[Any, Any, int]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("refused", [1, 3])
 @pytest.mark.parametrize("group", MEMBERS)
-def test_a_member_whose_removal_waits_for_space_gets_errors_for_its_heartbeats(group: str) -> None:
-    """The member's session has ended, and its removal is decided. If the broker accepted the
-    member's heartbeats, it would then remove the member during its next session.
+def test_a_change_whose_heartbeat_found_no_space_comes_with_the_next_heartbeat(
+    group: str, refused: int
+) -> None:
+    """The first heartbeat after the topic has grown decides on the new assignment. Its records
+    are dropped, so that the group must not remember that it has seen the new partitions.
     """
+    b, member, version = with_member(group)
+    for _ in range(3):  # the states of a share group are initialised between its heartbeats
+        member.member_epoch = b.call(member, version).member_epoch
+        b.tick(1_000)
+    topics = [CreatePartitionsTopic(name, 3, None) for name in ("s", "t")]
+    grown = b.call(CreatePartitionsRequest(topics=topics, timeout_ms=1000), 3)
+    assert [row.error_code for row in grown.results] == [Code.NONE] * 2
+    b.disk.refuse(Refusal(ALL, errno.ENOSPC))
+    for _ in range(refused):
+        assert b.call(member, version).error_code == Code.COORDINATOR_NOT_AVAILABLE
+    b.disk.refuse(None)
+    answer = b.call(member, version)
+    assert (answer.error_code, answer.member_epoch) == (Code.NONE, member.member_epoch + 1)
+
+
+def with_member(group: str) -> tuple[DiskBroker, Any, int]:
+    """A broker with a group of a kind. Gives: its member's next heartbeat, and the version."""
     b = DiskBroker(**SHARED, group_streams_initial_rebalance_delay_ms="0")
     for name in ("s", "t"):
         b.topic(name)
@@ -533,6 +557,15 @@ def test_a_member_whose_removal_waits_for_space_gets_errors_for_its_heartbeats(g
     assert joined.error_code == Code.NONE
     member.member_epoch = joined.member_epoch
     b.tick(1_000)
+    return b, member, version
+
+
+@pytest.mark.parametrize("group", MEMBERS)
+def test_a_member_whose_removal_waits_for_space_gets_errors_for_its_heartbeats(group: str) -> None:
+    """The member's session has ended, and its removal is decided. If the broker accepted the
+    member's heartbeats, it would then remove the member during its next session.
+    """
+    b, member, version = with_member(group)
     assert codes(b.call(member, version)) - {0} == set()
     b.disk.refuse(Refusal(ALL, errno.ENOSPC))
     for _ in range(120):

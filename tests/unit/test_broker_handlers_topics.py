@@ -4,6 +4,7 @@ Kafka 3.9 unless a test says otherwise.
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,6 +144,20 @@ def test_the_longest_name_and_all_letters_that_may_be(host: AdminHost) -> None:
 def test_replicas_assigned_by_hand(host: AdminHost) -> None:
     (row,) = host.create(creatable("t", -1, -1, assignments={1: [NODE_ID], 0: [NODE_ID]}))
     assert (row.error_code, row.num_partitions) == (Code.NONE, 2)
+
+
+@pytest.mark.parametrize("counts", list(itertools.product([1, 2, 3], repeat=3)))
+def test_each_partition_is_assigned_to_the_same_number_of_brokers(
+    tmp_path: Path, counts: tuple[int, ...]
+) -> None:
+    host = AdminHost(tmp_path, barnabas_brokers="3")
+    brokers = list(range(NODE_ID, NODE_ID + 3))
+    assignments = {index: brokers[:count] for index, count in enumerate(counts)}
+    (row,) = host.create(creatable("t", -1, -1, assignments=assignments))
+    assert row.error_code == (
+        Code.NONE if len(set(counts)) == 1 else Code.INVALID_REPLICA_ASSIGNMENT
+    )
+    host.close()
 
 
 def test_validate_only_creates_no_topic(host: AdminHost) -> None:

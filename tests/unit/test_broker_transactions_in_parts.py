@@ -14,6 +14,8 @@ from helpers.disk_broker import (
 )
 from helpers.repeating import repeat_until
 
+from barnabas.broker.transactions import transaction_end
+from barnabas.broker.transactions.transaction_end import TransactionEnds
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 
@@ -89,6 +91,32 @@ def test_a_start_writes_the_remaining_markers(
     assert read_all(b) == [[b"a"] if commit else []] * PARTITIONS
     for partition in range(PARTITIONS):
         assert b.end_offset("t", partition) == b.end_offset("t", partition, committed=True)
+
+
+MOST_ROUNDS = 1000
+
+
+@pytest.mark.parametrize("settings", [settings for _, settings in COLUMNS[:2]])
+def test_a_start_after_a_power_loss_aborts_a_large_transaction_in_parts(
+    settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tick comes before the start has ended, so the start itself has to append each part."""
+    b, _ = in_parts(**settings)
+    b.disk.sync_all()
+    monkeypatch.setattr(transaction_end, "MARKERS_AT_ONCE", 1)
+    rounds = iter(range(MOST_ROUNDS))
+    is_idle = TransactionEnds.is_idle.fget
+
+    def counted(ends: TransactionEnds) -> bool:
+        assert next(rounds, None) is not None, "the start waits for ever"
+        assert is_idle is not None
+        return bool(is_idle(ends))
+
+    monkeypatch.setattr(TransactionEnds, "is_idle", property(counted))
+    b.lose_power()
+    assert marked(b) == [1] * PARTITIONS
+    assert next(rounds) > PARTITIONS, "each part was a round of its own"
+    assert read_all(b) == [[]] * PARTITIONS
 
 
 @pytest.mark.parametrize(("commit", "settings"), COLUMNS)

@@ -91,6 +91,42 @@ def test_a_decision_is_kept_for_an_offline_partition(
     assert is_written_whole(b, p, commit)
 
 
+@pytest.mark.parametrize("ways", [(), ("kill",), ("stop",), ("lose_power",), ("stop", "kill")])
+def test_a_flush_journal_is_kept_until_its_offline_partition_has_the_data(
+    ways: tuple[str, ...],
+) -> None:
+    """A power loss leaves a transaction's data and its decision in the flush journal alone. All
+    other logs get their data in the next start, and are flushed in their own files soon after.
+    """
+    b = DiskBroker()
+    b.topic("t", 2)
+    p = Producer(b, "txn")
+    for value in (b"a", b"b"):
+        for index in (0, 1):
+            p.send("t", index, value)
+        assert p.end(True) == 0
+    b.disk.lose_power()
+    damage(b)
+    b.open()
+    for way in ways:
+        b.tick(60_000)
+        getattr(b, way)()
+        assert list(b.broker.logs.offline) == [("t", 1)]
+    for _ in range(3):
+        b.tick(60_000)
+    b.disk.lose_power()
+    damage(b)
+    b.open()
+    assert not b.broker.logs.offline
+    for index in (0, 1):
+        assert b.read("t", index, committed=True) == [b"a", b"b"]
+    for _ in range(3):
+        b.tick(60_000)
+    assert not any(path.endswith("0001.journal") for path, _ in b.disk.files()), (
+        "then it is deleted"
+    )
+
+
 def test_a_kill_before_the_unwritten_marker_is_stored_loses_nothing() -> None:
     """The flush journal contains the decision, and the end offset of each partition except the
     offline one, whose end offset is unknown.

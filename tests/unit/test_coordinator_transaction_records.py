@@ -85,6 +85,12 @@ def test_kafkas_records_are_written_byte_for_byte(partition: int) -> None:
         assert encode_value(decode_value(transactional_id, record.value)) == record.value
 
 
+def test_a_key_has_the_size_of_the_encoded_id() -> None:
+    # Written manually from the schema of TransactionLogKey: Kafka reads as many bytes as it says.
+    assert encode_key("größe") == bytes.fromhex("0000 0007 6772c3b6c39f65")
+    assert decode_key(encode_key("größe")) == "größe"
+
+
 def test_a_value_of_version_1_has_compact_fields_and_tags() -> None:
     # Written manually from the schema of TransactionLogValue in Apache Kafka 3.9.
     value = bytes.fromhex(

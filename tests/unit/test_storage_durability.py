@@ -4,6 +4,7 @@ step.
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, new_log, open_manager
 
 from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.disk import DirectorySync
-from barnabas.storage.log.durability import Durability
+from barnabas.storage.log.durability import Durability, FlushToken
 from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig
 
@@ -188,15 +189,34 @@ def test_removed_segments_are_not_flushed(log: Log) -> None:
     ]
 
 
-def test_an_older_flush_that_ends_later_does_not_lower_the_durable_offset(log: Log) -> None:
-    append(log)
-    first = log.durability.begin_flush()
-    append(log)
-    second = log.durability.begin_flush()
-    assert first is not None and second is not None
-    log.finish_flush(second)
-    log.finish_flush(first)
-    assert points(log) == (2, 2)
+@pytest.mark.parametrize("in_place", list(itertools.product([True, False], repeat=3)))
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_the_end_of_a_flush_never_lowers_what_is_durable(
+    tmp_path: Path, in_place: tuple[bool, ...], order: tuple[int, ...]
+) -> None:
+    """Flushes in place and to the journal may end in any order, also an older one after a later
+    one. The next journal continues where the highest of them ended.
+    """
+    log = new_log(tmp_path)[1]
+    log.flush()
+    tokens: list[FlushToken] = []
+    for is_in_place in in_place:
+        append(log)
+        begun = None if is_in_place else log.durability.try_begin_journal(1 << 20)
+        token = log.durability.begin_flush() if begun is None else begun[1]
+        assert token is not None and token.in_place is is_in_place
+        tokens.append(token)
+    ended: list[FlushToken] = []
+    for number in order:
+        log.finish_flush(tokens[number])
+        ended.append(tokens[number])
+        assert points(log) == (
+            max([token.end_offset for token in ended if token.in_place], default=0),
+            max(token.end_offset for token in ended),
+        )
+        begun = log.durability.try_begin_journal(1 << 20)
+        assert begun is not None
+        assert begun[0].position == max(token.end_position for token in ended)
 
 
 def test_readers_wait_for_the_disk_only_with_flush_messages_of_one(tmp_path: Path) -> None:

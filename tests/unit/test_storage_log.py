@@ -522,6 +522,22 @@ def test_deleting_records(tmp_path: Path) -> None:
     assert values_of(log) == {6: b"v"}
 
 
+def test_records_that_readers_may_not_see_yet_are_not_deleted(tmp_path: Path) -> None:
+    """With flush.messages=1 a power loss could remove records above the high watermark. The log
+    would then end below its start.
+    """
+    _, log = new_log(tmp_path, flush_messages=1)
+    send(log, [b"a", b"b"])
+    log.flush()
+    send(log, [b"c"])
+    with pytest.raises(KafkaError) as error:
+        log.delete_records_before(3)
+    assert error.value.code == Code.OFFSET_OUT_OF_RANGE
+    assert log.delete_records_before(-1) == log.log_start_offset == 2
+    log.flush()
+    assert log.delete_records_before(3) == 3
+
+
 def test_deleting_records_of_an_open_transaction(tmp_path: Path) -> None:
     _, log = new_log(tmp_path)
     send(log, [b"a", b"b"], pid=1, epoch=0, seq=0, transactional=True)

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import random
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,12 +28,12 @@ from helpers.storage_logs import (
 )
 from sim.disk import Crash, SimDisk
 
-from barnabas.storage.directory import log_upkeep
+from barnabas.storage.directory import log_upkeep, offset_checkpoints
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.directory.log_upkeep import MUCH_READ_BYTES
 from barnabas.storage.directory.trash import Trash
-from barnabas.storage.disk import OsDisk, SyncSteps, run_at_once
+from barnabas.storage.disk import Data, OsDisk, SyncSteps, run_at_once
 from barnabas.storage.files.checkpoints import (
     LOG_START_NAME,
     MANIFEST_NAME,
@@ -257,6 +258,42 @@ def test_an_acknowledged_log_start_survives_a_power_loss_while_another_one_is_ra
         if is_raised:
             break
     assert is_raised and steps > 3
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_log_start_survives_a_power_loss_although_the_full_disk_did_not_store_it(
+    seed: int,
+) -> None:
+    """Retention deletes segments also on a full disk, since this frees space. What is left then
+    begins at the log start that readers saw.
+    """
+    disk = NoStarts(random.Random(seed), lambda: NOW_MS)
+    disk.mkdir("/data")
+    disk.fsync_dir("/")
+    config = LogConfig(segment_bytes=150, retention_bytes=150)
+    manager = open_manager("/data", config, disk=disk)
+    log = manager.create("t", 0, TOPIC_ID, config, NOW_MS)
+    while len(log.segments) < 4:
+        log.append(batch(), now_ms=NOW_MS)
+    log.flush()
+    disk.is_without_space = True
+    manager.on_tick(NOW_MS + 10**6)
+    start = log.log_start_offset
+    assert start == log.segments[0].base_offset > 0
+    disk.lose_power()
+    disk.is_without_space = False
+    assert open_manager("/data", config, disk=disk).logs["t", 0].log_start_offset == start
+
+
+class NoStarts(SimDisk):
+    """A simulated disk that has no space for any replaced file while `is_without_space`."""
+
+    is_without_space = False
+
+    def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
+        if self.is_without_space:
+            raise OSError(errno.ENOSPC, "no space left", path)
+        super().write_atomic(path, data, sync=sync)
 
 
 def test_a_told_log_start_survives_a_kill(tmp_path: Path) -> None:
@@ -626,6 +663,69 @@ def test_a_recovery_point_that_found_no_space_is_written_the_next_time(tmp_path:
     assert not manager.lacks_recovery_point(log, 1)
     written = decode_offsets((tmp_path / RECOVERY_POINT_NAME).read_bytes())
     assert written == {("t", 0): 1}
+
+
+def deleted(manager: LogManager, log: Log) -> None:
+    delete_log(manager, log.topic, log.partition, NOW_MS)
+
+
+def created_again(manager: LogManager, log: Log) -> None:
+    """Delete the log, and make one of the same name that has files and no records."""
+    deleted(manager, log)
+    manager.create(log.topic, log.partition, uuid.uuid4(), LogConfig(), NOW_MS).files.make()
+
+
+def off_line(manager: LogManager, log: Log) -> None:
+    manager.take_off_line(log, CorruptLog("x", 0, "it is damaged", "Restore it."))
+
+
+def flushed(_: LogManager, log: Log) -> None:
+    log.append(batch([b"b"]), now_ms=NOW_MS)
+    log.flush()
+
+
+@pytest.mark.parametrize("change", [None, deleted, created_again, off_line, flushed])
+@pytest.mark.parametrize("pauses", [1, 2, 3])
+def test_a_checkpoint_in_steps_has_what_one_at_once_has(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[LogManager, Log], None] | None,
+    pauses: int,
+) -> None:
+    """A log may change between two steps. The checkpoint then has the log as it was before or
+    after the change, and no row of another log. A log without a row has offset 0.
+    """
+    monkeypatch.setattr(offset_checkpoints, "ENCODED_AT_ONCE", 1)
+    manager = open_manager(tmp_path)
+    logs = [manager.create("t", number, TOPIC_ID, LogConfig(), NOW_MS) for number in range(4)]
+    for log in logs[:3]:  # the last one has no files
+        log.append(batch([b"a"]), now_ms=NOW_MS)
+        log.flush()
+    manager.write_checkpoints()
+    before = offsets_on_disk(tmp_path)
+    assert all(("t", 3) not in offsets for offsets in before.values())
+    steps = manager.checkpoint_steps(with_starts=True)
+    for _ in range(pauses):
+        assert list(next(steps)) == []
+    if change is not None:
+        change(manager, logs[1])
+    run_at_once(steps)
+    in_steps = offsets_on_disk(tmp_path)
+    manager.write_checkpoints(force=True)
+    after = offsets_on_disk(tmp_path)
+    for name, offsets in in_steps.items():
+        # After two pauses, the steps have the changed log's row already.
+        states = [after[name], before[name]][: 2 if pauses > 2 else 1]
+        assert offsets.keys() <= set().union(*states), name
+        for key in {*offsets, *after[name]}:
+            assert offsets.get(key, 0) in [state.get(key, 0) for state in states], (name, key)
+
+
+def offsets_on_disk(path: Path) -> dict[str, dict[tuple[str, int], int]]:
+    return {
+        name: dict(decode_offsets((path / name).read_bytes()))
+        for name in (RECOVERY_POINT_NAME, REPLICATION_NAME)
+    }
 
 
 # --- checkpoints of logs that changed -----------------------------------------------------------

@@ -135,6 +135,22 @@ def test_the_log_file_takes_its_swap_name_last(log: Log) -> None:
     assert swapped[3] == f"{28:020d}.log.swap"
 
 
+@pytest.mark.parametrize("by_a_start", [False, True])
+def test_the_log_file_takes_its_final_name_last(log: Log, by_a_start: bool) -> None:
+    """A start completes a swap whose log file still has its swap name. If the log file had its
+    final name already, the start would delete the remaining indexes of the swap.
+    """
+    copy_as(Path(log.directory), 28, ".swap" if by_a_start else ".cleaned")
+    disk = on_recording_disk(log)
+    if by_a_start:
+        complete_swaps(disk, log.directory)
+    else:
+        swap_in(log, [CLEANED], 0)
+    final = [name for step, name in disk.take_steps() if step == "rename to"]
+    final = [name for name in final if name in {f"{28:020d}{suffix}" for suffix in SUFFIXES}]
+    assert len(final) == len(SUFFIXES) and final[-1] == f"{28:020d}.log"
+
+
 @pytest.mark.parametrize("renames", range(8))
 def test_a_swap_without_space_for_its_names_leaves_no_file_of_the_job(
     log: Log, renames: int
