@@ -66,7 +66,8 @@ def _add(batches: list[StateBatch], run: StateBatch) -> None:
         _append(batches, run)  # the usual case, since records are mostly acknowledged in order
         return
     begin = bisect_right(batches, (run.first_offset, _END))
-    if begin and batches[begin - 1].last_offset >= run.first_offset - 1:
+    # up to two batches: one that begins at the same offset, and the one that ends just before it
+    while begin and batches[begin - 1].last_offset >= run.first_offset - 1:
         begin -= 1
     end = begin
     while end < len(batches) and batches[end].first_offset <= run.last_offset + 1:

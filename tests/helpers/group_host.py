@@ -16,7 +16,7 @@ from typing import Any
 
 from barnabas.broker.slices import run_through
 from barnabas.coordinator.groups import group_timers
-from barnabas.coordinator.groups.consumer.consumer_group import held
+from barnabas.coordinator.groups.consumer.consumer_group import held, topics_of
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
@@ -149,6 +149,14 @@ def check_members(coordinator: GroupCoordinator) -> None:
                 for topic_id, partition in held(current):
                     owners.setdefault(topic_id, {})[partition] = member_id
             assert one.owners == owners, f"{group.group_id} has other owners than {owners}"
+            joining = [name for name, current in one.currents.items() if not current.member_epoch]
+            assert not joining, f"{joining} have the epoch 0, which is that of a joining member"
+            topics = {
+                topic for each in one.members.values() for topic in topics_of(each, one.patterns)
+            }
+            assert one.subscribed_topics == topics, (
+                f"{group.group_id} has other topics than {topics}"
+            )
         elif isinstance(one, StreamsGroup):
             again = StreamsGroup()
             for member_id, member in one.members.items():
@@ -434,6 +442,8 @@ class GroupHost:
         rows = self.coordinator.offsets_beyond_log_end(
             lambda topic, partition: ends.get((topic, partition)), epoch_end, lost_power=lost_power
         )
+        for row in rows:
+            assert row.offset <= ends[row.topic, row.partition], "it is beyond the end of the log"
         self.handle(self.coordinator.reset_offsets(rows))
 
     def pass_time(self, ms: int) -> None:

@@ -303,6 +303,31 @@ def test_a_group_is_deleted_with_the_states_of_its_partitions() -> None:
     assert join(b) == [0, 1]
 
 
+def test_a_group_is_kept_if_a_state_of_its_partitions_cannot_be_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise a later group of that id would start from the states of the deleted one."""
+    b, topic_id = broker()
+    for group in ("g", "h"):
+        join(b, group)
+        leave(b, group)
+    coordinator = b.broker.shares.get().coordinator
+    delete = coordinator.delete
+
+    def refused(key: SharePartitionKey) -> Change:
+        if key.group_id == "g" and key.partition == 1:
+            return Change(error_code=Code.COORDINATOR_NOT_AVAILABLE)
+        return delete(key)
+
+    monkeypatch.setattr(coordinator, "delete", refused)
+    assert delete_groups(b, "g", "h") == {"g": Code.COORDINATOR_NOT_AVAILABLE, "h": Code.NONE}
+    assert b.broker.groups.group("g") is not None and b.broker.groups.group("h") is None
+    monkeypatch.undo()
+    assert state(b, topic_id, 1) is not None
+    assert delete_groups(b, "g") == {"g": Code.NONE}
+    assert state(b, topic_id, 1) is None and b.broker.groups.group("g") is None
+
+
 def test_the_states_of_a_deleted_topic_are_deleted() -> None:
     b, topic_id = broker()
     join(b)

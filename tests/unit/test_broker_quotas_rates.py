@@ -72,6 +72,14 @@ def test_throttle_times_repeat_while_the_first_windows_fill() -> None:
     assert rate.throttle_ms(1000, 11_000) == 0
 
 
+def test_a_window_counts_until_its_last_use_is_old() -> None:
+    rate = Rate(WINDOWS, 0)
+    rate.record(1, 0)
+    rate.record(100_000, 900)
+    assert rate.throttle_ms(1000, 11_899) > 0
+    assert rate.throttle_ms(1000, 11_900) == 0
+
+
 def test_old_samples_and_full_buckets_are_obsolete() -> None:
     rate, bucket = Rate(WINDOWS, 0), TokenBucket(WINDOWS)
     rate.record(100_000, 0)

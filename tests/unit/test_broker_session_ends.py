@@ -127,6 +127,23 @@ def test_a_members_final_request_releases_its_records_in_slices(b: DiskBroker) -
     assert take_all(ShareMember(b, "g", "other")) == PARTITIONS
 
 
+def test_share_partitions_are_not_dropped_before_their_records_are_released(
+    b: DiskBroker,
+) -> None:
+    """The first slice of the final request releases records of the last partitions. The first
+    partitions, which are dropped first, still have acquired records then. If they were dropped, the
+    deliveries of these records would not be counted.
+    """
+    first, one = ShareMember(b, "g", "first"), ShareMember(b, "g", "one")
+    first.fetch(*everything(), max_records=0)
+    assert len(acquired(one.fetch(*reversed(everything())))) == PARTITIONS
+    first.fetch(session=-1)
+    one.fetch(session=-1)
+    while is_due(b):
+        b.tick()
+    assert acquired(ShareMember(b, "g", "other").fetch(*everything())) == [(0, 0, 2)] * PARTITIONS
+
+
 def test_share_partitions_are_dropped_in_slices_unless_another_member_reads_them(
     b: DiskBroker,
 ) -> None:

@@ -153,11 +153,14 @@ def test_acknowledgements_of_records_lost_in_a_power_loss_are_removed() -> None:
     assert runs_of(read(b, topic_id)) == [(3, 9, 2, 1)], "the state that was set back is durable"
 
 
-def test_states_that_are_set_back_are_durable_before_records_are_written_again() -> None:
+@pytest.mark.parametrize("durability", ["flush", "os"])
+def test_states_that_are_set_back_are_durable_before_records_are_written_again(
+    durability: str,
+) -> None:
     """The second power loss keeps the new records. Without a flush of the states, it would restore
     the acknowledgements of the lost records at the same offsets.
     """
-    b, topic_id = broker(10)
+    b, topic_id = broker(10, barnabas_transaction_durability=durability)
     initialize(b, topic_id, 0)
     for _ in range(10):
         b.produce("t", (b"lost",))  # not flushed

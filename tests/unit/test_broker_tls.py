@@ -341,12 +341,15 @@ def test_a_full_socket_raises_blocking_io_error(peers: Peers) -> None:
             sent += peers.server.send(bytes(1 << 16))
     except BlockingIOError:
         assert sent > 0
+    assert peers.server.refused_bytes == 1 << 16
     received = 0
     while received < sent:
         try:
             received += len(peers.client.recv(1 << 16))
         except ssl.SSLWantReadError:  # the client needs the rest of a TLS record
             sent += peers.server.send(bytes(1 << 16))
+    assert peers.server.send(bytes(1 << 16)) > 0
+    assert peers.server.refused_bytes == 0, "the piece was accepted"
 
 
 def test_the_end_of_the_clients_connection_is_read_as_0_bytes(peers: Peers) -> None:

@@ -218,6 +218,18 @@ def test_waiting_joins_are_answered_when_the_group_becomes_one_of_consumers() ->
     assert host.waiting() == []
 
 
+def test_a_group_becomes_one_of_consumers_in_its_first_rebalance() -> None:
+    """The generation is 0 until the first rebalance ends. As an epoch, 0 would mean that the member
+    joins, so the host checks that no member has it.
+    """
+    host = new_host(classic=GroupSettings(initial_rebalance_delay_ms=3_000))
+    waiting = host.join_later("g", "", protocols={"range": subscription("t")}, version=3)
+    answer = host.consumer_heartbeat("m")
+    assert (answer.error_code, answer.member_epoch) == (Code.NONE, 2)
+    assert host.answers[waiting].error_code == Code.REBALANCE_IN_PROGRESS
+    assert kind_and_state(host)[0] == CONSUMER
+
+
 @pytest.mark.parametrize(
     ("settings", "join"),
     [

@@ -558,6 +558,19 @@ def test_topics_by_name_and_by_pattern_are_both_assigned() -> None:
     assert m.given == {"orders.a": [0], "u": [0, 1]}
 
 
+def test_the_topics_of_each_members_own_pattern_are_assigned() -> None:
+    host = new_host()
+    members = [
+        Consumer(host, name, subscribed_topic_names=[], subscribed_topic_regex=f"orders.{name}")
+        for name in "ab"
+    ]
+    for _ in range(3):
+        for m in members:
+            m.beat()
+        host.pass_time(0)
+    assert [m.given for m in members] == [{"orders.a": [0]}, {"orders.b": [0, 1]}]
+
+
 def test_a_pattern_that_another_member_uses_applies_immediately() -> None:
     host = new_host()
     one = Consumer(host, "one", "u", subscribed_topic_regex="orders.b")
@@ -935,6 +948,16 @@ def test_a_group_has_settings_of_its_own() -> None:
     assert two.beat().member_epoch == 3
     host.pass_time(500)
     assert one.beat().error_code == Code.UNKNOWN_MEMBER_ID
+
+
+def test_an_assignor_that_the_settings_no_longer_have_is_not_used_after_a_restart() -> None:
+    """A member may still prefer the assignor, since its record says so."""
+    host = new_host()
+    Consumer(host, "m", server_assignor="range").beat()
+    assert host.describe_consumer_group().assignor_name == "range"
+    host.consumer_settings = AT_ONCE._replace(assignors=("uniform",))
+    host.restart()
+    assert host.describe_consumer_group().assignor_name == "uniform"
 
 
 # --- offsets ------------------------------------------------------------------------------------

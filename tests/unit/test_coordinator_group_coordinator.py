@@ -127,6 +127,28 @@ def test_an_offset_beyond_the_end_of_its_log_is_set_back_to_it(lost_power):
     }
 
 
+def test_an_offset_is_set_back_to_the_end_of_its_log_although_its_epoch_ends_later():
+    """The host checks that no offset is set beyond the end of its log."""
+    host = GroupHost()
+    host.commit("g", {"t": {0: 15}}, leader_epoch=3)
+    host.lose_power({("t", 0): 12}, {("t", 0, 3): (3, 14)})
+    assert host.fetch("g", {"t": [0]}) == {("t", 0): (12, "")}
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
+@pytest.mark.parametrize("session_ms", [2_000, 90_000])
+def test_a_member_of_a_loaded_group_has_the_session_of_its_group(kind, session_ms):
+    """The setting of the group is shorter or longer than the broker's 45 s."""
+    host = GroupHost(topics={"t": 1})
+    host.overrides["g"] = {f"{kind}.session.timeout.ms": session_ms}
+    getattr(host, f"{kind}_heartbeat")("m")
+    host.restart()
+    host.pass_time(session_ms - 1)
+    assert list(host.coordinator.group("g").member_ids) == ["m"]
+    host.pass_time(1)
+    assert list(host.coordinator.group("g").member_ids) == []
+
+
 def test_an_offset_of_an_unknown_leader_epoch_is_set_back_to_the_end_of_its_log():
     host = GroupHost()
     host.commit("g", {"t": {0: 15}}, leader_epoch=7)
