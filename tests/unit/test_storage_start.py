@@ -220,28 +220,6 @@ def test_a_log_that_ends_below_its_recovery_point_marks_a_copy(
     assert open_manager(tmp_path).last_run is last_run
 
 
-@pytest.mark.parametrize("point", [1, 2])
-def test_a_log_without_segments_that_were_not_durable_opens_after_a_power_loss(
-    tmp_path: Path, point: int
-) -> None:
-    """The manifest may be durable although segments that it lists are not. If these are above the
-    recovery point, a power loss may have removed them, and the log ends before them.
-    """
-    manager, log = new_log(tmp_path, segment_bytes=100)
-    for _ in range(4):
-        log.append(batch(), now_ms=NOW_MS)
-    manager.close(NOW_MS)
-    assert [segment.base_offset for segment in log.segments] == [0, 1, 2, 3]
-    lose_power(open_manager(tmp_path))
-    (tmp_path / RECOVERY_POINT_NAME).write_bytes(encode_offsets({("t", 0): point}))
-    for base in (2, 3):
-        Path(log.directory, f"{base:020d}.log").unlink()
-    again = open_manager(tmp_path)
-    assert again.last_run is LastRun.POWER_LOST
-    assert not again.offline
-    assert again.logs["t", 0].log_end_offset == 2
-
-
 def test_a_shorter_log_after_a_clean_stop_does_not_mark_a_copy(tmp_path: Path) -> None:
     manager, log = new_log(tmp_path)
     log.append(batch(), now_ms=NOW_MS)
