@@ -88,6 +88,9 @@ class SessionEnds:
                     left -= 1 + len(session.targets)
                     self._partitions.counts.evictions += 1
                     self._end(session)
+                    # The connection is still open if share groups were turned off.
+                    for fetch in list(session.waiting):
+                        fetch.try_complete(now_ms, False)
             if left > 0:
                 del self._closed[connection_id]
         left = RELEASED_AT_ONCE

@@ -177,6 +177,26 @@ def test_all_share_sessions_end_when_the_feature_is_switched_off(b: DiskBroker) 
     assert len(acquired(other.fetch(*everything()))) == PARTITIONS, "no member holds them"
 
 
+def test_nothing_of_share_sessions_is_left_when_the_feature_is_switched_off(b: DiskBroker) -> None:
+    """A fetch that waits is answered without waiting for more records. The deliveries are stored,
+    so they count after the feature is switched on again.
+    """
+    one, other = ShareMember(b, "g", "one"), ShareMember(b, "g", "two")
+    take_all(one)
+    other.send_fetch(*everything(), max_wait_ms=60_000)
+    assert other.answer() is None
+    assert set_share_version(b, 0) == Code.NONE
+    while is_due(b):
+        b.tick()
+    assert other.answer() is not None
+    shares = b.broker.shares.get()
+    assert (len(shares.sessions), len(shares.partitions)) == (0, 0)
+    assert not shares.session_ends.is_ready
+    b.kill()
+    assert set_share_version(b, 1) == Code.NONE
+    assert acquired(ShareMember(b, "g", "one").fetch(*everything())) == [(0, 0, 2)] * PARTITIONS
+
+
 def set_share_version(b: DiskBroker, level: int) -> int:
     update = FeatureUpdateKey("share.version", level, upgrade_type=UPGRADE if level else DOWNGRADE)
     answer = b.call(UpdateFeaturesRequest(feature_updates=[update]), 1)
