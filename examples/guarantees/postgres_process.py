@@ -6,7 +6,8 @@ with PostgresProcess() as postgres:
 
 For root, the package's own `get_server` would add a user to the system, and make the directories
 above the package readable for all users. PostgreSQL refuses to run as root, so this module runs it
-as the user `nobody` in that case, and changes nothing outside of the temporary directory.
+as the system's user without rights in that case, and changes nothing outside of the temporary
+directory.
 """
 
 from __future__ import annotations

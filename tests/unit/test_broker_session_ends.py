@@ -139,8 +139,7 @@ def test_share_partitions_are_not_dropped_before_their_records_are_released(
     assert len(acquired(one.fetch(*reversed(everything())))) == PARTITIONS
     first.fetch(session=-1)
     one.fetch(session=-1)
-    while is_due(b):
-        b.tick()
+    repeat_until(lambda: not is_due(b), b.tick)
     assert acquired(ShareMember(b, "g", "other").fetch(*everything())) == [(0, 0, 2)] * PARTITIONS
 
 
@@ -186,8 +185,7 @@ def test_nothing_of_share_sessions_is_left_when_the_feature_is_switched_off(b: D
     other.send_fetch(*everything(), max_wait_ms=60_000)
     assert other.answer() is None
     assert set_share_version(b, 0) == Code.NONE
-    while is_due(b):
-        b.tick()
+    repeat_until(lambda: not is_due(b), b.tick)
     assert other.answer() is not None
     shares = b.broker.shares.get()
     assert (len(shares.sessions), len(shares.partitions)) == (0, 0)

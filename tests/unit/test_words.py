@@ -29,7 +29,7 @@ BOUNDS = {
     "broker": 0,
     "coordinator": 0,
     "docs": 0,
-    "examples": 2,
+    "examples": 1,
     "protocol": 0,
     "spark_connector": 0,
     "storage": 0,
