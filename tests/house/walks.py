@@ -1,5 +1,4 @@
-"""Counts the product's functions that handle an event. A limit on their number limits how much code
-one has to read to follow the event.
+"""Records which of the product's functions handle an event: what one has to read to follow it.
 
 Calls into the standard library, C functions, and code below the disk's interface (such as the
 descriptor pool) are not counted, so the numbers are the same with every Python.
