@@ -62,7 +62,7 @@ class InitProducerIdHandler:
 
         def run(now_ms: int) -> None:
             try:
-                decided = self._transactions.on_init_producer_id(request, context, now_ms)
+                decided = self._transactions.sessions.on_init_producer_id(request, context, now_ms)
                 self._transaction_ends.run(decided, now_ms)
             except NotWrittenError:
                 refuse(self._requests, request, context)

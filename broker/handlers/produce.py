@@ -239,7 +239,7 @@ class TransactionalBatches:
                 _refuse_partitions(produce, pairs)
                 return
             now_ms = produce.context.now_ms
-            added = self._coordinator.on_writing(
+            added = self._coordinator.additions.on_writing(
                 name, ProducerIdAndEpoch(*produce.producer), pairs, now_ms
             )
             try:
@@ -285,7 +285,7 @@ class TransactionalBatches:
             return Code.NONE
         if producers.producer_epoch_of(producer_id) > producer_epoch:
             return Code.INVALID_PRODUCER_EPOCH
-        code = self._coordinator.verify(
+        code = self._coordinator.additions.verify(
             transactional_id, producer_id, producer_epoch, log.topic, log.partition, api_version
         )
         is_unknown = not producers.has_batch_of(producer_id)

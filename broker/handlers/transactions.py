@@ -270,11 +270,11 @@ class TxnOffsetCommitHandler:
         transactions, name = self._transactions, request.transactional_id
         if context.api_version >= OFFSETS_ADD:
             producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-            added = transactions.on_writing_offsets(
+            added = transactions.additions.on_writing_offsets(
                 name, producer, request.group_id, context.now_ms
             )
             self._transaction_ends.run(added, context.now_ms)
-        code = transactions.verify_offsets(
+        code = transactions.additions.verify_offsets(
             name,
             request.producer_id,
             request.producer_epoch,

@@ -209,7 +209,7 @@ class Start:
         it were fenced afterwards, a kill in between would leave a producer that the next start does
         not fence.
         """
-        ended = self._transactions.on_power_loss(
+        ended = self._transactions.sessions.on_power_loss(
             now_ms, spares_two_phase=not self._logs.config.may_lack_acknowledged
         )
         self._ends.run(ended, now_ms)

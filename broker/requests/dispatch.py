@@ -28,6 +28,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.requests.imports import FOR_COORDINATORS, FOR_NEW_LOGS, import_all
@@ -123,7 +124,7 @@ def transaction(decide: str, hold_back: str = "", guard: tuple[str, ...] = ()) -
 
     def make(parts: Parts) -> Handler[Any]:
         return to_transactions(
-            getattr(parts.transactions, decide),
+            attrgetter(decide)(parts.transactions),
             parts.endings,
             parts.transaction_ends,
             parts.transactions,
@@ -246,9 +247,10 @@ ROWS: dict[int, Row] = {
            "requests", "topics", "transactions", "endings", "transaction_ends", "flushes",
            modules=(*FOR_NEW_LOGS, "coordinator.transactions.producer_sessions")),
     23: to("leader_epochs:on_offset_for_leader_epoch", "cluster"),
-    24: transaction("on_add_partitions_to_txn", hold_back=_ADDED_PARTITIONS[0],
+    24: transaction("additions.on_add_partitions_to_txn", hold_back=_ADDED_PARTITIONS[0],
                     guard=_ADDED_PARTITIONS),
-    25: transaction("on_add_offsets_to_txn", hold_back="transactional_id", guard=_PRODUCER),
+    25: transaction("additions.on_add_offsets_to_txn", hold_back="transactional_id",
+                    guard=_PRODUCER),
     26: Row(lambda parts: parts.transaction_ends.on_end_txn, modules=_OF_TRANSACTIONS),
     27: to("transactions:WriteTxnMarkersHandler.on_write_txn_markers",
            "requests", "cluster", "groups", "progress", "files_ahead",

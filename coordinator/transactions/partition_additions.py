@@ -271,8 +271,10 @@ class PartitionAdditions:
     def verify(
         self,
         transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        pair: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        topic: str,
+        partition: int,
         api_version: int,
     ) -> Code:
         """Check whether a transactional batch may be appended.
@@ -283,7 +285,8 @@ class PartitionAdditions:
 
         Gives:  NONE, or the error code for the Produce response.
         """
-        code = self._verify(transactional_id, producer, pair)
+        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
+        code = self._verify(transactional_id, producer, TopicPartition(topic, partition))
         if code is Code.PRODUCER_FENCED:
             return Code.INVALID_PRODUCER_EPOCH
         if code is Code.CONCURRENT_TRANSACTIONS and api_version < PRODUCE_ADDS:
@@ -295,10 +298,11 @@ class PartitionAdditions:
     def verify_offsets(
         self,
         transactional_id: str,
-        producer: ProducerIdAndEpoch,
+        producer_id: int,
+        producer_epoch: int,
         group_id: str,
         api_version: int,
-        open_epoch: int | None,
+        open_epoch: int | None = None,
     ) -> Code:
         """Check whether offsets of a group may be appended.
 
@@ -314,6 +318,7 @@ class PartitionAdditions:
         Gives:  NONE, or the error code for the TxnOffsetCommit response.
         """
         table = self._table
+        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         if producer in table.kept_from:
             return Code.INVALID_PRODUCER_EPOCH
         is_lax = table.settings.transaction_version < VERSION_2 and api_version < OFFSETS_ADD

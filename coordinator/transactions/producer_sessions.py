@@ -242,7 +242,7 @@ class ProducerSessions:
             return transaction.prepared_with_next_epoch(False, wall_ms, self._allocate_producer_id)
         return transaction.fenced(requester, wall_ms)
 
-    def on_power_loss(self, now_ms: int, *, spares_two_phase: bool) -> Result:
+    def on_power_loss(self, now_ms: int, *, spares_two_phase: bool = True) -> Result:
         """Give every transactional id another producer id, when the broker starts after a power
         loss.
 

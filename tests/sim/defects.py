@@ -44,6 +44,7 @@ from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import Result
 from barnabas.coordinator.transactions import fencing, transaction_state
+from barnabas.coordinator.transactions.partition_additions import PartitionAdditions
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.transactions.producer_sessions import ProducerSessions
 from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
@@ -1339,19 +1340,19 @@ def former_epochs_are_remembered() -> Iterator[None]:
 )
 def adding_is_not_written() -> Iterator[None]:
     def on_writing(
-        self: TransactionCoordinator, name: str, producer: Any, pairs: Any, now_ms: int
+        self: PartitionAdditions, name: str, producer: Any, pairs: Any, now_ms: int
     ) -> Result:
         try:
-            added = self._additions.with_partitions(
-                self._transactions.get(name), name, producer, pairs, now_ms, 2
+            added = self.with_partitions(
+                self._table.by_id.get(name), name, producer, pairs, now_ms, 2
             )
         except KafkaError:
             return Result()
         if added is not None:
-            self.apply(added)
+            self._table.by_id[name] = added
         return Result()
 
-    with changed(TransactionCoordinator, "on_writing", on_writing):
+    with changed(PartitionAdditions, "on_writing", on_writing):
         yield
 
 

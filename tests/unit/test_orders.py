@@ -219,7 +219,7 @@ def test_the_steps_of_a_start_after_a_power_loss() -> None:
         "groups.on_loaded",
         "runtime.run_or_keep",
         "recovery.complete_transactions",
-        "transactions.on_power_loss",
+        "transactions.sessions.on_power_loss",
         "ends.run",
         "recovery.end_all",
         "transaction_log.flush",  # the fences must be durable before requests are served
@@ -237,8 +237,8 @@ def test_a_copy_that_may_lack_what_was_answered_skips_ids_of_producers() -> None
     one = Starting(has_lost=True)
     one.parts.logs.config.may_lack_acknowledged = True
     found = one.resume()
-    assert found.index("ids.skip") < found.index("transactions.on_power_loss")
-    assert one.parts.transactions.on_power_loss.call_args[1] == {"spares_two_phase": False}
+    assert found.index("ids.skip") < found.index("transactions.sessions.on_power_loss")
+    assert one.parts.transactions.sessions.on_power_loss.call_args[1] == {"spares_two_phase": False}
 
 
 def test_the_steps_that_complete_transactions() -> None:
