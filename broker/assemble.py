@@ -13,47 +13,47 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.brokers.addresses import Addresses
 from barnabas.broker.brokers.cluster import Cluster, NodeProducerIds
+from barnabas.broker.connections.access import ClientAccess
 from barnabas.broker.core import Broker
 from barnabas.broker.lazy import Lazy
 from barnabas.broker.logs.compaction import Compaction
 from barnabas.broker.logs.disk_space import DiskSpace
 from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.logs.log_progress import LogProgress
+from barnabas.broker.logs.purgatory import Purgatory
 from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.logs.unwritten_work import UnwrittenWork
 from barnabas.broker.observation.counters import Counters
 from barnabas.broker.outbox import Outbox
+from barnabas.broker.parts import Coordinators, Parts, Routes
 from barnabas.broker.quotas.quotas import Quotas, no_time
 from barnabas.broker.requests.imports import Imports
-from barnabas.broker.requests.parts import Coordinators, Parts, Routes
 from barnabas.broker.requests.pending_requests import Requests
-from barnabas.broker.requests.purgatory import Purgatory
-from barnabas.broker.security.access import ClientAccess
 from barnabas.broker.settings.current_features import CurrentFeatures
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
 from barnabas.storage.directory.log_manager import sync_one_by_one
 
 if TYPE_CHECKING:
-    from barnabas.broker.brokers.coordinator_edge import CoordinatorEdge
+    from barnabas.broker.admission.coordinator_edge import CoordinatorEdge
+    from barnabas.broker.admission.gate import SaslGate
     from barnabas.broker.brokers.failover import Failover
-    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.connections.connection_state import ConnectionState
+    from barnabas.broker.connections.logins import Logins
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.logs.new_files import FilesAhead
-    from barnabas.broker.logs.new_topics import NewTopics
-    from barnabas.broker.logs.start import Start
+    from barnabas.broker.opening.start import Start
     from barnabas.broker.outbox import Ids
-    from barnabas.broker.requests.routes import Route
     from barnabas.broker.requests.telemetry import Telemetry
     from barnabas.broker.requests.wide_requests import WideRequests
+    from barnabas.broker.routes import Route
     from barnabas.broker.security.authorizer import Authorizer
-    from barnabas.broker.security.gate import SaslGate
-    from barnabas.broker.security.logins import Logins
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.group_configs import GroupConfigs
     from barnabas.broker.share.shares import Shares
-    from barnabas.broker.streams_topics import StreamsTopics
+    from barnabas.broker.topic_changes.new_topics import NewTopics
+    from barnabas.broker.topic_changes.streams_topics import StreamsTopics
     from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.disk import Syncable
 
@@ -105,7 +105,7 @@ def assemble(
         or logs.may_lack_acknowledged
     )  # fmt: skip
     if has_state:
-        from barnabas.broker.logs.start import adopt_logs
+        from barnabas.broker.opening.start import adopt_logs
 
         adopt_logs(topics, producer_ids, ids, config.node_id, now_ms)
 
@@ -213,7 +213,7 @@ def _authorizer(
     if not config.authorizer_class_name and not config.barnabas_audit_log:
         return None
     # Loaded now, since otherwise the first request would delay the others while the modules load.
-    import barnabas.broker.security.authorization  # noqa: F401
+    import barnabas.broker.admission.authorization  # noqa: F401
     from barnabas.broker.security.authorizer import Authorizer
 
     def on_changed() -> None:
@@ -242,7 +242,7 @@ def _sasl_gate(
     """The gate that authenticates clients; None if no listener has SASL."""
     if not config.has_sasl:
         return None
-    from barnabas.broker.security.gate import SaslGate
+    from barnabas.broker.admission.gate import SaslGate
 
     return SaslGate(config, metadata, ids, logs.wall, connections, outbox, requests, logins.get())
 
@@ -285,10 +285,10 @@ def _coordinators(
     This is one long function, like `assemble`. Its parameters are the parts that the coordinators
     use. is_loaded: whether there is nothing to replay.
     """
-    from barnabas.broker.group_runtime import GroupRuntime
-    from barnabas.broker.group_topics import GroupTopics, short_text
-    from barnabas.broker.logs.topic_deletion import TopicDeletion
+    from barnabas.broker.groups.group_runtime import GroupRuntime
+    from barnabas.broker.groups.group_topics import GroupTopics, short_text
     from barnabas.broker.settings import coordinator_settings as settings
+    from barnabas.broker.topic_changes.topic_deletion import TopicDeletion
     from barnabas.broker.transactions.transaction_end import (
         Endings,
         TransactionEnds,
@@ -348,7 +348,7 @@ def _start(
     flushes: FlushQueue,
     outbox: Outbox,
 ) -> Start:
-    from barnabas.broker.logs.start import Start
+    from barnabas.broker.opening.start import Start
     from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
 
     recovery = TransactionRecovery(
@@ -384,7 +384,7 @@ def _shares(
 def _new_topics(
     config: BrokerConfig, ids: Ids, topics: TopicRegistry, cluster: Cluster
 ) -> NewTopics:
-    from barnabas.broker.logs.new_topics import NewTopics
+    from barnabas.broker.topic_changes.new_topics import NewTopics
 
     return NewTopics(config, ids, topics, cluster)
 
@@ -392,7 +392,7 @@ def _new_topics(
 def _streams_topics(
     new_topics: Lazy[NewTopics], topics: TopicRegistry, requests: Requests, quotas: Quotas
 ) -> StreamsTopics:
-    from barnabas.broker.streams_topics import StreamsTopics
+    from barnabas.broker.topic_changes.streams_topics import StreamsTopics
 
     return StreamsTopics(new_topics.get(), topics, requests, quotas)
 
@@ -405,7 +405,7 @@ def _coordinator_edge(
     coordinators: Lazy[Coordinators],
     features: CurrentFeatures,
 ) -> CoordinatorEdge:
-    from barnabas.broker.brokers.coordinator_edge import CoordinatorEdge
+    from barnabas.broker.admission.coordinator_edge import CoordinatorEdge
 
     made = coordinators.get()
     return CoordinatorEdge(
@@ -426,7 +426,7 @@ def _failover(
 
 
 def _logins(config: BrokerConfig, outbox: Outbox) -> Logins:
-    from barnabas.broker.security.logins import Logins
+    from barnabas.broker.connections.logins import Logins
 
     return Logins(config, outbox)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from barnabas.broker.security.authorization import RULES
+from barnabas.broker.admission.authorization import RULES
 from barnabas.broker.settings.features import EMULATED, FEATURES, release_of
 from barnabas.broker.settings.releases import advertised_versions
 from barnabas.protocol.api_table import APIS, NEVER, Api
@@ -46,7 +46,7 @@ _ACLS = """
 With `authorizer.class.name=StandardAuthorizer` ([SECURITY.md](SECURITY.md#authorization)) each
 request needs these operations on each topic, group or transactional id that it names. Without them
 it is refused, row by row where the answer has rows. The broker runs on this table
-(`broker/security/authorization.py`).
+(`broker/admission/authorization.py`).
 
 | request | needs |
 |---|---|

@@ -1,6 +1,6 @@
 """The list of supported APIs: the key, name and versions of each request.
 
-`broker/requests/dispatch.py` has the handler of each request.
+`broker/dispatch.py` has the handler of each request.
 
 `min_version` and `max_version` are the versions that ApiVersions returns and the broker accepts:
 from the oldest that Apache Kafka 3.9 supports to the newest of 4.3. `flexible_from` is the first

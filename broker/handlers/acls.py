@@ -37,9 +37,9 @@ from barnabas.protocol.messages.describe_acls import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
+    from barnabas.broker.connections.access import ClientAccess
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.outbox import Ids
-    from barnabas.broker.security.access import ClientAccess
 
 NO_AUTHORIZER = "No authorizer is configured: set authorizer.class.name=StandardAuthorizer."
 _NUMBERS = (ResourceType, PatternType, Operation, Permission)

@@ -19,7 +19,7 @@ from barnabas.protocol.messages.api_versions import (
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.connections.connection_state import ConnectionState
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.current_features import CurrentFeatures

@@ -11,7 +11,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from barnabas.broker.brokers.cluster import NO_LEADER
-from barnabas.broker.group_topics import short_text
+from barnabas.broker.groups.group_topics import short_text
 from barnabas.broker.logs.new_files import MADE_BY_A_REQUEST
 from barnabas.broker.settings.features import SHARE_VERSION
 from barnabas.coordinator.internal_topics import (

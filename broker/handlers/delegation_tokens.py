@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.broker.security.audit import ANONYMOUS
+from barnabas.broker.audit import ANONYMOUS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
@@ -34,7 +34,7 @@ from barnabas.protocol.request_context import RequestContext
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.connections.connection_state import ConnectionState
 
 NEVER_MS = -1
 KNOWS_REQUESTER = 3

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.logs.purgatory import WaitingFetch
 from barnabas.broker.logs.topics import check_leader_epoch
 from barnabas.broker.outbox import PARKED, Answer, Encoded
 from barnabas.broker.requests.fetch_sessions import (
@@ -15,7 +16,6 @@ from barnabas.broker.requests.fetch_sessions import (
     Planned,
     TopicKey,
 )
-from barnabas.broker.requests.purgatory import WaitingFetch
 from barnabas.broker.slices import Slices
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.hot_requests import BATCHES_IN_FETCH
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
     from barnabas.broker.brokers.addresses import Addresses
     from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.connections.access import ClientAccess
+    from barnabas.broker.connections.connection_state import ConnectionState
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.requests.wide_requests import WideRequests
-    from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.security.authorizer import Access
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.storage.directory.log_manager import LogManager

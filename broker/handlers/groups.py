@@ -17,7 +17,7 @@ from barnabas.protocol.messages.delete_groups import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.group_runtime import GroupRuntime
+    from barnabas.broker.groups.group_runtime import GroupRuntime
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.outbox import Answer
     from barnabas.broker.requests.pending_requests import Requests

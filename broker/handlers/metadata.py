@@ -33,6 +33,7 @@ from barnabas.storage.disk import NotWrittenError
 if TYPE_CHECKING:
     from barnabas.broker.brokers.addresses import Addresses
     from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.connections.access import ClientAccess
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.outbox import Ids
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from barnabas.broker.requests.imports import Imports
     from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.requests.wide_requests import WideRequests
-    from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.security.authorizer import Access
     from barnabas.broker.settings.config import BrokerConfig
 
@@ -406,8 +406,8 @@ class _TopicAccess:
     """The topics that a request's client may see and create."""
 
     def __init__(self, access: Access | None) -> None:
+        from barnabas.broker.admission.guards import cluster_operations
         from barnabas.broker.security.acls import Operation, ResourceType
-        from barnabas.broker.security.guards import cluster_operations
 
         assert access is not None, "there is an authorizer"
         self._access, self._operation, self._topic = access, Operation, ResourceType.TOPIC

@@ -10,8 +10,8 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from barnabas.broker.logs.purgatory import WaitingFetch
 from barnabas.broker.outbox import PARKED, Answer
-from barnabas.broker.requests.purgatory import WaitingFetch
 from barnabas.broker.share.acknowledging import Acknowledging, MemberRequest
 from barnabas.broker.share.acquisition import ACQUIRE_MODES
 from barnabas.broker.share.share_fetch import VISITED_AT_ONCE, ShareFetch

@@ -22,7 +22,7 @@ from barnabas.protocol.messages.describe_share_group_offsets import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from barnabas.broker.group_runtime import GroupRuntime
+    from barnabas.broker.groups.group_runtime import GroupRuntime
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.requests.pending_requests import Requests

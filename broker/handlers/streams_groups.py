@@ -12,12 +12,12 @@ from barnabas.protocol.messages.streams_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.group_runtime import GroupRuntime
+    from barnabas.broker.connections.access import ClientAccess
+    from barnabas.broker.groups.group_runtime import GroupRuntime
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.settings.current_features import CurrentFeatures
-    from barnabas.broker.streams_topics import StreamsTopics
+    from barnabas.broker.topic_changes.streams_topics import StreamsTopics
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.groups.streams.topology import CreateTopics, InternalTopic
     from barnabas.coordinator.result import Result
@@ -59,7 +59,7 @@ class StreamsGroupHandler:
         if not self._features.speaks_streams_groups:
             return request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)
         if request.topology is not None:
-            from barnabas.broker.streams_topics import check_names
+            from barnabas.broker.topic_changes.streams_topics import check_names
 
             try:
                 check_names(request.topology)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Mapping
 
-    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.connections.connection_state import ConnectionState
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.outbox import Ids
     from barnabas.broker.requests.telemetry import Telemetry

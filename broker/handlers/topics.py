@@ -35,15 +35,15 @@ from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.connections.access import ClientAccess
     from barnabas.broker.lazy import Lazy
-    from barnabas.broker.logs.new_topics import NewTopics
-    from barnabas.broker.logs.topic_deletion import TopicDeletion
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.quotas.client_quotas import Mutations
     from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.broker.topic_changes.new_topics import NewTopics
+    from barnabas.broker.topic_changes.topic_deletion import TopicDeletion
 
 Key = TypeVar("Key", bound=Hashable)
 Answered = TypeVar("Answered", CreateTopicsResponse, DeleteTopicsResponse, CreatePartitionsResponse)

@@ -57,14 +57,14 @@ from barnabas.storage.log.broker_appends import append_marker
 
 if TYPE_CHECKING:
     from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.connections import ConnectionState
-    from barnabas.broker.group_runtime import GroupRuntime
+    from barnabas.broker.connections.access import ClientAccess
+    from barnabas.broker.connections.connection_state import ConnectionState
+    from barnabas.broker.groups.group_runtime import GroupRuntime
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.security.authorizer import Access
     from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator

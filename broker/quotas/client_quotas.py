@@ -20,7 +20,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.broker.connections import ConnectionState
+from barnabas.broker.connections.connection_state import ConnectionState
 from barnabas.broker.outbox import NO_RESPONSE, Answer, Encoded
 from barnabas.broker.quotas.entities import (
     CONSUMER_BYTE_RATE,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.outbox import Outbox
-    from barnabas.broker.requests.routes import Route
+    from barnabas.broker.routes import Route
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.primitives import Buffer

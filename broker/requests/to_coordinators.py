@@ -12,8 +12,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import PARKED, Answer
-from barnabas.broker.requests.routes import Decide, Handler, ReadInSlices, Request
 from barnabas.broker.requests.without_space import refuse
+from barnabas.broker.routes import Decide, Handler, ReadInSlices, Request
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.request_context import RequestContext
@@ -22,7 +22,7 @@ from barnabas.storage.disk import NotWrittenError
 group_of: Callable[[Message], str] = attrgetter("group_id")
 
 if TYPE_CHECKING:
-    from barnabas.broker.group_runtime import GroupRuntime
+    from barnabas.broker.groups.group_runtime import GroupRuntime
     from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.settings.current_features import CurrentFeatures
     from barnabas.broker.share.share_runtime import ShareRuntime

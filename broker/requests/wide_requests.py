@@ -42,7 +42,7 @@ from barnabas.storage.disk import NotWrittenError
 if TYPE_CHECKING:
     from barnabas.broker.outbox import Outbox
     from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.requests.routes import Handler, Read, Route
+    from barnabas.broker.routes import Handler, Read, Route
     from barnabas.broker.slices import Slices
     from barnabas.protocol.api_table import Api
     from barnabas.protocol.primitives import Buffer

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import ssl
 
     from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.connections.connection_state import ConnectionState
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.observation.counters import Counters
     from barnabas.broker.quotas.quotas import Quotas

@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from barnabas.broker.audit import AuditRecord
 from barnabas.broker.security.acls import (
     CLUSTER_NAME,
     IMPLIED_BY,
@@ -29,7 +30,6 @@ from barnabas.broker.security.acls import (
     Permission,
     ResourceType,
 )
-from barnabas.broker.security.audit import AuditRecord
 from barnabas.broker.security.refusals import RefusalLines
 from barnabas.broker.settings.listeners import UNIX_SCHEME
 

@@ -28,8 +28,8 @@ from helpers.scratch import IN_MEMORY
 from helpers.slowness import at_desk_s
 
 from barnabas.broker.logs.metadata import ScramCredential, Topic
-from barnabas.broker.rim.daemon.modes import GC_THRESHOLDS
 from barnabas.broker.slices import run_through
+from barnabas.daemon.modes import GC_THRESHOLDS
 from barnabas.protocol.api_table import APIS, Api
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.offset_commit import (

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 METADATA_VERSION = 4
 START = """
 import sys
-from barnabas.broker.rim.daemon import main
+from barnabas.daemon import main
 status = main.main(sys.argv[1:])
 print("LOADED", *sys.modules)
 sys.exit(status)

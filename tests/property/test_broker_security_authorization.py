@@ -16,9 +16,9 @@ from fuzz.storm import Storm, content, state_of
 from helpers.admin_host import HOST, PORT, creatable
 from helpers.our_messages import request_frame
 
+from barnabas.broker.admission.authorization import OPEN, RULES
+from barnabas.broker.audit import AuditRecord
 from barnabas.broker.logs.metadata import Acl, ScramCredential
-from barnabas.broker.security.audit import AuditRecord
-from barnabas.broker.security.authorization import OPEN, RULES
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.protocol.api_table import APIS, Api
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.brokers.coordinator_edge import SINGLE
-from barnabas.broker.control.observed import error_codes
+from barnabas.broker.admission.coordinator_edge import SINGLE
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
+from barnabas.test_control.observed import error_codes
 from sim import wire
 from sim.loop import Future
 from sim.network import LOST, REQUEST_TIMEOUT_MS, Forgiving, Link

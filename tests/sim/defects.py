@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from barnabas.broker.admission.coordinator_edge import _Edge
 from barnabas.broker.brokers.cluster import NodeTopics
-from barnabas.broker.brokers.coordinator_edge import _Edge
 from barnabas.broker.core import Broker
 from barnabas.broker.handlers import fetch as fetch_handler
 from barnabas.broker.handlers.produce import ProduceHandler, TransactionalBatches

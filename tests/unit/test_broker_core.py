@@ -19,8 +19,8 @@ from helpers.repeating import repeat_until
 
 from barnabas.broker.handlers import produce as produce_handler
 from barnabas.broker.logs.flush_queue import LONGEST_LATER_MS
-from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.daemon.opening import open_broker
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (

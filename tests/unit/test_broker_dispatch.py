@@ -18,16 +18,16 @@ from helpers.our_messages import request_frame
 
 from barnabas.broker import handlers
 from barnabas.broker.core import DECODED_AT_ONCE_BYTES
+from barnabas.broker.dispatch import ROWS, Row, import_modules
 from barnabas.broker.outbox import NO_CONNECTION
-from barnabas.broker.requests.dispatch import ROWS, Row, import_modules
+from barnabas.broker.parts import Parts
 from barnabas.broker.requests.imports import (
     FOR_COORDINATORS,
     FOR_NEW_LOGS,
     FOR_TOPICS_AT_A_START,
     import_all,
 )
-from barnabas.broker.requests.parts import Parts
-from barnabas.broker.requests.routes import Route
+from barnabas.broker.routes import Route
 from barnabas.protocol.api_table import APIS, Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
@@ -318,7 +318,7 @@ def parameters_of(function: Any) -> list[tuple[str, Any]]:
 def test_each_handler_is_named_by_a_row() -> None:
     """Rows name handlers as strings, which the check for dead code does not see."""
     broker = Path(handlers.__path__[0])
-    table = (broker.parent / "requests" / "dispatch.py").read_text()
+    table = (broker.parent / "dispatch.py").read_text()
     named = {
         f"{path.stem}:{node.name}"
         for path in broker.glob("*.py")

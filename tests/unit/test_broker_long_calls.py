@@ -24,9 +24,9 @@ from helpers.share_member import SHARED, ShareMember, begin_group
 from helpers.slowness import least_desk_s
 
 from barnabas.broker.core import Broker
-from barnabas.broker.rim.daemon.modes import GC_THRESHOLDS
 from barnabas.coordinator.groups.streams.streams_groups import streams_group_of
 from barnabas.coordinator.groups.streams.tasks import TaskSet, each
+from barnabas.daemon.modes import GC_THRESHOLDS
 from barnabas.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     Subtopology,

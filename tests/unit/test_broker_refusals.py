@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.brokers.coordinator_edge import SEVERAL
+from barnabas.broker.admission.coordinator_edge import SEVERAL
 from barnabas.broker.requests.refusals import message_class, refused_rows
 from barnabas.broker.requests.wide_requests import SHAPES
 from barnabas.protocol.api_table import APIS, Api

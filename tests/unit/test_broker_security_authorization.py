@@ -14,22 +14,22 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost
 
+from barnabas.broker.admission import guards, streams_guards
+from barnabas.broker.admission.authorization import (
+    GROUP,
+    OPEN,
+    RULES,
+    TOPIC,
+    TRANSACTIONAL_ID,
+)
 from barnabas.broker.logs.metadata import Acl
 from barnabas.broker.security import authorizer as authorizer_module
-from barnabas.broker.security import guards, streams_guards
 from barnabas.broker.security.acls import (
     CLUSTER_NAME,
     Operation,
     PatternType,
     Permission,
     ResourceType,
-)
-from barnabas.broker.security.authorization import (
-    GROUP,
-    OPEN,
-    RULES,
-    TOPIC,
-    TRANSACTIONAL_ID,
 )
 from barnabas.protocol.api_table import APIS, Api
 from barnabas.protocol.errors import Code

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from helpers.core_host import CoreHost
 
+from barnabas.broker.audit import AuditRecord
 from barnabas.broker.logs.metadata import Acl, ClusterMetadata
 from barnabas.broker.security import authorizer as module
 from barnabas.broker.security.acls import (
@@ -22,7 +23,6 @@ from barnabas.broker.security.acls import (
     Permission,
     ResourceType,
 )
-from barnabas.broker.security.audit import AuditRecord
 from barnabas.broker.security.authorizer import Access, Authorizer
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import OsDisk

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas.broker.admission.authorization import RULES
 from barnabas.broker.security.acls import ResourceType
-from barnabas.broker.security.authorization import RULES
 from barnabas.cli.denied import OF_REQUEST
 
 KINDS = {

@@ -118,8 +118,8 @@ def test_imports_for_types_and_within_functions_count(
 # Modules that have a core.Broker. Two create it and open its directory; two serve requests with it.
 HOLDERS = {
     "barnabas.broker.assemble",
-    "barnabas.broker.rim.daemon.opening",
-    "barnabas.broker.rim.daemon.serving",
+    "barnabas.daemon.opening",
+    "barnabas.daemon.serving",
     "barnabas.broker.rim.server",
 }
 
@@ -129,11 +129,11 @@ HOLDERS = {
     [
         ("barnabas.broker.core", HOLDERS),
         (
-            "barnabas.broker.requests.parts",
+            "barnabas.broker.parts",
             {
                 "barnabas.broker.assemble",
                 "barnabas.broker.core",
-                "barnabas.broker.requests.dispatch",
+                "barnabas.broker.dispatch",
             },
         ),
     ],

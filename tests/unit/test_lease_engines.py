@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.replication.leadership import (
+from barnabas.replication.leadership import (
     ABSENT,
     Conflict,
     Found,
@@ -30,8 +30,8 @@ from barnabas.broker.replication.leadership import (
     Write,
     Written,
 )
-from barnabas.broker.replication.lease_engine import EtcdEngine, KubernetesEngine, LeaseEngine
-from barnabas.broker.replication.lease_exchange import (
+from barnabas.replication.lease_engine import EtcdEngine, KubernetesEngine, LeaseEngine
+from barnabas.replication.lease_exchange import (
     ANNOTATION,
     EngineSettings,
     EtcdExchange,
@@ -39,8 +39,8 @@ from barnabas.broker.replication.lease_exchange import (
     HttpFailure,
     KubernetesExchange,
 )
-from barnabas.broker.replication.lease_record import LeaseRecord, NodeAddresses
-from barnabas.broker.replication.rim.lease_keeper import LeaseKeeper, lease_ms
+from barnabas.replication.lease_record import LeaseRecord, NodeAddresses
+from barnabas.replication.rim.lease_keeper import LeaseKeeper, lease_ms
 
 TLS_FILES = Path(__file__).parents[1] / "fixtures" / "tls"
 RECORDS = [

@@ -15,10 +15,10 @@ from unittest.mock import MagicMock, Mock
 import pytest
 
 from barnabas.broker.core import Broker
-from barnabas.broker.group_runtime import GroupRuntime
-from barnabas.broker.logs.start import Start
-from barnabas.broker.logs.topic_deletion import TopicDeletion
+from barnabas.broker.groups.group_runtime import GroupRuntime
+from barnabas.broker.opening.start import Start
 from barnabas.broker.slices import run_through
+from barnabas.broker.topic_changes.topic_deletion import TopicDeletion
 from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
 from barnabas.coordinator.groups.group_records import offset_tombstone
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -183,7 +183,9 @@ class Starting:
         run = self.start.resume
         self.parts.deletion.end_deletions.side_effect = lambda names, now_ms: (_ for _ in ())
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("barnabas.broker.logs.start.run_through", lambda work, now_ms: list(work))
+            patch.setattr(
+                "barnabas.broker.opening.start.run_through", lambda work, now_ms: list(work)
+            )
             run(NOW_MS, self.parts.sync)
         return steps(self.parts, ".snapshot", "logs_of")
 
@@ -281,7 +283,7 @@ class Runtime:
         parts.topics.internal_log.side_effect = lambda name, index, now_ms: log(
             f"{name}-{index}", end=7
         )
-        monkeypatch.setattr("barnabas.broker.group_runtime.append_records", parts.append)
+        monkeypatch.setattr("barnabas.broker.groups.group_runtime.append_records", parts.append)
         self.runtime = GroupRuntime(
             parts.groups, parts.topics, parts.flushes, parts.progress, parts.requests, parts.shares,
             parts.unwritten, parts.counters,

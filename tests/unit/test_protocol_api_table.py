@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.requests.dispatch import ROWS
+from barnabas.broker.dispatch import ROWS
 from barnabas.broker.requests.refusals import message_class
 from barnabas.protocol.api_table import APIS, BY_KEY, Api
 
