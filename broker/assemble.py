@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from barnabas.broker.connections.logins import Logins
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.logs.new_files import FilesAhead
-    from barnabas.broker.opening.start import Start
+    from barnabas.broker.opening.start import Start, TakeOver
     from barnabas.broker.outbox import Ids
     from barnabas.broker.requests.telemetry import Telemetry
     from barnabas.broker.requests.wide_requests import WideRequests
@@ -66,6 +66,7 @@ def assemble(
     logs: LogManager,
     ids: Ids,
     now_ms: int,
+    take_over: TakeOver,
     sync: Callable[[list[Syncable]], None] = sync_one_by_one,
     clock_ns: Callable[[], int] = no_time,
 ) -> Broker:
@@ -74,7 +75,8 @@ def assemble(
     This is one long function, to show all wiring in one place.
 
     Takes: metadata and logs, both loaded; ids, the source of random names; now_ms, the steady time
-           at startup; sync, a function that fsyncs several files; clock_ns, the clock that
+           at startup; take_over, which adds topics of another broker's directory to the journal;
+           sync, a function that fsyncs several files; clock_ns, the clock that
            measures the steps of startup.
     After: internal topics are replayed into the coordinators, and transactions found in a PREPARE_*
            state are being completed.
@@ -107,7 +109,7 @@ def assemble(
     if has_state:
         from barnabas.broker.opening.start import adopt_logs
 
-        adopt_logs(topics, producer_ids, ids, config.node_id, now_ms)
+        adopt_logs(topics, producer_ids, ids, config.node_id, now_ms, take_over)
 
     # requests, and the fetches that wait for logs
     purgatory = Purgatory()

@@ -28,6 +28,8 @@ from barnabas.storage.log_config import LogManagerConfig
 from barnabas.storage.pooled_disk import PooledDisk
 
 if TYPE_CHECKING:
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
     from barnabas.storage.log_config import LogConfig
 
 logger = logging.getLogger("barnabas.opening")
@@ -78,7 +80,9 @@ def open_broker(
         # Cut the torn change at the journal's end only after the logs are loaded, so that a start
         # that is refused leaves the change for the next start.
         settings.metadata().cut_torn()
-        broker = assemble(config, settings.metadata(), logs, ids, now_ms, sync, clock_ns)
+        broker = assemble(
+            config, settings.metadata(), logs, ids, now_ms, _take_over, sync, clock_ns
+        )
         if was_standby:
             _end_standby(disk, config.data_dir)
         return broker
@@ -86,6 +90,17 @@ def open_broker(
         if may_have_lost_pages(error):
             logs.note_failure()
         raise
+
+
+def _take_over(
+    topics: TopicRegistry, producer_ids: ProducerIdAllocator, ids: Ids, node_id: int
+) -> None:
+    """Add the topics of a directory that another broker has written to the journal."""
+    from barnabas.graduation.kafka_directory.take_over import (
+        take_over_topics,  # imported here, since few starts find such topics
+    )
+
+    take_over_topics(topics, producer_ids, ids, node_id)
 
 
 def _was_standby(disk: Disk, data_dir: str) -> bool:

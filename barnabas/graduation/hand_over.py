@@ -30,7 +30,7 @@ from barnabas.graduation.survey import GraduationError
 from barnabas.graduation.typed_groups import note_of_streams_groups, refused_share_groups
 
 if TYPE_CHECKING:
-    from barnabas.broker.logs.metadata import ScramCredential
+    from barnabas.broker.security.stored import ScramCredential
     from barnabas.graduation.kafka_versions import KafkaVersion
     from barnabas.graduation.survey import Survey
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.logs.metadata import Acl
 from barnabas.broker.security.acls import (
     CLUSTER_NAME,
     AclFilter,
@@ -14,6 +13,7 @@ from barnabas.broker.security.acls import (
     Permission,
     ResourceType,
 )
+from barnabas.broker.security.stored import Acl
 from barnabas.protocol.errors import Code, KafkaError, ProtocolViolation
 from barnabas.protocol.messages.create_acls import (
     AclCreation,

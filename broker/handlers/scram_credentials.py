@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from barnabas.broker.logs.metadata import ScramCredential
 from barnabas.broker.security.scram import (
     BY_NUMBER,
     FEWEST_ITERATIONS,
     MOST_ITERATIONS,
     credential_of,
 )
+from barnabas.broker.security.stored import ScramCredential
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

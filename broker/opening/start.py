@@ -62,20 +62,30 @@ LAST_LIKELY_PRODUCER_ID = 1 << 62
 UNHEARD_PRODUCER_IDS = 1_000_000_000
 
 
+TakeOver = Callable[["TopicRegistry", "ProducerIdAllocator", "Ids", int], None]
+"""Adds the topics of a directory that another broker has written to the metadata journal. Takes the
+topics, the producer ids, the source of random names, and the broker's node id.
+"""
+
+
 def adopt_logs(
-    topics: TopicRegistry, producer_ids: ProducerIdAllocator, ids: Ids, node_id: int, now_ms: int
+    topics: TopicRegistry,
+    producer_ids: ProducerIdAllocator,
+    ids: Ids,
+    node_id: int,
+    now_ms: int,
+    take_over: TakeOver,
 ) -> None:
-    """Give every topic its logs, and take over topics that exist only as directories."""
+    """Give every topic its logs.
+
+    Takes: take_over, which adds topics that exist only as directories to the metadata journal.
+    """
     for topic_id, name in topics.metadata.deletions.items():
         _delete_what_is_left(topics, topic_id, name, now_ms)
     topics.logs.end_removals()
     logs = topics.logs
     if any(topics.metadata.topic(name) is None for name, _ in (*logs.logs, *logs.offline)):
-        from barnabas.graduation.kafka_directory.take_over import (
-            take_over_topics,  # imported here, since few starts find such topics
-        )
-
-        take_over_topics(topics, producer_ids, ids, node_id)
+        take_over(topics, producer_ids, ids, node_id)
     for topic in list(topics.metadata.topics.values()):
         topics.load(topic, now_ms)
 

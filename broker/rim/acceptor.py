@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from barnabas.broker.outbox import CloseReason
 from barnabas.broker.rim.connection import Connection
-from barnabas.broker.settings.listeners import UNIX_SCHEME
+from barnabas.protocol.request_context import UNIX_SCHEME
 from barnabas.storage.disk import is_out_of_descriptors
 from barnabas.storage.pooled_disk import kept_from_connections
 
@@ -407,12 +407,14 @@ class Acceptor:
         if config.tls is None:
             return sock
         if config.has_sasl or not config.tls.asks_for_certificates:
-            return config.tls.wrap(sock)
+            wrapped: TlsSocket = config.tls.wrap(sock)
+            return wrapped
 
         def on_shaken(peer: ssl.SSLSocket) -> None:
             self._core.on_identified(connection_id, config.tls_principal(peer.getpeercert()))
 
-        return config.tls.wrap(sock, on_shaken)
+        shaken: TlsSocket = config.tls.wrap(sock, on_shaken)
+        return shaken
 
     def _pause_accepting(self, why: str, pause_ms: float = ACCEPT_PAUSE_S * 1000) -> None:
         """Stop accepting at all listeners. Clients wait in the queues until there is room."""

@@ -27,7 +27,8 @@ from helpers.core_host import CoreHost
 from helpers.scratch import IN_MEMORY
 from helpers.slowness import at_desk_s
 
-from barnabas.broker.logs.metadata import ScramCredential, Topic
+from barnabas.broker.logs.metadata import Topic
+from barnabas.broker.security.stored import ScramCredential
 from barnabas.broker.slices import run_through
 from barnabas.daemon.modes import GC_THRESHOLDS
 from barnabas.protocol.api_table import APIS, Api

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from sim.disk import SimDisk
 
 from barnabas.broker.core import Broker
-from barnabas.broker.logs.metadata import Acl, ScramCredential
+from barnabas.broker.security.stored import Acl, ScramCredential
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import CoordinatorRecord

@@ -15,7 +15,8 @@ from helpers.graduation import new_disk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.logs.metadata import Acl, ClusterMetadata, ScramCredential
+from barnabas.broker.logs.metadata import ClusterMetadata
+from barnabas.broker.security.stored import Acl, ScramCredential
 from barnabas.graduation.bootstrap import ClusterImage, encode_bootstrap, read_bootstrap
 from barnabas.graduation.bring_back import _Merge
 from barnabas.graduation.hand_over import HandOver

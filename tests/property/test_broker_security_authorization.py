@@ -18,8 +18,8 @@ from helpers.our_messages import request_frame
 
 from barnabas.broker.admission.authorization import OPEN, RULES
 from barnabas.broker.audit import AuditRecord
-from barnabas.broker.logs.metadata import Acl, ScramCredential
 from barnabas.broker.security.authorizer import Authorizer
+from barnabas.broker.security.stored import Acl, ScramCredential
 from barnabas.protocol.api_table import APIS, Api
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest
 

@@ -22,7 +22,6 @@ from barnabas.broker.admission.authorization import (
     TOPIC,
     TRANSACTIONAL_ID,
 )
-from barnabas.broker.logs.metadata import Acl
 from barnabas.broker.security import authorizer as authorizer_module
 from barnabas.broker.security.acls import (
     CLUSTER_NAME,
@@ -31,6 +30,7 @@ from barnabas.broker.security.acls import (
     Permission,
     ResourceType,
 )
+from barnabas.broker.security.stored import Acl
 from barnabas.protocol.api_table import APIS, Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import (

@@ -14,7 +14,7 @@ import pytest
 from helpers.core_host import CoreHost
 
 from barnabas.broker.audit import AuditRecord
-from barnabas.broker.logs.metadata import Acl, ClusterMetadata
+from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.security import authorizer as module
 from barnabas.broker.security.acls import (
     AclFilter,
@@ -24,6 +24,7 @@ from barnabas.broker.security.acls import (
     ResourceType,
 )
 from barnabas.broker.security.authorizer import Access, Authorizer
+from barnabas.broker.security.stored import Acl
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import OsDisk
 

@@ -335,7 +335,7 @@ def test_denied_access_to_thousands_of_resources_is_answered_in_slices(guarded: 
 
 
 def test_allowed_topics_are_created_although_thousands_of_others_are_denied(guarded: Host) -> None:
-    from barnabas.broker.logs.metadata import Acl
+    from barnabas.broker.security.stored import Acl
 
     acl = Acl(2, "n00000", 4, "User:ann", "*", 5, 3)  # CREATE on topics with this prefix
     assert guarded.parts.access.authorizer is not None

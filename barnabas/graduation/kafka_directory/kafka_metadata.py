@@ -22,7 +22,8 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from barnabas.broker.logs.metadata import Acl, QuotaEntity, ScramCredential
+from barnabas.broker.logs.metadata import QuotaEntity
+from barnabas.broker.security.stored import Acl, ScramCredential
 from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 from barnabas.broker.settings.setting import ConfigError, Setting
 from barnabas.graduation.kafka_directory.kafka_records import (
