@@ -25,11 +25,14 @@ from __future__ import annotations
 import functools
 import uuid
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from barnabas.coordinator.descriptions import InSlices, at_once
+from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.groups.consumer.topic_patterns import InvalidPatternError, TopicPattern
 from barnabas.coordinator.groups.group import Group
+from barnabas.coordinator.groups.group_administration import GroupAdministration
 from barnabas.coordinator.groups.group_kinds import GroupKinds, GroupsContext
 from barnabas.coordinator.groups.group_records import (
     GroupKey,
@@ -52,9 +55,18 @@ from barnabas.coordinator.groups.group_timers import (
     one_slice,
 )
 from barnabas.coordinator.groups.group_types import type_of_version
+from barnabas.coordinator.groups.membership import Membership
+from barnabas.coordinator.groups.offsets import offset_resets
 from barnabas.coordinator.groups.offsets.group_offsets import OffsetReset, OpenTransaction
+from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
+from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
+from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
+from barnabas.coordinator.groups.share.share_offsets import ShareOffsets
+from barnabas.coordinator.groups.share.share_requests import ShareRequests
 from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
+from barnabas.coordinator.groups.streams.streams_requests import StreamsRequests
+from barnabas.coordinator.groups.topic_directory import TopicDirectory
 from barnabas.coordinator.result import (
     RECORDS_PER_BATCH,
     EpochEnd,
@@ -65,41 +77,22 @@ from barnabas.coordinator.result import (
 )
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code
-from barnabas.protocol.messages.heartbeat import HeartbeatResponse
+from barnabas.protocol.messages import consumer_group_describe as describing
+from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
+from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas.protocol.messages.join_group import JoinGroupRequest
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest
+from barnabas.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from barnabas.protocol.messages.offset_commit import OffsetCommitRequest
+from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
+from barnabas.protocol.messages.sync_group import SyncGroupRequest
+from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
-
-if TYPE_CHECKING:
-    from barnabas.coordinator.groups.consumer.topic_patterns import (
-        InvalidPatternError,
-        TopicPattern,
-    )
-    from barnabas.coordinator.groups.group_administration import GroupAdministration
-    from barnabas.coordinator.groups.membership import Membership
-    from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
-    from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
-    from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
-    from barnabas.coordinator.groups.share.share_offsets import ShareOffsets
-    from barnabas.coordinator.groups.share.share_requests import ShareRequests
-    from barnabas.coordinator.groups.streams.streams_requests import StreamsRequests
-    from barnabas.coordinator.groups.topic_directory import TopicDirectory
-    from barnabas.protocol.messages import consumer_group_describe as describing
-    from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-    from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
-    from barnabas.protocol.messages.describe_groups import (
-        DescribeGroupsRequest,
-        DescribeGroupsResponse,
-    )
-    from barnabas.protocol.messages.heartbeat import HeartbeatRequest
-    from barnabas.protocol.messages.join_group import JoinGroupRequest
-    from barnabas.protocol.messages.leave_group import LeaveGroupRequest
-    from barnabas.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-    from barnabas.protocol.messages.offset_commit import OffsetCommitRequest
-    from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest
-    from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
-    from barnabas.protocol.messages.sync_group import SyncGroupRequest
-    from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 MOST_DECODED = 100_000  # the maximum number of decoded topic partitions that are cached
 DUE_AT_ONCE = 100  # the maximum number of deadlines that one tick handles
@@ -162,52 +155,44 @@ class GroupCoordinator:
 
     @functools.cached_property
     def _membership(self) -> Membership:
-        from barnabas.coordinator.groups.membership import Membership
 
         return Membership(self._table, self._kinds, self._settings, self._removal)
 
     @functools.cached_property
     def _commits(self) -> OffsetCommits:
-        from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
 
         return OffsetCommits(self._table, self._removal, self._context, self._partition_exists)
 
     @functools.cached_property
     def _fetches(self) -> OffsetFetches:
-        from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
 
         return OffsetFetches(self._table, self._context.topics)
 
     @functools.cached_property
     def _removal(self) -> OffsetRemoval:
-        from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
 
         return OffsetRemoval(self._table, self._settings, self._partition_exists)
 
     @functools.cached_property
     def _administration(self) -> GroupAdministration:
-        from barnabas.coordinator.groups.group_administration import GroupAdministration
 
         return GroupAdministration(self._table, self._kinds, self._settings)
 
     @functools.cached_property
     def share_requests(self) -> ShareRequests:
         """Handles the requests of share groups' members."""
-        from barnabas.coordinator.groups.share.share_requests import ShareRequests
 
         return ShareRequests(self._table, self._kinds, self._settings)
 
     @functools.cached_property
     def share_offsets(self) -> ShareOffsets:
         """Handles the requests about the offsets of share groups."""
-        from barnabas.coordinator.groups.share.share_offsets import ShareOffsets
 
         return ShareOffsets(self._table, self._context.topics)
 
     @functools.cached_property
     def streams_requests(self) -> StreamsRequests:
         """Handles the requests of streams groups' members, and requests that describe groups."""
-        from barnabas.coordinator.groups.streams.streams_requests import StreamsRequests
 
         return StreamsRequests(self._table, self._kinds, self._settings, self._removal)
 
@@ -292,8 +277,6 @@ class GroupCoordinator:
             return
         group = self._table.get_or_create(partition, key.group_id)
         if group.consumer is None:
-            from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
-
             group.consumer = ConsumerGroup()
         group.consumer.replay(key, value)
         if value is None and key.version == records.GROUP_VERSION:
@@ -391,7 +374,6 @@ class GroupCoordinator:
         self, log_end: LogEnd, epoch_end: EpochEnd, *, lost_power: bool
     ) -> list[OffsetReset]:
         """The committed offsets beyond the end of their logs, and the offsets that replace them."""
-        from barnabas.coordinator.groups.offsets import offset_resets
 
         return offset_resets.offsets_beyond_log_end(
             self._groups.values(), log_end, epoch_end, lost_power=lost_power

@@ -11,7 +11,6 @@ Source: KIP-98, KIP-447, KIP-890.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from barnabas.coordinator.internal_topics import (
     INTERNAL_TOPICS,
@@ -28,23 +27,21 @@ from barnabas.coordinator.transactions.transaction_state import (
 )
 from barnabas.coordinator.transactions.transaction_table import TransactionTable
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from barnabas.protocol.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
 )
+from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
-
-if TYPE_CHECKING:
-    from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-    from barnabas.protocol.messages.add_partitions_to_txn import (
-        AddPartitionsToTxnRequest,
-        AddPartitionsToTxnTopic,
-    )
-    from barnabas.protocol.request_context import RequestContext
 
 # From these versions on, Produce and TxnOffsetCommit add the partition that they write to (KIP-890,
 # part two).

@@ -35,12 +35,14 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING
 
 from barnabas.coordinator.result import PartitionExists, Reply, Result, partition_for
 from barnabas.coordinator.timers import PUT_OFF_MS, Timers
-from barnabas.coordinator.transactions import fencing
+from barnabas.coordinator.transactions import fencing, transaction_listing
 from barnabas.coordinator.transactions.end_txn_answers import code_of_version_1, code_of_version_2
+from barnabas.coordinator.transactions.partition_additions import PartitionAdditions
+from barnabas.coordinator.transactions.producer_sessions import ProducerSessions
+from barnabas.coordinator.transactions.transaction_listing import Rows
 from barnabas.coordinator.transactions.transaction_records import (
     decode_key,
     decode_record,
@@ -62,18 +64,12 @@ from barnabas.coordinator.transactions.transaction_state import (
 )
 from barnabas.coordinator.transactions.transaction_table import TransactionTable, TxnSettings
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
-from barnabas.protocol.messages.end_txn import EndTxnResponse
+from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
-
-if TYPE_CHECKING:
-    from barnabas.coordinator.transactions.partition_additions import PartitionAdditions
-    from barnabas.coordinator.transactions.producer_sessions import ProducerSessions
-    from barnabas.coordinator.transactions.transaction_listing import Rows
-    from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
-    from barnabas.protocol.messages.end_txn import EndTxnRequest
-    from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 
 END_GIVES_EPOCH = 5  # the first version of EndTxn that belongs to version 2 of the protocol
 _END_KNOWS_FENCED = 2  # for earlier versions, INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED
@@ -151,14 +147,12 @@ class TransactionCoordinator:
     @functools.cached_property
     def sessions(self) -> ProducerSessions:
         """InitProducerId, aborts by the coordinator, and the start after a power loss."""
-        from barnabas.coordinator.transactions.producer_sessions import ProducerSessions
 
         return ProducerSessions(self._table, self._allocate_producer_id, self._wall)
 
     @functools.cached_property
     def additions(self) -> PartitionAdditions:
         """AddPartitionsToTxn, AddOffsetsToTxn, writes that add, and verification."""
-        from barnabas.coordinator.transactions.partition_additions import PartitionAdditions
 
         return PartitionAdditions(
             self._table, self._partition_exists, self._group_partition, self._wall
@@ -546,7 +540,6 @@ class TransactionCoordinator:
         self, request: DescribeTransactionsRequest, context: RequestContext, now_ms: int
     ) -> Result:
         """Describe transactions. Errors for an id: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND."""
-        from barnabas.coordinator.transactions import transaction_listing
 
         response = transaction_listing.described(request, self._transactions)
         return Result(replies=[Reply(context.ticket, response)])
@@ -561,7 +554,6 @@ class TransactionCoordinator:
 
         Takes:  is_visible, which returns whether the client may see an id.
         """
-        from barnabas.coordinator.transactions import transaction_listing
 
         filters = transaction_listing.Filters.of(request, now_ms + self._wall.ahead_ms)
         return transaction_listing.rows(self._transactions, filters, is_visible)
