@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.brokers.addresses import Addresses
 from barnabas.broker.brokers.cluster import Cluster, NodeProducerIds
 from barnabas.broker.connections.access import ClientAccess
 from barnabas.broker.core import Broker
+from barnabas.broker.dispatch import Routes
 from barnabas.broker.lazy import Lazy
 from barnabas.broker.logs.compaction import Compaction
 from barnabas.broker.logs.disk_space import DiskSpace
@@ -26,12 +27,11 @@ from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.logs.unwritten_work import UnwrittenWork
 from barnabas.broker.observation.counters import Counters
 from barnabas.broker.outbox import Outbox
-from barnabas.broker.parts import Coordinators, Parts, Routes
+from barnabas.broker.parts import Parts
 from barnabas.broker.quotas.quotas import Quotas, no_time
 from barnabas.broker.requests.imports import Imports
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.settings.current_features import CurrentFeatures
-from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
 from barnabas.storage.directory.log_manager import sync_one_by_one
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from barnabas.broker.brokers.failover import Failover
     from barnabas.broker.connections.connection_state import ConnectionState
     from barnabas.broker.connections.logins import Logins
+    from barnabas.broker.coordinators import Coordinators
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.logs.new_files import FilesAhead
     from barnabas.broker.opening.start import Start, TakeOver
@@ -145,7 +146,7 @@ def assemble(
             config, ids, features, access, topics,
             producer_ids if cluster.is_one else node_producer_ids,
             flushes, progress, requests, outbox, files_ahead, shares, group_configs, compaction,
-            cluster, syncs, unwritten, counters, not has_state,
+            cluster, syncs, unwritten, counters, is_loaded=not has_state,
         )
     )  # fmt: skip
     features.on_updated.append(partial(_apply_features, config, features, coordinators, shares))
@@ -261,85 +262,10 @@ def _wide_requests(requests: Requests, outbox: Outbox) -> WideRequests:
     return WideRequests(requests, outbox)
 
 
-def _coordinators(
-    config: BrokerConfig,
-    ids: Ids,
-    features: CurrentFeatures,
-    access: ClientAccess,
-    topics: TopicRegistry,
-    producer_ids: ProducerIdAllocator | NodeProducerIds,
-    flushes: FlushQueue,
-    progress: LogProgress,
-    requests: Requests,
-    outbox: Outbox,
-    files_ahead: Lazy[FilesAhead],
-    shares: Lazy[Shares],
-    group_configs: Lazy[GroupConfigs],
-    compaction: Compaction,
-    cluster: Cluster,
-    syncs: Syncs,
-    unwritten: UnwrittenWork,
-    counters: Counters,
-    is_loaded: bool,
-) -> Coordinators:
-    """Make the coordinators, and the parts that carry out their decisions.
+def _coordinators(*parts: Any, is_loaded: bool) -> Coordinators:
+    from barnabas.broker.coordinators import make_coordinators
 
-    This is one long function, like `assemble`. Its parameters are the parts that the coordinators
-    use. is_loaded: whether there is nothing to replay.
-    """
-    from barnabas.broker.groups.group_runtime import GroupRuntime
-    from barnabas.broker.groups.group_topics import GroupTopics, short_text
-    from barnabas.broker.settings import coordinator_settings as settings
-    from barnabas.broker.topic_changes.topic_deletion import TopicDeletion
-    from barnabas.broker.transactions.transaction_end import (
-        Endings,
-        TransactionEnds,
-        TransactionMarkers,
-    )
-    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-
-    wall, endings = topics.logs.wall, Endings()
-    transactions = TransactionCoordinator(
-        partition_count=topics.internal_partition_count(TRANSACTIONS_TOPIC),
-        settings=settings.transaction_settings(config, features.finalized),
-        partition_exists=topics.partition_exists,
-        allocate_producer_id=producer_ids.allocate,
-        group_partition=topics.group_partition,
-        wall=wall,
-        coordinator_epoch=partial(topics.leader_epoch, TRANSACTIONS_TOPIC),
-        is_ending=endings.is_decided,
-    )
-    transactions.is_loaded = is_loaded
-    groups = GroupCoordinator(
-        partition_count=topics.internal_partition_count(OFFSETS_TOPIC),
-        settings=settings.group_settings(config),
-        partition_exists=topics.partition_exists,
-        new_member_suffix=lambda: str(ids.uuid()),
-        wall=wall,
-        topics=GroupTopics(topics, access.of),
-        new_member_id=lambda: short_text(ids.uuid()),
-        consumer_settings=settings.consumer_group_settings(config),
-        share_settings=settings.share_group_settings(config),
-        streams_settings=settings.streams_group_settings(config),
-        overrides=lambda group_id: group_configs.get().overrides(group_id),
-        setting_of=lambda group_id, name: group_configs.get().value(group_id, name),
-    )
-    group_runtime = GroupRuntime(
-        groups, topics, flushes, progress, requests, shares, unwritten, counters
-    )
-    markers = TransactionMarkers(topics, groups)
-    transaction_ends = TransactionEnds(
-        config, endings, transactions, markers, topics, flushes, progress, requests, outbox,
-        files_ahead, unwritten,
-    )  # fmt: skip
-    deletion = TopicDeletion(
-        topics, groups, group_runtime, shares, transaction_ends, progress, flushes, compaction,
-        cluster, syncs, requests.work, unwritten,
-    )  # fmt: skip
-    return Coordinators(
-        groups, group_runtime, transactions, endings, markers, transaction_ends, deletion
-    )
+    return make_coordinators(*parts, is_loaded=is_loaded)
 
 
 def _start(

@@ -21,7 +21,8 @@ from barnabas.broker.outbox import Encoded, FlushJob, NoResponse, Outbox, Parked
 from barnabas.broker.requests.pending_requests import FRAME, Requests
 from barnabas.broker.requests.without_space import refuse
 from barnabas.broker.routes import Route
-from barnabas.protocol.api_table import API_VERSIONS, Api
+from barnabas.protocol.api import Api
+from barnabas.protocol.api_table import API_VERSIONS
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.framing import GIVEN_AWAY_BYTES, RequestHeader, read_request_header
 from barnabas.protocol.messages.message import Message
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from barnabas.broker.brokers.failover import Failover
     from barnabas.broker.connections.access import ClientAccess
     from barnabas.broker.connections.logins import Logins
+    from barnabas.broker.coordinators import Coordinators
+    from barnabas.broker.dispatch import Routes
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.compaction import Compaction
     from barnabas.broker.logs.flush_queue import FlushQueue
@@ -50,7 +53,6 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.logs.unwritten_work import UnwrittenWork
     from barnabas.broker.observation.counters import Counters
-    from barnabas.broker.parts import Coordinators, Routes
     from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.settings.config import BrokerConfig

@@ -232,8 +232,6 @@ def _import_ahead(broker: Broker) -> None:
         names.append("storage.cleaning.clean_plan")  # needed for the first tick of the compaction
     if broker.sasl is not None or any(one.has_tls for one in broker.config.listeners):
         names += ["broker.connections.login_counts", "broker.connections.logins"]
-    if broker.quotas.have_addresses or broker.config.limits_connections:
-        names.append("broker.rim.connection_limits")
     for name in names:
         importlib.import_module(f"barnabas.{name}")
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from barnabas.broker.requests.refusals import message_class
-from barnabas.protocol.api_table import BY_KEY, Api
+from barnabas.protocol.api import Api
+from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.framing import decode_response, read_request_header
 from barnabas.protocol.messages.fetch import FetchRequest, ForgottenTopic

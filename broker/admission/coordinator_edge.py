@@ -10,154 +10,48 @@ coordinators themselves are not involved.
 
 | requests | result |
 |---|---|
-| `SINGLE`: about one group or transactional id | refused as a whole |
-| `SEVERAL`: about a list of these | those of other brokers are refused, the rest is answered |
-| `LISTS`: all that the broker coordinates | the response lists only this broker's |
-| `STATE_REQUESTS`: about share partitions | those of other brokers are refused |
+| `one`: about one group or transactional id | refused as a whole |
+| `several`: about a list of these | those of other brokers are refused, the rest is answered |
+| `listed`: all that the broker coordinates | the response lists only this broker's |
+| `share_state_writes`: about share partitions | those of other brokers are refused |
 
 | while too few replicas are in sync | refused |
 |---|---|
-| `WRITING` | always; of several groups or ids, those that are stored in the partition |
+| `writes` | always; of several groups or ids, those that are stored in the partition |
 | SyncGroup | from the group's leader, whose assignments complete a rebalance |
-| `HEARTBEATS` | if a member joins or leaves, or if the Result has records, which are dropped |
+| `heartbeats` | if a member joins or leaves, or if the Result has records, which are dropped |
 
-With one broker this module is not imported.
+The row of an API (`coordination.py`) says which of these it is. With one broker this module is not
+imported.
 """
 
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections.abc import Mapping
+from typing import Any, cast
 
-from barnabas.broker.admission.share_state_edge import STATE_REQUESTS, ShareStateEdge
-from barnabas.broker.connections.connection_state import CoordinatorWait
+from barnabas.broker.admission.coordination import Coordination, Heartbeats, Several
+from barnabas.broker.admission.share_state_edge import ShareStateEdge
+from barnabas.broker.brokers.cluster import Cluster, NodeProducerIds
+from barnabas.broker.connections.connection_state import ConnectionState, CoordinatorWait
+from barnabas.broker.groups.group_runtime import GroupRuntime
 from barnabas.broker.outbox import PARKED, Answer
+from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.routes import Route
-from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.broker.settings.current_features import CurrentFeatures
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from barnabas.protocol.messages.sync_group import SyncGroupRequest
+from barnabas.protocol.request_context import RequestContext
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from barnabas.broker.brokers.cluster import Cluster, NodeProducerIds
-    from barnabas.broker.connections.connection_state import ConnectionState
-    from barnabas.broker.groups.group_runtime import GroupRuntime
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.settings.current_features import CurrentFeatures
-    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-    from barnabas.coordinator.result import Result
-    from barnabas.protocol.api_table import Api
-    from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-    from barnabas.protocol.messages.message import Message
-    from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-    from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-    from barnabas.protocol.request_context import RequestContext
-
-    Heartbeat = (
-        ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest | StreamsGroupHeartbeatRequest
-    )
-
-
-class One(NamedTuple):
-    """The internal topic of a request's group or transactional id, and the name of the request's
-    field for it.
-    """
-
-    topic: str
-    field: str
-
-
-class Several(NamedTuple):
-    """The names for a list in a request. The list has groups or ids, or rows that have a group or
-    id in the field `key`.
-
-    rows: the list in the response, in the same order. since: the first version of the request that
-    has the list.
-    """
-
-    topic: str
-    field: str
-    rows: str
-    key: str | None = None
-    since: int = 0
-
-
-SINGLE = {
-    "OffsetCommit": One(OFFSETS_TOPIC, "group_id"),
-    "OffsetFetch": One(OFFSETS_TOPIC, "group_id"),
-    "JoinGroup": One(OFFSETS_TOPIC, "group_id"),
-    "Heartbeat": One(OFFSETS_TOPIC, "group_id"),
-    "LeaveGroup": One(OFFSETS_TOPIC, "group_id"),
-    "SyncGroup": One(OFFSETS_TOPIC, "group_id"),
-    "OffsetDelete": One(OFFSETS_TOPIC, "group_id"),
-    "TxnOffsetCommit": One(OFFSETS_TOPIC, "group_id"),
-    "ConsumerGroupHeartbeat": One(OFFSETS_TOPIC, "group_id"),
-    "ShareGroupHeartbeat": One(OFFSETS_TOPIC, "group_id"),
-    "AlterShareGroupOffsets": One(OFFSETS_TOPIC, "group_id"),
-    "DeleteShareGroupOffsets": One(OFFSETS_TOPIC, "group_id"),
-    "StreamsGroupHeartbeat": One(OFFSETS_TOPIC, "group_id"),
-    "InitProducerId": One(TRANSACTIONS_TOPIC, "transactional_id"),
-    "AddPartitionsToTxn": One(TRANSACTIONS_TOPIC, "v3_and_below_transactional_id"),
-    "AddOffsetsToTxn": One(TRANSACTIONS_TOPIC, "transactional_id"),
-    "EndTxn": One(TRANSACTIONS_TOPIC, "transactional_id"),
-}
-WRITING = frozenset(
-    {
-        "OffsetCommit",
-        "OffsetDelete",
-        "AlterShareGroupOffsets",
-        "DeleteShareGroupOffsets",
-        "DeleteGroups",
-        "TxnOffsetCommit",
-        "InitProducerId",
-        "AddPartitionsToTxn",
-        "AddOffsetsToTxn",
-        "EndTxn",
-    }
+Heartbeat = (
+    ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest | StreamsGroupHeartbeatRequest
 )
-SEVERAL = {
-    "OffsetFetch": Several(OFFSETS_TOPIC, "groups", "groups", "group_id", 8),
-    "DescribeGroups": Several(OFFSETS_TOPIC, "groups", "groups"),
-    "ConsumerGroupDescribe": Several(OFFSETS_TOPIC, "group_ids", "groups"),
-    "ShareGroupDescribe": Several(OFFSETS_TOPIC, "group_ids", "groups"),
-    "DescribeShareGroupOffsets": Several(OFFSETS_TOPIC, "groups", "groups", "group_id"),
-    "StreamsGroupDescribe": Several(OFFSETS_TOPIC, "group_ids", "groups"),
-    "DeleteGroups": Several(OFFSETS_TOPIC, "groups_names", "results"),
-    "DescribeTransactions": Several(TRANSACTIONS_TOPIC, "transactional_ids", "transaction_states"),
-    "AddPartitionsToTxn": Several(
-        TRANSACTIONS_TOPIC, "transactions", "results_by_transaction", "transactional_id", 4
-    ),
-}
-LISTS = {
-    "ListGroups": Several(OFFSETS_TOPIC, "", "groups", "group_id"),
-    "ListTransactions": Several(TRANSACTIONS_TOPIC, "", "transaction_states", "transactional_id"),
-}
-
-
-class Heartbeats(NamedTuple):
-    """The function that decides the heartbeats of one type of group, and the function that checks
-    whether the features enable this type.
-    """
-
-    decide: Callable[[GroupCoordinator], Callable[[Any, RequestContext, int], Result]]
-    are_spoken: Callable[[CurrentFeatures], bool]
-
-
-HEARTBEATS = {
-    "ConsumerGroupHeartbeat": Heartbeats(
-        lambda groups: groups.on_consumer_group_heartbeat,
-        lambda features: features.speaks_consumer_groups,
-    ),
-    "ShareGroupHeartbeat": Heartbeats(
-        lambda groups: groups.share_requests.on_heartbeat,
-        lambda features: features.speaks_share_groups,
-    ),
-    "StreamsGroupHeartbeat": Heartbeats(
-        lambda groups: groups.streams_requests.on_heartbeat,
-        lambda features: features.speaks_streams_groups,
-    ),
-}
 
 
 class CoordinatorEdge:
@@ -177,28 +71,26 @@ class CoordinatorEdge:
         self.connections, self.requests = connections, requests
         self.groups, self.group_runtime, self.features = groups, group_runtime, features
 
-    def around(self, api: Api, row: Route) -> Route:
-        """The dispatch row with these checks around its handler. If the API is not for a
-        coordinator, the row is unchanged.
-        """
-        if api.name in STATE_REQUESTS:
-            return row._replace(handle=ShareStateEdge(self, api.name, row).handle)
-        if api.name not in SINGLE and api.name not in SEVERAL and api.name not in LISTS:
-            return row
-        return row._replace(handle=_Edge(self, api, row).handle)
+    def around(self, coordination: Coordination, route: Route) -> Route:
+        """The route with these checks around its handler."""
+        writes = coordination.share_state_writes
+        if writes is not None:
+            return route._replace(handle=ShareStateEdge(self, route, writes=writes).handle)
+        return route._replace(handle=_Edge(self, coordination, route).handle)
 
 
 class _Edge:
     """The checks for one API's requests."""
 
-    def __init__(self, edge: CoordinatorEdge, api: Api, row: Route) -> None:
-        self._edge, self._api, self._handle = edge, api, row.handle
-        self._one, self._several = SINGLE.get(api.name), SEVERAL.get(api.name)
-        self._list = LISTS.get(api.name)
+    def __init__(self, edge: CoordinatorEdge, coordination: Coordination, route: Route) -> None:
+        self._edge, self._handle, self._name = edge, route.handle, route.name
+        self._one, self._several = coordination.one, coordination.several
+        self._list, self._heartbeats = coordination.listed, coordination.heartbeats
+        self._writes = coordination.writes
 
     def handle(self, request: Message, context: RequestContext) -> Answer:
         """Handle a request, and refuse the parts of it that other brokers coordinate."""
-        if self._api.name == "InitProducerId":
+        if self._name == "InitProducerId":
             self._edge.node_producer_ids.serve(context)
         if self._list is not None:
             listed = self._list
@@ -214,14 +106,14 @@ class _Edge:
             # the handler answers a request without a group or id
             return self._handle(request, context)
         if self._lacks_replicas(self._one.topic, key, context):
-            if self._api.name in WRITING:
+            if self._writes:
                 return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
             if isinstance(request, SyncGroupRequest):
-                if self._edge.groups.completes_rebalance(request):
+                if self._edge.groups.membership.completes_rebalance(request):
                     return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
-            elif self._api.name in HEARTBEATS:
+            elif self._heartbeats is not None:
                 heartbeat = cast("Heartbeat", request)
-                return self._handle_heartbeat(HEARTBEATS[self._api.name], heartbeat, context)
+                return self._handle_heartbeat(self._heartbeats, heartbeat, context)
         return self._handle_keys(self._one.topic, [key], request, context)
 
     def _handle_several(
@@ -239,7 +131,7 @@ class _Edge:
         def code_of(item: Any) -> Code:
             if not self._is_own(several.topic, key_of(item), context):
                 return Code.NOT_COORDINATOR
-            writes = self._api.name in WRITING and not getattr(item, "verify_only", False)
+            writes = self._writes and not getattr(item, "verify_only", False)
             if writes and self._lacks_replicas(several.topic, key_of(item), context):
                 return Code.COORDINATOR_NOT_AVAILABLE
             return Code.NONE

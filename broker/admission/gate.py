@@ -8,9 +8,15 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from barnabas.broker.connections.connection_state import ConnectionState
+from barnabas.broker.connections.logins import Logins
+from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.observation.log_lines import BoundedLines
+from barnabas.broker.outbox import Ids, Outbox
+from barnabas.broker.requests.pending_requests import Requests
+from barnabas.broker.requests.refusals import message_class
 from barnabas.broker.security.authentication import (
     SASL_AUTHENTICATE,
     SERVE,
@@ -21,22 +27,16 @@ from barnabas.broker.security.authentication import (
     Stage,
     Verdict,
 )
+from barnabas.broker.security.oauth import OAuthBearerServer, TokenValidator
 from barnabas.broker.security.users import Users
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.listeners import ListenerConfig
 from barnabas.protocol.errors import Code, ProtocolViolation
 from barnabas.protocol.framing import SIZE, RequestHeader, read_request_header
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import MalformedMessageError
 from barnabas.protocol.request_context import RequestContext
-
-if TYPE_CHECKING:
-    from barnabas.broker.connections.connection_state import ConnectionState
-    from barnabas.broker.connections.logins import Logins
-    from barnabas.broker.logs.metadata import ClusterMetadata
-    from barnabas.broker.outbox import Ids, Outbox
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.settings.listeners import ListenerConfig
-    from barnabas.protocol.wall_clock import WallClock
+from barnabas.protocol.wall_clock import WallClock
 
 logger = logging.getLogger("barnabas.security")
 
@@ -115,7 +115,6 @@ class SaslGate:
         """The factory of OAUTHBEARER's server side; None if the mechanism is not enabled."""
         if listener.oauth is None or listener.oauth_keys is None:
             return None
-        from barnabas.broker.security.oauth import OAuthBearerServer, TokenValidator
 
         validator = TokenValidator(listener.oauth, listener.oauth_keys)
         return lambda: OAuthBearerServer(validator, lambda: self._now_ms + self._wall.ahead_ms)
@@ -257,7 +256,6 @@ def _refusal(header: RequestHeader, frame: memoryview, code: Code) -> Message:
 
     Raises: MalformedMessageError, IndexError or struct.error if the request cannot be read.
     """
-    from barnabas.broker.requests.refusals import message_class
 
     api = header.api
     assert api is not None

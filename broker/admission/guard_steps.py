@@ -13,25 +13,23 @@ import copy
 import uuid
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from barnabas.broker.connections.access import ClientAccess
+from barnabas.broker.lazy import Lazy
+from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.outbox import Answer
 from barnabas.broker.requests.encoded_rows import EncodedRows, join_rows
+from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.requests.refusals import refused_rows
+from barnabas.broker.requests.wide_requests import WideRequests
 from barnabas.broker.security.acls import CLUSTER_NAME, FAILED, Operation, ResourceType
-
-if TYPE_CHECKING:
-    from barnabas.broker.connections.access import ClientAccess
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.requests.wide_requests import WideRequests
-    from barnabas.broker.security.authorizer import Access
-    from barnabas.broker.settings.features import Release
-    from barnabas.broker.slices import Slices
-    from barnabas.protocol.errors import Code
-    from barnabas.protocol.messages.message import Message
-    from barnabas.protocol.request_context import RequestContext
+from barnabas.broker.security.authorizer import Access
+from barnabas.broker.settings.features import Release
+from barnabas.broker.slices import Slices
+from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.request_context import RequestContext
 
 RequestT = TypeVar("RequestT", bound="Message")
 

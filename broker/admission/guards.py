@@ -6,11 +6,12 @@ The table in `authorization.py` shows which API uses which step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from barnabas.broker.admission.guard_steps import NO_ID, NOT_ASKED, Case, each, parted, whole
 from barnabas.broker.outbox import NO_RESPONSE, Answer
 from barnabas.broker.security.acls import CLUSTER_NAME, FAILED, Operation, ResourceType
+from barnabas.broker.security.authorizer import Access
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import (
@@ -20,14 +21,11 @@ from barnabas.protocol.messages import (
     describe_topic_partitions,
     offset_fetch,
 )
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.records import HEADER_SIZE, TRANSACTIONAL, attributes_of
-
-if TYPE_CHECKING:
-    from barnabas.broker.security.authorizer import Access
-    from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
-    from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
-    from barnabas.protocol.messages.message import Message
-    from barnabas.protocol.messages.produce import ProduceRequest
 
 CLUSTER, GROUP, TOPIC = ResourceType.CLUSTER, ResourceType.GROUP, ResourceType.TOPIC
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from barnabas.broker.admission.guard_steps import NO_ID, Case, parted
 from barnabas.broker.outbox import Answer
@@ -13,9 +13,7 @@ from barnabas.protocol.messages import (
     delete_share_group_offsets,
     describe_share_group_offsets,
 )
-
-if TYPE_CHECKING:
-    from barnabas.protocol.messages.message import Message
+from barnabas.protocol.messages.message import Message
 
 TOPIC, READ, DESCRIBE = ResourceType.TOPIC, Operation.READ, Operation.DESCRIBE
 UNKNOWN = -1

@@ -14,33 +14,27 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.connections.connection_state import CoordinatorWait
+from barnabas.broker.outbox import Answer
+from barnabas.broker.routes import Route
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
+from barnabas.coordinator.share.share_messages import StateRequest
 from barnabas.coordinator.share.share_records import NO_TOPIC_ID, SharePartitionKey, coordinator_key
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
     from barnabas.broker.admission.coordinator_edge import CoordinatorEdge
-    from barnabas.broker.outbox import Answer
-    from barnabas.broker.routes import Route
-    from barnabas.coordinator.share.share_messages import StateRequest
-    from barnabas.protocol.messages.message import Message
-    from barnabas.protocol.request_context import RequestContext
-
-# The requests, and whether each of them writes. A read with a higher leader epoch also writes.
-STATE_REQUESTS = {
-    "InitializeShareGroupState": True,
-    "ReadShareGroupState": True,
-    "WriteShareGroupState": True,
-    "DeleteShareGroupState": True,
-    "ReadShareGroupStateSummary": False,
-}
 
 
 class ShareStateEdge:
-    """The checks for one API's requests."""
+    """The checks for one API's requests.
 
-    def __init__(self, edge: CoordinatorEdge, name: str, row: Route) -> None:
-        self._edge, self._handle, self._writes = edge, row.handle, STATE_REQUESTS[name]
+    Takes: writes, whether the requests write. A read with a higher leader epoch also writes.
+    """
+
+    def __init__(self, edge: CoordinatorEdge, route: Route, *, writes: bool) -> None:
+        self._edge, self._handle, self._writes = edge, route.handle, writes
 
     def handle(self, request: StateRequest, context: RequestContext) -> Answer:
         """Handle a request, and refuse the rows that other brokers coordinate."""

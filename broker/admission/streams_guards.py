@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from barnabas.broker.admission.guard_steps import Case
 from barnabas.broker.outbox import Answer
@@ -10,9 +10,7 @@ from barnabas.broker.security.acls import FAILED, Operation, ResourceType
 from barnabas.broker.topic_changes.streams_topics import check_names, names_of
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages import streams_group_describe
-
-if TYPE_CHECKING:
-    from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
 DESCRIBE, TOPIC = Operation.DESCRIBE, ResourceType.TOPIC
 

@@ -27,27 +27,27 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from barnabas.broker.lazy import Lazy
+from barnabas.broker.logs.flush_queue import FlushQueue
+from barnabas.broker.logs.log_progress import LogProgress
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.logs.unwritten_work import UnwrittenWork
+from barnabas.broker.observation.counters import Counters
+from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.slices import Wait
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+from barnabas.coordinator.groups.share.state_changes import StateChange
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.coordinator.result import Reply, Result
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import NotWrittenError
 from barnabas.storage.log.broker_appends import append_records
+from barnabas.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.logs.flush_queue import FlushQueue
-    from barnabas.broker.logs.log_progress import LogProgress
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.logs.unwritten_work import UnwrittenWork
-    from barnabas.broker.observation.counters import Counters
-    from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.share.shares import Shares
-    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-    from barnabas.coordinator.groups.share.state_changes import StateChange
-    from barnabas.protocol.messages.message import Message
-    from barnabas.protocol.request_context import RequestContext
-    from barnabas.storage.log.log import Log
 
 PUT_OFF_AT_ONCE = 5_000  # handling this many deadlines takes 10 ms
 

@@ -6,12 +6,11 @@ import base64
 import functools
 import uuid
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.security.authorizer import Access
-    from barnabas.protocol.request_context import RequestContext
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.security.acls import Operation, ResourceType
+from barnabas.broker.security.authorizer import Access
+from barnabas.protocol.request_context import RequestContext
 
 
 class GroupTopics:
@@ -55,7 +54,6 @@ class GroupTopics:
         access = self._access_of(context)
         if access is None:
             return None
-        from barnabas.broker.security.acls import Operation, ResourceType
 
         return functools.partial(access.sees, Operation.DESCRIBE, ResourceType.TOPIC)
 

@@ -23,36 +23,34 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from barnabas.broker.logs.topics import internal_log_is_damaged
+from barnabas.broker.groups.group_runtime import GroupRuntime
+from barnabas.broker.lazy import Lazy
+from barnabas.broker.logs.topics import TopicRegistry, internal_log_is_damaged
+from barnabas.broker.outbox import Ids
 from barnabas.broker.slices import run_through
+from barnabas.broker.topic_changes.topic_deletion import TopicDeletion
+from barnabas.broker.transactions.transaction_end import TransactionEnds
+from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import (
     OFFSETS_TOPIC,
     SHARE_STATE_TOPIC,
     TRANSACTIONS_TOPIC,
 )
+from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
+from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from barnabas.coordinator.transactions.transaction_state import TransactionState
-from barnabas.protocol.records import decode_marker, records_of
+from barnabas.protocol.records import Record, decode_marker, records_of
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.disk import Syncable
 from barnabas.storage.files.checkpoints import NO_TOPIC_ID
 from barnabas.storage.files.segment_files import CorruptLog
+from barnabas.storage.log.durability import FlushToken
+from barnabas.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from barnabas.broker.groups.group_runtime import GroupRuntime
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.outbox import Ids
     from barnabas.broker.share.shares import Shares
-    from barnabas.broker.topic_changes.topic_deletion import TopicDeletion
-    from barnabas.broker.transactions.transaction_end import TransactionEnds
-    from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
-    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-    from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
-    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-    from barnabas.protocol.records import Record
-    from barnabas.storage.directory.log_manager import LogManager
-    from barnabas.storage.disk import Syncable
-    from barnabas.storage.log.durability import FlushToken
-    from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.broker")
 

@@ -31,7 +31,8 @@ from barnabas.broker.quotas.entities import (
     limit_of_client,
 )
 from barnabas.broker.quotas.rates import Rate, TokenBucket, Windows
-from barnabas.protocol.api_table import RESPONSE_TAGGED_FROM, Api
+from barnabas.protocol.api import Api
+from barnabas.protocol.api_table import RESPONSE_TAGGED_FROM
 from barnabas.protocol.errors import Code, KafkaError
 
 if TYPE_CHECKING:

@@ -23,6 +23,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from barnabas.broker.outbox import CloseReason
 from barnabas.broker.rim.connection import Connection
+from barnabas.broker.rim.connection_limits import (
+    ConnectionLimits,
+    ListenerLimits,
+    limits_of_listener,
+)
 from barnabas.protocol.request_context import UNIX_SCHEME
 from barnabas.storage.disk import is_out_of_descriptors
 from barnabas.storage.pooled_disk import kept_from_connections
@@ -35,7 +40,6 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.observation.counters import Counters
     from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.rim.connection_limits import ConnectionLimits, ListenerLimits
     from barnabas.broker.rim.tls import TlsSocket
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.listeners import ListenerConfig
@@ -313,8 +317,6 @@ class Acceptor:
         """The limits of connections, which are created when the first limit is set."""
         core = self._core
         if self._limits is None and (core.quotas.have_addresses or core.config.limits_connections):
-            from barnabas.broker.rim.connection_limits import ConnectionLimits
-
             self._limits = ConnectionLimits(
                 core.config,
                 core.metadata.client_quotas,
@@ -331,8 +333,6 @@ class Acceptor:
         """Give the listeners that have settings of their own their limits."""
         for listener in self.listeners:
             if listener.config.limits_connections:
-                from barnabas.broker.rim.connection_limits import limits_of_listener
-
                 config, now_ms = self._core.config, self._host.steady_ms()
                 listener.limits = limits_of_listener(listener.config, config, now_ms)
 

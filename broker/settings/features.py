@@ -29,7 +29,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from barnabas.protocol.api_table import BY_KEY, Api
+from barnabas.protocol.api import Api
+from barnabas.protocol.api_table import BY_KEY
 
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"

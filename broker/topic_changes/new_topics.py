@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from barnabas.broker.brokers.cluster import Cluster
 from barnabas.broker.logs.metadata import Topic
-from barnabas.broker.logs.topic_names import CLUSTER_METADATA, check_topic_name
+from barnabas.broker.logs.topic_names import CLUSTER_METADATA, TakenNames, check_topic_name
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.outbox import Ids
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.features import Release
 from barnabas.broker.settings.setting import ConfigError
 from barnabas.broker.settings.topic_config import validate_topic_configs
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code, KafkaError
-
-if TYPE_CHECKING:
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.logs.topic_names import TakenNames
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.outbox import Ids
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.settings.features import Release
-    from barnabas.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic
+from barnabas.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic
 
 UNSET = -1
 

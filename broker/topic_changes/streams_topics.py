@@ -11,23 +11,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.logs.topic_names import TakenNames, check_topic_name
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.quotas.quotas import Quotas
+from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
 from barnabas.broker.topic_changes.new_topics import UNSET, NewTopics
+from barnabas.coordinator.groups.streams.topology import InternalTopic
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
-
-if TYPE_CHECKING:
-    from barnabas.broker.logs.metadata import Topic
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.coordinator.groups.streams.topology import InternalTopic
-    from barnabas.protocol.messages.streams_group_heartbeat import Topology
-    from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.messages.streams_group_heartbeat import Topology
+from barnabas.protocol.request_context import RequestContext
 
 logger = logging.getLogger("barnabas.groups")
 

@@ -12,27 +12,25 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, NO_TICKET, Wait
+from barnabas.broker.brokers.cluster import Cluster
+from barnabas.broker.groups.group_runtime import GroupRuntime
+from barnabas.broker.lazy import Lazy
+from barnabas.broker.logs.compaction import Compaction
+from barnabas.broker.logs.flush_queue import FlushQueue
+from barnabas.broker.logs.log_progress import LogProgress
+from barnabas.broker.logs.syncs import Syncs
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.logs.unwritten_work import UnwrittenWork
+from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, NO_TICKET, SlicedWork, Slices, Wait
+from barnabas.broker.transactions.transaction_end import TransactionEnds
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.disk import NotWrittenError, not_written
+from barnabas.storage.disk import NotWrittenError, SyncSteps, not_written
+from barnabas.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.groups.group_runtime import GroupRuntime
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.logs.compaction import Compaction
-    from barnabas.broker.logs.flush_queue import FlushQueue
-    from barnabas.broker.logs.log_progress import LogProgress
-    from barnabas.broker.logs.syncs import Syncs
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.logs.unwritten_work import UnwrittenWork
     from barnabas.broker.share.shares import Shares
-    from barnabas.broker.slices import SlicedWork, Slices
-    from barnabas.broker.transactions.transaction_end import TransactionEnds
-    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-    from barnabas.storage.disk import SyncSteps
-    from barnabas.storage.log.log import Log
 
 
 class TopicDeletion:
@@ -192,7 +190,9 @@ class TopicDeletion:
         metadata = self._topics.metadata
         # after a start there may already be a topic of the same name with its own offsets
         absent = [name for name in names.values() if metadata.topic(name) is None]
-        for number, result in enumerate(self._groups.on_topics_deleted(absent, names.keys())):
+        for number, result in enumerate(
+            self._groups.removal.on_topics_deleted(absent, names.keys())
+        ):
             if number:
                 now_ms = yield
             self._group_runtime.run(result, now_ms)

@@ -44,14 +44,24 @@ import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from barnabas.broker.outbox import PARKED, Parked
+from barnabas.broker.lazy import Lazy
+from barnabas.broker.logs.flush_queue import FlushQueue, Frame
+from barnabas.broker.logs.log_progress import LogProgress
+from barnabas.broker.logs.new_files import FilesAhead
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.logs.unwritten_work import UnwrittenWork
+from barnabas.broker.outbox import PARKED, Outbox, Parked
+from barnabas.broker.requests.pending_requests import Requests
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker, UnwrittenMarkers
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from barnabas.coordinator.result import Result, partition_for
+from barnabas.coordinator.result import CoordinatorRecord, Result, partition_for
 from barnabas.coordinator.transactions.transaction_coordinator import (
     END_GIVES_EPOCH,
+    TransactionCoordinator,
     end_txn_response,
 )
 from barnabas.coordinator.transactions.transaction_records import record_of
@@ -60,34 +70,20 @@ from barnabas.coordinator.transactions.transaction_state import (
     Decision,
     KeyEnum,
     SessionAtEnd,
+    TransactionMetadata,
     WaitingEndTxn,
     WaitingInit,
 )
 from barnabas.protocol.errors import Code, DelayedRequest
-from barnabas.protocol.messages.end_txn import EndTxnResponse
+from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
+from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
 from barnabas.storage.disk import NotWrittenError, is_out_of_resources
 from barnabas.storage.log.append_info import NewMarker
 from barnabas.storage.log.broker_appends import append_records, write_marker
-
-if TYPE_CHECKING:
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.logs.flush_queue import FlushQueue, Frame
-    from barnabas.broker.logs.log_progress import LogProgress
-    from barnabas.broker.logs.new_files import FilesAhead
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.logs.unwritten_work import UnwrittenWork
-    from barnabas.broker.outbox import Outbox
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-    from barnabas.coordinator.result import CoordinatorRecord
-    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-    from barnabas.coordinator.transactions.transaction_state import TransactionMetadata
-    from barnabas.protocol.messages.end_txn import EndTxnRequest
-    from barnabas.protocol.request_context import RequestContext
-    from barnabas.storage.log.log import Log
+from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.transactions")
 
@@ -558,8 +554,6 @@ def _refuse(requests: Requests, waiting: WaitingEndTxn | WaitingInit | None) -> 
     if isinstance(waiting, WaitingEndTxn):
         requests.reply(waiting.ticket, end_txn_response(_NO_SPACE))
     elif waiting is not None:
-        from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
-
         refusal = InitProducerIdResponse(error_code=_NO_SPACE, producer_id=-1, producer_epoch=-1)
         requests.reply(waiting.ticket, refusal)
 

@@ -71,7 +71,7 @@ class GroupAdministration:
         return ListGroupsResponse(groups=listed)
 
     def describe_groups(
-        self, request: DescribeGroupsRequest, api_version: int
+        self, request: DescribeGroupsRequest, context: RequestContext
     ) -> InSlices[DescribeGroupsResponse]:
         """Describe classic groups, in slices: state, members and assignments.
 
@@ -80,7 +80,7 @@ class GroupAdministration:
         """
 
         def describe(group_id: str) -> InSlices[DescribedGroup]:
-            return self._describe(group_id, api_version)
+            return self._describe(group_id, context.api_version)
 
         described = yield from groups_in_slices(request.groups, describe, None)
         if request.include_authorized_operations:
@@ -106,7 +106,7 @@ class GroupAdministration:
         )
 
     def describe_consumer_groups(
-        self, request: describing.ConsumerGroupDescribeRequest
+        self, request: describing.ConsumerGroupDescribeRequest, context: RequestContext
     ) -> InSlices[describing.ConsumerGroupDescribeResponse]:
         """Describe consumer groups, in slices.
 

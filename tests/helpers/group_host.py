@@ -883,7 +883,7 @@ class GroupHost:
         for name in names:
             del self.topics[name]
         self.directory.notice()
-        for result in self.coordinator.on_topics_deleted(names, ids):
+        for result in self.coordinator.removal.on_topics_deleted(names, ids):
             self.handle(result)
         self.share_states.forget(ids)
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from barnabas.daemon.loading_ahead import FIRST_APIS, LoadingAhead
-from barnabas.protocol.api_table import Api
+from barnabas.protocol.api import Api
 
 
 class FakeLoop:

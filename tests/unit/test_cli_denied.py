@@ -5,8 +5,8 @@ denied.
 from __future__ import annotations
 
 import pytest
+from helpers.api_rows import RULES
 
-from barnabas.broker.admission.authorization import RULES
 from barnabas.broker.security.acls import ResourceType
 from barnabas.cli.denied import OF_REQUEST
 

@@ -66,7 +66,7 @@ class Deletion:
         self.topic_id = uuid.UUID(int=1)
         parts.metadata.delete_topics.return_value = [self.topic_id]
         parts.topics.forget.return_value = [("t", 0, log("t-0")), ("t", 1, None)]
-        parts.groups.on_topics_deleted.return_value = [Result(), Result()]
+        parts.groups.removal.on_topics_deleted.return_value = [Result(), Result()]
         parts.topics.logs_of.return_value = [log("offsets")]
         parts.ends.undurable.return_value = []
         parts.flushes.wait.side_effect = lambda logs, then, now_ms: None
@@ -103,7 +103,7 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
         "syncs.run",  # the removals are durable before the response
         "topics.logs.removal_steps",
         "metadata.topic",
-        "groups.on_topics_deleted",
+        "groups.removal.on_topics_deleted",
         "runtime.run",
         "runtime.run",
         "topics.logs_of",

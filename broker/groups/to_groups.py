@@ -1,39 +1,55 @@
-"""The handlers of requests that a coordinator answers: the coordinator decides, and its Result is
-carried out.
+"""Handlers of requests that the group coordinator answers: the coordinator decides, and its Result
+is carried out.
 
 Such a request is parked first, since the response comes with a Result, now or later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
+from barnabas.broker.groups.group_runtime import GroupRuntime
 from barnabas.broker.outbox import PARKED, Answer
+from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.requests.without_space import refuse
 from barnabas.broker.routes import Decide, Handler, ReadInSlices, Request
+from barnabas.broker.settings.current_features import CurrentFeatures
+from barnabas.coordinator.groups.consumer.topic_patterns import (
+    InvalidPatternError,
+    TopicPattern,
+    read_pattern,
+)
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages import consumer_group_describe, consumer_group_heartbeat
+from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import NotWrittenError
 
 group_of: Callable[[Message], str] = attrgetter("group_id")
 
-if TYPE_CHECKING:
-    from barnabas.broker.groups.group_runtime import GroupRuntime
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.settings.current_features import CurrentFeatures
-    from barnabas.broker.share.share_runtime import ShareRuntime
-    from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
-    from barnabas.coordinator.groups.consumer.topic_patterns import (
-        InvalidPatternError,
-        TopicPattern,
+
+def without_consumer_groups(request: Message) -> Message:
+    """The response if the consumer protocol is off: UNSUPPORTED_VERSION, as in Kafka."""
+    if isinstance(request, consumer_group_describe.ConsumerGroupDescribeRequest):
+        rows = [
+            consumer_group_describe.DescribedGroup(
+                error_code=Code.UNSUPPORTED_VERSION, group_id=group_id
+            )
+            for group_id in request.group_ids
+        ]
+        return consumer_group_describe.ConsumerGroupDescribeResponse(groups=rows)
+    return consumer_group_heartbeat.ConsumerGroupHeartbeatResponse(
+        error_code=Code.UNSUPPORTED_VERSION
     )
-    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-    from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+
+
+def without_share_groups(request: Message, context: RequestContext) -> Message:
+    """The response if share groups are off: UNSUPPORTED_VERSION, as in Kafka."""
+    return request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)
 
 
 class ToGroups:
@@ -124,7 +140,6 @@ class ToGroups:
         def handle_if_on(request: Request, context: RequestContext) -> Answer:
             if features.speaks_consumer_groups:
                 return handle(request, context)
-            from barnabas.broker.handlers.groups import without_consumer_groups
 
             return without_consumer_groups(request)
 
@@ -158,7 +173,6 @@ class ToGroups:
         def handle_if_on(request: Request, context: RequestContext) -> Answer:
             if features.speaks_share_groups:
                 return handle(request, context)
-            from barnabas.broker.handlers.share_groups import without_share_groups
 
             return without_share_groups(request, context)
 
@@ -175,8 +189,6 @@ class ToGroups:
 
         def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Answer:
             if not features.speaks_consumer_groups:
-                from barnabas.broker.handlers.groups import without_consumer_groups
-
                 return without_consumer_groups(request)
             requests.park(context)
             runtime.run_heartbeat(
@@ -189,10 +201,9 @@ class ToGroups:
         ) -> Answer:
             if not request.subscribed_topic_regex or not features.speaks_consumer_groups:
                 return handle(request, context)
-            text = groups.pattern_to_read(request)
+            text = groups.membership.pattern_to_read(request)
             if text is None:
                 return handle(request, context)
-            from barnabas.coordinator.groups.consumer.topic_patterns import read_pattern
 
             def done(made: TopicPattern | InvalidPatternError, now_ms: int) -> None:
                 groups.keep_pattern(text, made)
@@ -211,63 +222,3 @@ class ToGroups:
             return PARKED
 
         return handle_when_read
-
-
-def to_shares(
-    decide: Decide[Request], runtime: ShareRuntime, requests: Requests
-) -> Handler[Request]:
-    """Make the handler of a request that the share coordinator answers."""
-
-    def handle(request: Request, context: RequestContext) -> Answer:
-        requests.park(context)
-        runtime.run(decide(request, context, context.now_ms), context.now_ms)
-        return PARKED
-
-    return handle
-
-
-def to_transactions(
-    decide: Decide[Request],
-    endings: Endings,
-    transaction_ends: TransactionEnds,
-    transactions: TransactionCoordinator,
-    requests: Requests,
-    hold_back: str = "",
-    guard: Sequence[str] = (),
-) -> Handler[Request]:
-    """Make the handler of a request that the transaction coordinator answers.
-
-    Takes: hold_back, the field with the transactional id, if the request has to wait until the id's
-           previous transaction is complete; guard, for requests that add to a transaction, the
-           fields with the transactional id, the producer id and the producer epoch.
-    """
-    id_of: Callable[[Request], str | None] = attrgetter(hold_back) if hold_back else _no_id
-    guard_of: Callable[[Request], tuple[str, int, int]] | None = (
-        attrgetter(*guard) if guard else None
-    )
-
-    def handle(request: Request, context: RequestContext) -> Answer:
-        if guard_of is not None:
-            transactional_id, producer_id, producer_epoch = guard_of(request)
-            transactions.check_connection(
-                transactional_id,
-                (producer_id, producer_epoch),
-                context.connection_id,
-                node_id=context.node_id,
-            )
-        requests.park(context)
-
-        def run(now_ms: int) -> None:
-            try:
-                transaction_ends.run(decide(request, context, now_ms), now_ms)
-            except NotWrittenError:
-                refuse(requests, request, context)
-
-        endings.hold_back(id_of(request), run, context.now_ms)
-        return PARKED
-
-    return handle
-
-
-def _no_id(request: Message) -> None:
-    return None
