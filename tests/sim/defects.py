@@ -41,6 +41,7 @@ from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck, GroupOffsets
 from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
 from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
+from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import Result
 from barnabas.coordinator.transactions import fencing, transaction_state
@@ -683,10 +684,10 @@ def deleted_logs_are_found_again() -> Iterator[None]:
     tweak=focuses.with_remakes,
 )
 def offsets_outlive_their_topic() -> Iterator[None]:
-    def on_topics_deleted(self: GroupCoordinator, *_: Any) -> Iterator[Result]:
+    def on_topics_deleted(self: OffsetRemoval, *_: Any) -> Iterator[Result]:
         return iter(())
 
-    with changed(GroupCoordinator, "on_topics_deleted", on_topics_deleted):
+    with changed(OffsetRemoval, "on_topics_deleted", on_topics_deleted):
         yield
 
 
