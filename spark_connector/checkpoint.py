@@ -6,6 +6,8 @@ writes.
                                         the latest hundred are kept
     <checkpoint>/barnabas-published     the sink's: the trail, JSON; written before each batch that
                                         is published, and by the first batch of each run
+    <checkpoint>/barnabas-published-*   the trails of writes in foreachBatch, one for each writeId
+                                        and target; * is a digest of these
 
     {"version": 2, "group": "barnabas-spark-...", "run": "...", "begun": [7, "a plan"],
      "after": [5, "a plan"]}
@@ -43,6 +45,15 @@ SAY_WHERE = (
 )
 
 
+def trail_of_write(group: str, target: str) -> str:
+    """Return the name of the file with the trail of the writes in foreachBatch to one target.
+
+    Takes:  group, the group of the write's writeId.
+    """
+    digest = hashlib.sha256(f"{group}\n{target}".encode()).hexdigest()
+    return f"{NAME}-{digest[:16]}"
+
+
 class CheckpointError(Exception):
     """A file of a checkpoint is missing, or cannot be read or written."""
 
@@ -62,8 +73,11 @@ class CheckpointPlace(NamedTuple):
 class Checkpoint:
     """The checkpoint directory of one query."""
 
-    def __init__(self, location: str, query_id: str) -> None:
-        self._location, self._query_id = location, query_id
+    def __init__(self, location: str, query_id: str, trail_name: str = NAME) -> None:
+        """Takes: query_id, which is empty if it is unknown; trail_name, the name of the file with
+        the trail.
+        """
+        self._location, self._query_id, self._trail_name = location, query_id, trail_name
 
     @classmethod
     def at(cls, place: CheckpointPlace, query_id: str) -> Checkpoint:
@@ -88,7 +102,7 @@ class Checkpoint:
         # since.
         for info in sorted(infos, key=lambda info: info.mtime_ns or 0, reverse=True):
             found = cls(join_uri(place.root, info.base_name), query_id)
-            if info.base_name != SPOOL and found._id() == query_id:
+            if info.base_name != SPOOL and found.id() == query_id:
                 return found
         raise CheckpointError(
             f"no directory in {place.root} is the checkpoint of query {query_id}. {SAY_WHERE}"
@@ -101,17 +115,8 @@ class Checkpoint:
         Takes:  check_id, whether the query id in the checkpoint is checked as well.
         Raises: CheckpointError if Spark's files of this query are missing.
         """
-        found = self._id() if check_id else self._query_id
-        if found != self._query_id:
-            problem = (
-                f"belongs to query {found}"
-                if found
-                else "has no file metadata of Spark's with an id"
-            )
-            raise CheckpointError(
-                f"the checkpoint at {self._location} {problem}, where that of query "
-                f"{self._query_id} should be. {SAY_WHERE}"
-            )
+        if check_id:
+            self._check_id()
         plan = self.plan_of(batch_id)
         if not plan:
             raise CheckpointError(
@@ -119,6 +124,22 @@ class Checkpoint:
                 f"writes before the batch begins. {SAY_WHERE}"
             )
         return plan
+
+    def _check_id(self) -> None:
+        """Check that the checkpoint is the query's. If the query's id is unknown, check only that
+        it is a query's.
+        """
+        found = self.id()
+        if found and found == (self._query_id or found):
+            return
+        problem = (
+            f"belongs to query {found}" if found else "has no file metadata of Spark's with an id"
+        )
+        wanted = f"query {self._query_id}" if self._query_id else "the query"
+        raise CheckpointError(
+            f"the checkpoint at {self._location} {problem}, where that of {wanted} should be. "
+            f"{SAY_WHERE}"
+        )
 
     def plan_of(self, batch_id: int) -> str:
         """Return the plan of an earlier batch, or an empty text if Spark has deleted its file.
@@ -133,14 +154,15 @@ class Checkpoint:
 
         Raises: CheckpointError.
         """
-        data = self._read(NAME)
+        data = self._read(self._trail_name)
         if data is None:
             return Trail()
         try:
             return _parse_trail(json.loads(data))
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
-                f"the file {NAME} in the checkpoint at {self._location} is damaged. Restore the "
+                f"the file {self._trail_name} in the checkpoint at {self._location} is damaged. "
+                "Restore the "
                 "checkpoint whole; if its last batch is the last one in the topic, delete the file "
                 "and set onUncertainBatch for one start"
             ) from error
@@ -163,12 +185,12 @@ class Checkpoint:
             self._write(json.dumps(values).encode())
         except TROUBLE as error:
             raise CheckpointError(
-                f"the file {NAME} cannot be written into the checkpoint at {self._location}: "
-                f"{error}. {SAY_WHERE}"
+                f"the file {self._trail_name} cannot be written into the checkpoint at "
+                f"{self._location}: {error}. {SAY_WHERE}"
             ) from error
 
-    def _id(self) -> str:
-        """The query's id in Spark's file metadata; empty if there is none."""
+    def id(self) -> str:
+        """Return the query's id in Spark's file metadata; an empty text if there is none."""
         data = self._read("metadata")
         try:
             return str(json.loads(data)["id"]) if data is not None else ""
@@ -195,10 +217,10 @@ class Checkpoint:
         """Replace the file of the trail. If the file system can rename files, readers never see a
         partially written file.
         """
-        file_system, path = open_file_system(join_uri(self._location, NAME))
+        file_system, path = open_file_system(join_uri(self._location, self._trail_name))
         renames = file_system.type_name in RENAMING
         # The name is unique, since a driver that Spark considers dead may write at the same time.
-        partial = f"{posixpath.dirname(path)}/.{NAME}.{uuid.uuid4().hex[:8]}.partial"
+        partial = f"{posixpath.dirname(path)}/.{self._trail_name}.{uuid.uuid4().hex[:8]}.partial"
         written = partial if renames else path
         with file_system.open_output_stream(written, compression=None) as stream:
             stream.write(data)

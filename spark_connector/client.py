@@ -48,6 +48,7 @@ from barnabas.spark_connector.connection import (
 )
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.patterns import is_found_in
+from barnabas.spark_connector.user_messages import RetryNotice
 
 __all__ = ["Client", "ClientError", "FetchedPartition", "RefusedError", "UnknownTopicError"]
 
@@ -352,6 +353,7 @@ class Client:
         After a failure, connections and cached leaders are dropped, since they may be stale.
         """
         start = time.monotonic()
+        notice = RetryNotice(self.options.retry_timeout_ms)
         unknown_since: float | None = None
         backoff_ms = self.options.retry_backoff_ms
         while True:
@@ -381,6 +383,8 @@ class Client:
                         f"{doing} failed for {now - start:.1f} s so far: "
                         f"{self._connections.advice(error)}"
                     ) from error
+                if error.patience_ms == math.inf:
+                    notice.failed(f"{doing}: {self._connections.advice(error)}", since=start)
             except BaseException:
                 # otherwise a connection could still receive the response to an earlier request
                 self.close()

@@ -43,11 +43,13 @@ from barnabas.spark_connector.security import (
     exchange,
     ssl_context,
 )
+from barnabas.spark_connector.user_messages import NOTICE_S, logger
 
 MAX_RESPONSE_BYTES = (1 << 31) - 1
 # The maximum size of a response to ApiVersions. A larger response shows that the peer uses another
 # protocol.
 MAX_FIRST_RESPONSE_BYTES = 1 << 20
+HTTP = int.from_bytes(b"HTTP")  # the size of a response, if its first bytes are those of HTTP's
 # the part of a login's lifetime after which a new connection replaces the old one
 SESSION_USED = 0.85
 # How long an unknown topic is requested again. Some brokers may take a moment to learn of a new
@@ -208,7 +210,14 @@ class Connection:
 
     def _negotiate(self) -> None:
         """Agree with the broker on versions, and log in."""
-        answer = self.request(API_VERSIONS, ApiVersionsRequest())
+        self.send(API_VERSIONS, ApiVersionsRequest())
+        if not self._is_readable(NOTICE_S):
+            logger.warning(
+                "barnabas: %s has taken the connection and does not answer: is a Kafka broker's "
+                "listener at this port, with this kafka.security.protocol?",
+                self.address,
+            )
+        answer = self.receive(API_VERSIONS)
         if answer.error_code:
             raise ClientError(
                 f"{self.address} refuses ApiVersions with {code_name(answer.error_code)}"
@@ -318,7 +327,10 @@ class Connection:
                     "certificate: give one in kafka.ssl.keystore.location (PEM)"
                 )
         ended = isinstance(error, ConnectionResetError | ssl.SSLEOFError)
-        return PassingError(f"{self.address}: {reason(error)}{self._hint() if ended else ''}")
+        hint = self._hint() if ended else ""
+        if isinstance(error, TimeoutError) and not self._versions:
+            hint = "; is a Kafka broker's listener at this port?"
+        return PassingError(f"{self.address}: {reason(error)}{hint}")
 
     def _hint(self) -> str:
         """Return a text with a possible reason why the connection was closed.
@@ -378,13 +390,17 @@ class Connection:
         """Whether the broker closed the connection, or sent unexpected bytes, while it had no
         request to respond to.
         """
-        if self._unanswered:
-            return False
+        return not self._unanswered and self._is_readable(0)
+
+    def _is_readable(self, seconds: float) -> bool:
+        """Wait until something can be received, or the connection is closed, or the time is
+        over.
+        """
         try:
             # this also works for descriptors above 1023, which select() does not accept
             with selectors.DefaultSelector() as selector:
                 selector.register(self._socket, selectors.EVENT_READ)
-                return bool(selector.select(0))
+                return bool(selector.select(seconds))
         except (OSError, ValueError):
             return True
 
@@ -460,6 +476,11 @@ class Connection:
         sent = self._unanswered.popleft()
         assert sent.kind is kind, f"{sent.kind} was sent, and {kind} is to be received"
         (size,) = struct.unpack(">i", self._read(4))
+        if size == HTTP and not self._versions:
+            raise ClientError(
+                f"{self.address} speaks HTTP, not Kafka's protocol: give the port of a listener "
+                "in kafka.bootstrap.servers"
+            )
         if not 4 <= size <= (MAX_RESPONSE_BYTES if self._versions else MAX_FIRST_RESPONSE_BYTES):
             raise ClientError(
                 f"{self.address} does not speak Kafka's protocol, or speaks it over TLS "

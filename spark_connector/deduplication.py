@@ -54,6 +54,11 @@ ignored:
     a higher number                             skipped; in doubt within a query
     for some of the topics in its column        in doubt
 
+A **batch write in foreachBatch** is a part of a micro-batch: its batchId is N, and the option
+checkpointLocation leads to the plan. After the last two rows above it is decided by the first
+table, with the notes of the writes to its own target (`GroupState.of_target`), and with a trail of
+its own.
+
 A batch in doubt is not written, unless the option onUncertainBatch allows it.
 
 This module sends no requests and reads no files.
@@ -166,6 +171,20 @@ class GroupState(NamedTuple):
         than an announcement.
         """
         return max(self.committed.values(), key=_order, default=None)
+
+    def of_target(self, target: str) -> GroupState:
+        """The notes of the writes to one target: a topic, or COLUMN. One writeId may have writes
+        to several targets.
+        """
+
+        def own(batches: Mapping[str, CommittedBatch]) -> dict[str, CommittedBatch]:
+            return {
+                topic: each
+                for topic, each in batches.items()
+                if each.note.target in ("", target) and target in (topic, COLUMN)
+            }
+
+        return GroupState(own(self.committed), own(self.begun))
 
     @property
     def last_begun(self) -> PlannedBatch | None:
@@ -401,20 +420,63 @@ def decide_batch_write(
 
     Raises: UncertainBatchError.
     """
-    committed = state.committed
-    same_topics = {
+    same_topics = _with_number(state.committed, batch_id, topics)
+    doubt = _doubt_of_name(state.committed, batch_id, note, topics)
+    if doubt:
+        return _in_doubt(note, doubt, topics, GroupState(), batch_id, on_uncertain)
+    if same_topics:
+        return SKIP
+    return WRITE if topics else PASS
+
+
+def decide_write_of_micro_batch(
+    state: GroupState,
+    batch_id: int,
+    note: CommitNote,
+    topics: Collection[str],
+    *,
+    lineage: Lineage,
+    on_uncertain: str = FAIL,
+) -> Decision:
+    """Decide on a batch write in foreachBatch, as on the micro-batch whose number and plan it has.
+
+    Takes:  topics, the topics of the write's records; empty for a write without rows.
+    Raises: UncertainBatchError.
+    """
+    own = state.of_target(note.target)
+    doubt = _doubt_of_name(state.committed, batch_id, note, topics)
+    if doubt:
+        return _in_doubt(note, doubt, topics, own, batch_id, on_uncertain)
+    return decide_micro_batch(
+        own, batch_id, note, topics, lineage=lineage, on_uncertain=on_uncertain
+    )
+
+
+def _with_number(
+    committed: Mapping[str, CommittedBatch], batch_id: int, topics: Collection[str]
+) -> dict[str, CommittedBatch]:
+    """The offsets of those topics for which this number, or a higher one, is committed."""
+    return {
         topic: committed[topic]
         for topic in topics
         if topic in committed and committed[topic].next_batch_id > batch_id
     }
+
+
+def _doubt_of_name(
+    committed: Mapping[str, CommittedBatch],
+    batch_id: int,
+    note: CommitNote,
+    topics: Collection[str],
+) -> str:
+    """Return why a batch write's name and number may be those of a different write."""
+    same_topics = _with_number(committed, batch_id, topics)
     doubt = ""
     if note.target == COLUMN and len(same_topics) < len(topics):
         doubt = _doubt_of_other_topics(committed, batch_id, topics)
     for topic, last in same_topics.items():
         doubt = doubt or _doubt_of_write(topic, last, batch_id, note)
-    if doubt:
-        return _in_doubt(note, doubt, topics, GroupState(), batch_id, on_uncertain)
-    return SKIP if same_topics else WRITE
+    return doubt
 
 
 def _doubt_of_other_topics(
@@ -453,8 +515,8 @@ def _doubt_of_write(topic: str, last: CommittedBatch, batch_id: int, note: Commi
             f"number {last.next_batch_id - 1} of this writeId is committed for topic {topic!r} "
             f"by {last.note.origin}, "
             f"and this is {note.origin}. In foreachBatch give the batch's id as batchId and "
-            "the query's id as writeId. "
-            "If that is so, the checkpoint is an older one that was restored, or a copy."
+            "the query's id as writeId. If that is so, the checkpoint is an older one that was "
+            "restored, or another query continues a copy of it."
         )
     return ""
 

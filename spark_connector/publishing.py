@@ -40,6 +40,7 @@ from barnabas.spark_connector.transactional_producer import (
     PublishSettings,
     TransactionalProducer,
 )
+from barnabas.spark_connector.user_messages import RetryNotice
 
 __all__ = ["Publication", "PublishError", "PublishSettings", "Publisher"]
 
@@ -164,7 +165,8 @@ class Publisher:
                 UncertainBatchError (a ClientError) from `decide`; in this case nothing was sent.
         """
         decide = decide_by_number(batch_id) if decide is None else decide
-        if begun is None and not parts.transactions and not _any(record_batches):
+        has_parts = parts.transactions or parts.looks
+        if begun is None and not has_parts and not _any(record_batches):
             return NOTHING
         producer = self._producer_for(transactional_id, group_id)
         failures = _Failures(
@@ -392,6 +394,7 @@ class _Failures:
         self._longest_backoff_ms = max(settings.retry_backoff_max_ms, options.retry_backoff_ms)
         self._fenced = self._missing_files = 0
         self._deadline: float | None = None
+        self._notice = RetryNotice(settings.delivery_timeout_ms)
         self.count = 0
 
     def add_missing_file(self, error: SpoolError) -> None:
@@ -426,6 +429,7 @@ class _Failures:
                 f"{self._what} failed {self.count} times, for {patience_s:.0f} s and more: "
                 f"{advice}. {self._advice}"
             ) from error
+        self._notice.failed(f"{self._what}: {advice}")
         time.sleep(self._backoff_ms / 1000)
         self._backoff_ms = min(2 * self._backoff_ms, self._longest_backoff_ms)
 

@@ -9,6 +9,7 @@ session.py runs this module in place of `pyspark.daemon`.
 
 from __future__ import annotations
 
+import sys
 from socket import socket
 
 from pyspark import daemon
@@ -16,8 +17,24 @@ from pyspark import daemon
 _run_worker = daemon.worker
 
 
+def _ignore_broken_pipes() -> None:
+    """Do not print a BrokenPipeError that nobody can catch.
+
+    When the buffer is freed, Python tries once more to write its last bytes. Since Python 3.13 a
+    failure of that is printed as "Exception ignored".
+    """
+    others = sys.unraisablehook
+
+    def show(unraisable: sys.UnraisableHookArgs) -> None:
+        if unraisable.exc_type is not BrokenPipeError:
+            others(unraisable)
+
+    sys.unraisablehook = show
+
+
 def run_worker(sock: socket, authenticated: bool) -> int:
     """Run one task in this process. Gives: the exit status. If it is not 0, the process ends."""
+    _ignore_broken_pipes()
     try:
         return int(_run_worker(sock, authenticated))
     except BrokenPipeError:

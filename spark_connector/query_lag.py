@@ -29,8 +29,9 @@ def lag(query: HasProgress) -> dict[str, dict[int, int]]:
 
     The figures are those of the last progress report. Spark makes a report after each batch, and
     every 10 s while there are no batches. Offsets are counted, not records: markers of transactions
-    and compacted records are counted as well. Offsets behind an open transaction are not counted
-    until the transaction is decided.
+    and compacted records are counted as well, and so are offsets behind an open transaction, which
+    the query reads when that ends. (Spark's own source does not report the latter under
+    read_committed.)
 
     Takes:  query, a StreamingQuery that reads topics by this source, or by Spark's own Kafka
             source, whose offsets have the same form. Sources of other kinds are ignored.

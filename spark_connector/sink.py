@@ -26,9 +26,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -37,7 +38,12 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from barnabas.spark_connector.checkpoint import Checkpoint, CheckpointError, CheckpointPlace
+from barnabas.spark_connector.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    CheckpointPlace,
+    trail_of_write,
+)
 from barnabas.spark_connector.client import ClientError
 from barnabas.spark_connector.deduplication import (
     ANNOUNCED,
@@ -52,13 +58,14 @@ from barnabas.spark_connector.deduplication import (
     Trail,
     decide_batch_write,
     decide_micro_batch,
+    decide_write_of_micro_batch,
 )
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.encoding import Encoder, EncodingError, check_schema
 from barnabas.spark_connector.hadoop_paths import PathError, path_rules
 from barnabas.spark_connector.numba_loops import encoder_choice
 from barnabas.spark_connector.publishing import NOTHING, BegunNotes, Publication, Publisher
-from barnabas.spark_connector.sink_options import SinkOptions
+from barnabas.spark_connector.sink_options import ONLY_NUMBERS, SinkOptions
 from barnabas.spark_connector.spool import (
     SpoolError,
     SpoolWriter,
@@ -82,12 +89,18 @@ from barnabas.spark_connector.task_parts import NO_RUN, TaskParts, run_token
 from barnabas.spark_connector.task_process import (
     driver_publisher,
     exempt_modules_from_collection,
+    is_first_of_run,
     task_client,
 )
 from barnabas.spark_connector.task_producer import TaskWriter, open_task_writer
-from barnabas.spark_connector.task_transactions import AUTO, BY_DRIVER, TaskTransaction
+from barnabas.spark_connector.task_transactions import (
+    AUTO,
+    BY_DRIVER,
+    TaskTransaction,
+    fits_into_notes,
+)
 from barnabas.spark_connector.transactional_ids import TransactionalIds
-from barnabas.spark_connector.user_messages import hide_traceback, logger
+from barnabas.spark_connector.user_messages import errors_of_a_stream, hide_traceback, logger
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,6 +129,22 @@ NOT_CONTINUOUS = (
 USER_ERRORS = (ClientError, EncodingError, SpoolError, CheckpointError, PathError, OSError)
 
 
+class DecideByLineage(Protocol):
+    """A rule for a micro-batch: `decide_micro_batch`, or `decide_write_of_micro_batch`."""
+
+    def __call__(
+        self,
+        state: GroupState,
+        batch_id: int,
+        note: CommitNote,
+        topics: Collection[str],
+        *,
+        lineage: Lineage,
+        on_uncertain: str,
+    ) -> Decision:
+        """Decide on the batch."""
+
+
 def _without_traceback(text: str) -> SinkError:
     hide_traceback()
     return SinkError(text)
@@ -123,6 +152,11 @@ def _without_traceback(text: str) -> SinkError:
 
 def _not_published(note: CommitNote, error: Exception) -> SinkError:
     return _without_traceback(f"{note.what} was not published: {error}")
+
+
+def _origin(batch_id: str, query_id: str) -> str:
+    """The batch of a query to which a write belongs, as text for its note."""
+    return f"batch {batch_id} of query {query_id}"
 
 
 def _topics_of(messages: Iterable[WriterCommitMessage | None]) -> frozenset[str]:
@@ -148,9 +182,9 @@ def record_batches_of(
 class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
     """The commit message of one task: its encoded record batches, or the file that contains them.
 
-    origin: the query and micro-batch of a batch write that belongs to a streaming query
-    (foreachBatch). run: for a stream, the id of this run of the query. place: for a stream, the
-    location of its checkpoint. transaction: if the task wrote the records itself, the transaction
+    query_id, query_batch: the query and micro-batch in which a batch write is made (foreachBatch),
+    if they are known. run: the id of this run of the query. place: the location of its checkpoint.
+    transaction: if the task wrote the records itself, the transaction
     that contains them. byte_count: the size of the task's records in bytes.
     """
 
@@ -159,11 +193,12 @@ class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
     spool: str | None
     record_count: int
     topics: frozenset[str] = frozenset()
-    origin: str = ""
     run: str = ""
     place: CheckpointPlace = field(default_factory=CheckpointPlace)
     transaction: TaskTransaction | None = None
     byte_count: int = 0
+    query_id: str = ""
+    query_batch: str = ""
 
     def record_batches(self) -> Iterator[EncodedRecordBatch]:
         """Return all record batches that the driver has to write, in the order of the task's rows.
@@ -260,19 +295,32 @@ class _Writer:
         context = TaskContext.get()
         assert context is not None, "write is called in tasks"
         name = f"{context.partitionId()}-{context.attemptNumber()}-{uuid.uuid4().hex[:12]}"
-        directory = join_uri(self.spool_directory(place), write_id, str(batch_id))
+        directory = join_uri(self.spool_of(place, write_id), str(batch_id))
 
-        def open_overflow() -> SpoolWriter | TaskWriter:
-            if (writer := self._open_transaction(write_id, batch_id, run)) is not None:
-                return writer
+        counts: dict[str, int] = {}
+
+        def open_file() -> SpoolWriter:
             self._prepare_spool_directory(place)
             return SpoolWriter(directory, name)
 
+        def open_overflow() -> SpoolWriter | TaskWriter:
+            most_partitions = max(counts.values(), default=1)
+            is_listed = fits_into_notes(context.partitionId(), most_partitions)
+            if self.options.sink_mode == AUTO and not is_listed:
+                with suppress(SpoolError):  # the list of all transactions may fit nevertheless
+                    return open_file()
+            return self._open_transaction(write_id, batch_id, run) or open_file()
+
         output = TaskOutput(self.options.inline_bytes, open_overflow)
         with task_client(self.options.client) as client:
+
+            def partition_count(topic: str) -> int:
+                counts[topic] = len(client.partitions_of([topic], create=True))
+                return counts[topic]
+
             encoder = Encoder(
                 topic=self.options.topic,
-                partition_counts=lambda topic: len(client.partitions_of([topic], create=True)),
+                partition_counts=partition_count,
                 compression=self.options.compression,
                 record_batch_bytes=self.options.record_batch_bytes,
                 task=context.partitionId(),
@@ -300,6 +348,28 @@ class _Writer:
             return self.options.spool_directory
         checkpoint = place.location or place.root
         return join_uri(checkpoint, SPOOL) if checkpoint else private_directory()
+
+    def spool_of(self, place: CheckpointPlace, write_id: str) -> str:
+        """Return the directory of one write's spool files."""
+        return join_uri(self.spool_directory(place), write_id)
+
+    def place_of(self, job_properties: Mapping[str, str]) -> CheckpointPlace:
+        """Find the location of the query's checkpoint, as far as a task can determine it.
+
+        Takes:  job_properties, those of the task's context, which include Spark's settings.
+        Raises: PathError.
+        """
+        options = self.options
+        rules = path_rules(options.site, job_properties, options.working_directory)
+        if options.checkpoint_location is not None:
+            return CheckpointPlace(location=rules.resolve(options.checkpoint_location))
+        root = job_properties.get(SESSION_CHECKPOINT)
+        if root is None:
+            return CheckpointPlace()
+        if options.query_name is not None:
+            names = options.query_name.split("/")
+            return CheckpointPlace(location=join_uri(rules.resolve(root), *names))
+        return CheckpointPlace(root=rules.resolve(root))
 
     def _prepare_spool_directory(self, place: CheckpointPlace) -> None:
         """Check that the driver uses the same directory as the tasks, if this can be determined, or
@@ -369,10 +439,74 @@ class _Writer:
             _topics_of(written),
             (sum(each.record_count for each in written), sum(each.byte_count for each in written)),
             self.options.task_timeout_ms,
-            looks and self.options.sink_mode != BY_DRIVER,
+            looks,
             target,
             tolerates=self.options.on_uncertain_batch != FAIL,
         )
+
+    def publish_micro_batch(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batch_id: int,
+        note: CommitNote,
+        checkpoint: Checkpoint | None,
+        run: str,
+        decide: DecideByLineage,
+        *,
+        target: str | None = None,
+    ) -> Publication:
+        """Publish a micro-batch, or the part of it that foreachBatch writes to one target, and
+        write its trail.
+
+        The first batch of a run is compared with the checkpoint even if it has no rows. (The
+        parameters are the parts of a batch.)
+
+        Takes:  checkpoint, or None if the batch is not compared; run, the run of the query; decide,
+                the rule for the batch; target, that of a batch write, and None for a stream.
+        Raises: CheckpointError; SinkError.
+        """
+        trail = Trail() if checkpoint is None else checkpoint.trail()
+        is_compared = checkpoint is not None and (not trail.run or trail.run != run)
+        topics = _topics_of(messages)
+        if not topics and not is_compared and self.options.on_uncertain_batch == FAIL:
+            return NOTHING
+        if checkpoint is not None:
+            note = replace(note, plan=checkpoint.plan_of_batch(batch_id, check_id=is_compared))
+        trail = Trail(
+            group=self.group_name(self.write_id_of(messages)),
+            run=run,
+            begun=PlannedBatch(batch_id, note.plan),
+        )
+        keeper = _TrailKeeper(checkpoint, trail, target)
+        parts = self.parts_of(
+            messages,
+            note,
+            run=run_token(run) if target is None else "",
+            looks=is_compared or (checkpoint is None and self._is_first(messages, run)),
+            target=target,
+        )
+        done = self.publish_messages(
+            messages,
+            batch_id,
+            note,
+            parts=parts,
+            decide=lambda state: decide(
+                state,
+                batch_id,
+                note,
+                topics,
+                lineage=keeper.look(state),
+                on_uncertain=self.options.on_uncertain_batch,
+            ),
+            begun=BegunNotes(replace(note, state=ANNOUNCED).to_text(), keeper.keep),
+        )
+        if is_compared:
+            keeper.record_run()
+        return done
+
+    def _is_first(self, messages: Sequence[WriterCommitMessage | None], run: str) -> bool:
+        """Whether this is the first batch of a run in this process, if no checkpoint shows it."""
+        return is_first_of_run(self.driver_id_of(self.write_id_of(messages)), run)
 
     def publish_messages(
         self,
@@ -480,9 +614,7 @@ class _Writer:
         was believed dead and repeated a batch.
         """
         task_messages = [message for message in messages if isinstance(message, TaskMessage)]
-        directory = join_uri(
-            self.spool_directory(task_messages[0].place), task_messages[0].write_id
-        )
+        directory = self.spool_of(task_messages[0].place, task_messages[0].write_id)
         if not is_local(directory) and all(message.spool is None for message in task_messages):
             # Listing a remote directory takes a request. The next batch that has spool files
             # deletes what is left.
@@ -506,17 +638,21 @@ class _TrailKeeper:
     """The lineage of one micro-batch: the trail with which the batch is compared, and the trail
     that is written for it.
 
-    checkpoint: None if the batch is not compared with a checkpoint.
+    checkpoint: None if the batch is not compared with a checkpoint. target: that of a batch write,
+    whose notes are the only ones that count; None for a stream.
     """
 
-    def __init__(self, checkpoint: Checkpoint | None, trail: Trail) -> None:
-        self._checkpoint, self._trail = checkpoint, trail
+    def __init__(
+        self, checkpoint: Checkpoint | None, trail: Trail, target: str | None = None
+    ) -> None:
+        self._checkpoint, self._trail, self._target = checkpoint, trail, target
 
     def look(self, state: GroupState) -> Lineage:
         """Read the lineage from the checkpoint as it is now, for one decision."""
         if self._checkpoint is None:
             return NO_LINEAGE
         lineage = self._checkpoint.lineage()
+        state = state if self._target is None else state.of_target(self._target)
         last = None if state.last is None else state.last.planned
         is_own = last is not None and not lineage.is_foreign(last)
         self._trail = replace(self._trail, after=last if is_own else lineage.trail.after)
@@ -562,24 +698,6 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         message.run, message.place = run, place
         return message
 
-    def place_of(self, job_properties: Mapping[str, str]) -> CheckpointPlace:
-        """Find the location of the query's checkpoint, as far as a task can determine it.
-
-        Takes:  job_properties, those of the task's context, which include Spark's settings.
-        Raises: PathError.
-        """
-        options = self.options
-        rules = path_rules(options.site, job_properties, options.working_directory)
-        if options.checkpoint_location is not None:
-            return CheckpointPlace(location=rules.resolve(options.checkpoint_location))
-        root = job_properties.get(SESSION_CHECKPOINT)
-        if root is None:
-            return CheckpointPlace()
-        if options.query_name is not None:
-            names = options.query_name.split("/")
-            return CheckpointPlace(location=join_uri(rules.resolve(root), *names))
-        return CheckpointPlace(root=rules.resolve(root))
-
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Publish the micro-batch on the driver, after all its tasks, then delete its files."""
         exempt_modules_from_collection()
@@ -591,10 +709,11 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         if message is None:
             raise _without_traceback(NOT_CONTINUOUS)
         what = CommitNote(self._what(message.write_id, batchId), self.target)
-        try:
-            done = self._publish(messages, batchId, message, what)
-        except USER_ERRORS as error:
-            raise _not_published(what, error) from None
+        with errors_of_a_stream(SinkError):
+            try:
+                done = self._publish(messages, batchId, message, what)
+            except USER_ERRORS as error:
+                raise _not_published(what, error) from None
         self.clean_up(messages, done.last_committed(batchId))
 
     def _publish(
@@ -604,46 +723,15 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         message: TaskMessage,
         note: CommitNote,
     ) -> Publication:
-        """Publish a batch, and write its trail.
-
-        The first batch of a run is compared with the checkpoint even if it has no rows.
-        """
+        """Publish a batch, and write its trail. Raises: CheckpointError; SinkError."""
         checkpoint = (
             Checkpoint.at(message.place, message.write_id)
             if self.options.compare_checkpoint
             else None
         )
-        trail = Trail() if checkpoint is None else checkpoint.trail()
-        is_compared = checkpoint is not None and (not trail.run or trail.run != message.run)
-        topics = _topics_of(messages)
-        if not topics and not is_compared and self.options.on_uncertain_batch == FAIL:
-            return NOTHING
-        if checkpoint is not None:
-            note = replace(note, plan=checkpoint.plan_of_batch(batch_id, check_id=is_compared))
-        trail = Trail(
-            group=f"{self.options.transactional_id_prefix}-{message.write_id}",
-            run=message.run,
-            begun=PlannedBatch(batch_id, note.plan),
+        return self.publish_micro_batch(
+            messages, batch_id, note, checkpoint, message.run, decide_micro_batch
         )
-        keeper = _TrailKeeper(checkpoint, trail)
-        done = self.publish_messages(
-            messages,
-            batch_id,
-            note,
-            parts=self.parts_of(messages, note, run=run_token(message.run), looks=is_compared),
-            decide=lambda state: decide_micro_batch(
-                state,
-                batch_id,
-                note,
-                topics,
-                lineage=keeper.look(state),
-                on_uncertain=self.options.on_uncertain_batch,
-            ),
-            begun=BegunNotes(replace(note, state=ANNOUNCED).to_text(), keeper.keep),
-        )
-        if is_compared:
-            keeper.record_run()
-        return done
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Clean up after a task or commit of a micro-batch failed: delete the files, and abort the
@@ -672,14 +760,51 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write the rows of one task. In foreachBatch, its message also names the query and batch
         in which it runs.
+
+        Raises: SinkError.
         """
-        message = self.encode(iterator, self.write_id, self.options.batch_id, self._what())
         context = TaskContext.get()
         assert context is not None, "write is called in tasks"
-        query_id, batch_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
-        if query_id is not None and batch_id is not None:
-            message.origin = f"batch {batch_id} of query {query_id}"
+        query_id, query_batch = (context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))
+        if query_id is not None and query_batch is not None:
+            self._check_number(query_batch)
+        place = CheckpointPlace()
+        if self._is_compared:
+            properties = getattr(context, "_localProperties", None) or {}
+            try:
+                place = self.place_of(properties)
+            except (PathError, SpoolError) as error:
+                raise _without_traceback(f"{self._what()} cannot be written: {error}") from None
+        message = self.encode(iterator, self.write_id, self.options.batch_id, self._what(), place)
+        message.place, message.run = place, context.getLocalProperty(RUN_ID) or ""
+        if query_id is not None and query_batch is not None:
+            message.query_id, message.query_batch = query_id, query_batch
         return message
+
+    @property
+    def _is_compared(self) -> bool:
+        """Whether the write is compared with the checkpoint of a query, as a part of its batch."""
+        options = self.options
+        return (
+            options.write_id is not None
+            and options.compare_checkpoint
+            and options.checkpoint_location is not None
+        )
+
+    def _check_number(self, query_batch: str) -> None:
+        """Check that a write in foreachBatch is identified as a part of its micro-batch.
+
+        Raises: SinkError.
+        """
+        options = self.options
+        if options.write_id is None or not options.compare_checkpoint:
+            return
+        if not self._is_compared or str(options.batch_id) != query_batch:
+            raise _without_traceback(
+                f"{self._what()} is made in batch {query_batch} of a query (foreachBatch): give "
+                "the batch's id as batchId, and the query's checkpointLocation. Or set "
+                f"compareCheckpoint=false: {ONLY_NUMBERS}"
+            )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish the write on the driver, after all its tasks: once for each writeId, if the
@@ -692,8 +817,48 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
             self.clean_up(messages, None)
             return
         batch_id = self.options.batch_id
-        origins = {message.origin for message in messages if isinstance(message, TaskMessage)}
-        note = CommitNote(self._what(), self.target, origin=max(origins, default=""))
+        note = CommitNote(self._what(), self.target)
+        try:
+            publish = self._publish_in_query if self._is_compared else self._publish_named
+            done = publish(messages, batch_id, note)
+        except USER_ERRORS as error:
+            raise _not_published(note, error) from None
+        self.clean_up(messages, done.last_committed(batch_id))
+
+    def _publish_in_query(
+        self, messages: Sequence[WriterCommitMessage | None], batch_id: int, note: CommitNote
+    ) -> Publication:
+        """Publish the write as a part of a query's micro-batch. Raises: CheckpointError;
+        SinkError.
+        """
+        message = next(each for each in messages if isinstance(each, TaskMessage))
+        checkpoint = Checkpoint(
+            message.place.location,
+            message.query_id,
+            trail_of_write(self.group_name(self.write_id), self.target),
+        )
+        query_id = message.query_id or checkpoint.id()
+        note = replace(note, origin=_origin(str(batch_id), query_id))
+        return self.publish_micro_batch(
+            messages,
+            batch_id,
+            note,
+            checkpoint,
+            message.run,
+            decide_write_of_micro_batch,
+            target=self.target,
+        )
+
+    def _publish_named(
+        self, messages: Sequence[WriterCommitMessage | None], batch_id: int, note: CommitNote
+    ) -> Publication:
+        """Publish a write that is known by its name and number only. Raises: SinkError."""
+        origins = {
+            _origin(message.query_batch, message.query_id)
+            for message in messages
+            if isinstance(message, TaskMessage) and message.query_id
+        }
+        note = replace(note, origin=max(origins, default=""))
 
         def decide(state: GroupState) -> Decision:
             return decide_batch_write(
@@ -704,9 +869,10 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
                 on_uncertain=self.options.on_uncertain_batch,
             )
 
-        parts = self.parts_of(messages, note, target=self.target)
-        done = self.publish_messages(messages, batch_id, note, parts=parts, decide=decide)
-        self.clean_up(messages, done.last_committed(batch_id))
+        run = next(each.run for each in messages if isinstance(each, TaskMessage))
+        looks = self._is_first(messages, run)
+        parts = self.parts_of(messages, note, looks=looks, target=self.target)
+        return self.publish_messages(messages, batch_id, note, parts=parts, decide=decide)
 
     def _publish_unnamed(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Publish a write that has a random id. No later write repeats it, so it needs no group."""
@@ -730,6 +896,17 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
     @property
     def repeats_batches(self) -> bool:
         return self.options.write_id is not None
+
+    def spool_of(self, place: CheckpointPlace, write_id: str) -> str:
+        """Return the directory of this write's spool files.
+
+        There is one for each topic, since writes with the same writeId to several topics may run
+        concurrently, and each of them deletes its directory's earlier files.
+        """
+        options = self.options
+        is_one_of_several = options.write_id is not None and options.topic is not None
+        name = f"{write_id}@{options.topic}" if is_one_of_several else write_id
+        return join_uri(self.spool_directory(place), name)
 
     def driver_id_of(self, write_id: str) -> str:
         """The transactional id of the driver.

@@ -30,6 +30,11 @@ from barnabas.spark_connector.security import TOKEN_PROVIDER
 from barnabas.spark_connector.spool_directory import identity_of_temporary_directory
 from barnabas.spark_connector.task_transactions import AUTO, BY_DRIVER, BY_TASKS
 
+# What compareCheckpoint=false means for a batch write.
+ONLY_NUMBERS = (
+    "then only numbers are compared, and rows are lost or doubled without an error if a "
+    "checkpoint is restored from an older copy, or copied for a second query"
+)
 KIBIBYTE = 1 << 10
 # A task's transaction is open while the batch is written. Unless transaction.max.timeout.ms is
 # changed, no broker allows a longer timeout.
@@ -136,7 +141,7 @@ def parse_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOp
         checkpoint_location=values.text("checkpointLocation"),
         # the working directory of the driver, which parses the options
         working_directory=os.getcwd(),
-        site=_site_settings() if streaming else {},
+        site=_site_settings() if streaming or values.text("checkpointLocation") else {},
         query_name=values.text("queryName"),
         inline_bytes=values.number("inlineBytes", SinkOptions.inline_bytes),
         transactional_id_prefix=values.text("transactionalIdPrefix")
@@ -212,8 +217,31 @@ def _refuse(values: OptionValues, streaming: bool) -> None:
             "transactions end one by one, and if the driver dies meanwhile, the same write with "
             "the same writeId ends the others"
         )
-    if values.text("batchId") is not None and values.text("writeId") is None:
+    if not streaming:
+        _refuse_number_without_checkpoint(values)
+
+
+def _refuse_number_without_checkpoint(values: OptionValues) -> None:
+    """Raise OptionError if a batch write has a part of what identifies a write of foreachBatch: a
+    number is that of one batch only together with the query's checkpoint.
+    """
+    has_name, has_number = values.text("writeId") is not None, values.text("batchId") is not None
+    has_place = values.text("checkpointLocation") is not None
+    if has_number and not has_name:
         raise OptionError("option batchId numbers the writes of one writeId: give writeId, too")
+    if not has_name or not values.boolean("compareCheckpoint", True):
+        return
+    if has_number and not has_place:
+        raise OptionError(
+            "option batchId needs the option checkpointLocation, with the query's checkpoint: a "
+            "batch in foreachBatch is known by its input offsets there. Or set "
+            f"compareCheckpoint=false: {ONLY_NUMBERS}"
+        )
+    if has_place and not has_number:
+        raise OptionError(
+            "option checkpointLocation in a batch write with writeId needs the option batchId: "
+            "the batch's id that foreachBatch gives"
+        )
 
 
 def _compression(values: OptionValues) -> Compression:

@@ -65,7 +65,7 @@ from barnabas.spark_connector.sink import BatchWriter, StreamWriter
 from barnabas.spark_connector.sink_options import parse_sink_options
 from barnabas.spark_connector.stream_planning import StreamPlanner
 from barnabas.spark_connector.task_process import exempt_modules_from_collection, task_client
-from barnabas.spark_connector.user_messages import without_traceback
+from barnabas.spark_connector.user_messages import errors_of_a_stream, without_traceback
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -244,7 +244,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._planner = StreamPlanner(options)
 
     def initialOffset(self) -> dict[str, Any]:
-        with without_traceback(*USER_ERRORS):
+        with errors_of_a_stream(*USER_ERRORS):
             return offsets_as_json(self._planner.initial(), self._planner.topic_ids)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -265,7 +265,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         trigger = self.options.trigger
         limited = not isinstance(limit, ReadAllAvailable)
         begin = offsets_of_json(start)
-        with without_traceback(*USER_ERRORS):
+        with errors_of_a_stream(*USER_ERRORS):
             end = self._planner.latest(
                 begin,
                 topic_ids=topic_ids_of_json(start),
@@ -281,13 +281,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return None if newest is None else offsets_as_json(newest)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with without_traceback(*USER_ERRORS):
+        with errors_of_a_stream(*USER_ERRORS):
             self._planner.freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a micro-batch, each with one or several ranges of offsets."""
         topic_ids = topic_ids_of_json(end)
-        with without_traceback(*USER_ERRORS):
+        with errors_of_a_stream(*USER_ERRORS):
             ranges = self._planner.ranges(
                 offsets_of_json(start), offsets_of_json(end), topic_ids=topic_ids
             )
@@ -322,7 +322,7 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # typ
         self._error = error
 
     def _refuse(self, *_: object) -> Any:
-        with without_traceback(OptionError):
+        with errors_of_a_stream(OptionError):
             raise self._error
 
     initialOffset = getDefaultReadLimit = latestOffset = reportLatestOffset = (

@@ -43,12 +43,63 @@ from barnabas.spark_connector.planning import (
 )
 from barnabas.spark_connector.reading import (
     DELETED,
+    NEVER_THERE,
     NOT_THE_SAME,
     DataLossError,
     not_read,
     topic_recreated,
 )
 from barnabas.spark_connector.user_messages import logger
+
+LOG_ENDS_AGE_S = 1  # how old the known ends of logs may be, since an idle query triggers often
+OPEN_S = 10  # how long a partition may wait for a transaction before there is a warning
+
+
+class _LogEnds:
+    """The ends of the logs beyond their last stable offsets, and how long each partition has been
+    waiting for an open transaction.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._ends: Offsets = {}
+        self._updated_at: float | None = None
+        # the last stable offset of each partition that waits, when it was first seen, and whether
+        # there was a warning
+        self._waiting: dict[TopicPartition, tuple[int, float, bool]] = {}
+
+    @property
+    def are_old(self) -> bool:
+        """Whether the ends have to be requested again."""
+        return self._updated_at is None or self._clock() - self._updated_at >= LOG_ENDS_AGE_S
+
+    def at_least(self, stable: Offsets) -> Offsets:
+        """The end of each log, which is not before the last stable offset."""
+        return {name: max(offset, self._ends.get(name, 0)) for name, offset in stable.items()}
+
+    def update(self, ends: Offsets, stable: Offsets) -> None:
+        """Store the ends. If a partition has been waiting for long, warn of it once."""
+        now = self._clock()
+        self._ends, self._updated_at = ends, now
+        waiting = {}
+        for name, offset in stable.items():
+            if ends[name] <= offset:
+                continue
+            before, since, is_warned = self._waiting.get(name, (-1, now, False))
+            if before != offset:
+                since, is_warned = now, False
+            if not is_warned and now - since >= OPEN_S:
+                is_warned = True
+                logger.warning(
+                    "barnabas: %s: the query waits at offset %d, where a transaction has been open "
+                    "for %d s and more; %d offsets are behind it",
+                    name,
+                    offset,
+                    now - since,
+                    ends[name] - offset,
+                )
+            waiting[name] = offset, since, is_warned
+        self._waiting = waiting
 
 
 class StreamPlanner:
@@ -68,6 +119,7 @@ class StreamPlanner:
         # partitions whose first batch begins at the end of the log, with that offset
         self._empty_in_first_batch: Offsets = {}
         self._newest: Offsets | None = None
+        self._log_ends = _LogEnds(clock)
         self._target: Offsets | None = None  # the ends at which Trigger.AvailableNow stops
         self._micro_batch_planned_at: float | None = None  # when the end of a batch was last chosen
         self._warned_missing: set[str] = set()
@@ -77,7 +129,8 @@ class StreamPlanner:
     def initial(self) -> Offsets:
         """The first offsets of a query without checkpoint, which are the same for each call.
 
-        Raises: OptionError, ClientError.
+        Raises: OptionError, ClientError; DataLossError if a log ends before a given offset, and
+                failOnDataLoss is true.
         """
         if self._initial is None:
             options = self._options
@@ -93,8 +146,11 @@ class StreamPlanner:
                 read_committed=options.read_committed,
             )
             if self._target is not None:  # records after the target belong to the next run
-                starts = {
-                    name: min(offset, ends[name]) for name, offset in starts.items() if name in ends
+                given = self._given_within_the_log(starts, ends)
+                starts = given | {
+                    name: min(offset, ends[name])
+                    for name, offset in starts.items()
+                    if name in ends and name not in given
                 }
             self._initial = starts
             self._empty_in_first_batch = {
@@ -102,6 +158,25 @@ class StreamPlanner:
             }
             self._last_topic_ids = dict(self.topic_ids)
         return self._initial
+
+    def _given_within_the_log(self, starts: Offsets, ends: Offsets) -> Offsets:
+        """The offsets given in startingOffsets that are beyond the target of
+        Trigger.AvailableNow, since a transaction is open before them. An offset that the log does
+        not reach is reported as a data loss.
+        """
+        beyond = [
+            name
+            for name, offset in self._options.starting.offsets.items()
+            if name in ends and offset > ends[name]
+        ]
+        marks = self._client.offsets_at(dict.fromkeys(beyond, LATEST), read_committed=False)
+        for name in beyond:
+            if (mark := marks[name] or 0) < starts[name]:
+                self._lost(
+                    f"the log of {name} ends at {mark}, before startingOffsets, {starts[name]}",
+                    why=NEVER_THERE,
+                )
+        return {name: starts[name] for name in beyond if starts[name] <= (marks[name] or 0)}
 
     def latest(
         self,
@@ -150,6 +225,7 @@ class StreamPlanner:
         )
         self._refresh_topic_ids(start, newest)
         self._newest = dict(newest)
+        self._look_for_open_transactions(newest)
         recreated = self._report_recreated(start, {**self._last_topic_ids, **topic_ids})
         self._last_topic_ids = dict(self.topic_ids)
         self._report_lost(
@@ -172,6 +248,7 @@ class StreamPlanner:
         records are left to the next run.
         """
         self._target = self._available({})
+        self._look_for_open_transactions(self._target)
 
     @property
     def topic_ids(self) -> dict[str, str]:
@@ -180,8 +257,10 @@ class StreamPlanner:
 
     @property
     def newest(self) -> Offsets | None:
-        """The last known ends of all partitions, for progress reports."""
-        return self._newest
+        """The last known ends of all partitions, for progress reports. Records behind an open
+        transaction are before these ends.
+        """
+        return None if self._newest is None else self._log_ends.at_least(self._newest)
 
     def ranges(
         self, start: Offsets, end: Offsets, *, topic_ids: Mapping[str, str] = MappingProxyType({})
@@ -236,6 +315,15 @@ class StreamPlanner:
     def close(self) -> None:
         """Close connections."""
         self._client.close()
+
+    def _look_for_open_transactions(self, stable: Offsets) -> None:
+        """Request where the logs end, if that may be beyond the last stable offsets. The ends of
+        Trigger.AvailableNow are those of its start.
+        """
+        is_fixed = self._target is not None and stable is not self._target
+        if self._options.read_committed and not is_fixed and self._log_ends.are_old:
+            ends = self._client.offsets_at(dict.fromkeys(stable, LATEST), read_committed=False)
+            self._log_ends.update({name: end or 0 for name, end in ends.items()}, stable)
 
     # --- topics and partitions
 

@@ -38,9 +38,9 @@ class TaskParts(NamedTuple):
     note: the batch's note, which contains their list. run: the driver's run; if it is empty, the
     driver's earlier batches are unknown. topics, and counts of records and bytes: those of the
     tasks' output. timeout_ms: the timeout of the transactions. looks: whether to search in any case
-    for transactions that other drivers left open. target: for a batch write, the target whose notes
-    belong to this driver. tolerates: whether to continue if brokers have aborted transactions
-    although the decision was to commit them.
+    for transactions that other drivers left open, as each start does. target: for a batch write,
+    the target whose notes belong to this driver. tolerates: whether to continue if brokers have
+    aborted transactions although the decision was to commit them.
     """
 
     note: CommitNote = CommitNote()
@@ -164,17 +164,14 @@ class PartEndings:
         self._abort_others(producer, all_runs=False)
 
     def _abort_others(self, producer: TransactionalProducer, *, all_runs: bool) -> None:
-        """Abort the open transactions of this driver's tasks that no note lists. The session is
+        """Abort the open transactions of this driver's tasks. Those that the last note lists have
+        ended (`finish`), so an open one of the same id belongs to a later attempt. The session is
         checked first, so that a replaced driver aborts nothing.
         """
         ends = self._ends_now()
-        ends.set_aside(self._names_of_noted, all_runs=all_runs)
+        ends.set_aside((), all_runs=all_runs)
         producer.check_session()
         ends.abort_held()
-
-    @property
-    def _names_of_noted(self) -> list[str]:
-        return [each.transactional_id for each in self._noted.transactions]
 
     def note(self, metadata: str, *, sends: bool) -> tuple[str, list[str]]:
         """The note to commit, and the rest of the list, for the metadata of the next partitions."""
@@ -196,7 +193,7 @@ class PartEndings:
                 all_runs=True,
             )
         elif self._has_any:
-            self._ends_now().set_aside(self._names_of_noted, all_runs=True)
+            self._ends_now().set_aside((), all_runs=True)
 
     def end(self) -> None:
         """Commit the batch's transactions and abort the others, once the number is committed.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from barnabas.spark_connector.publishing import Publisher, PublishSettings
 
 MOST_CLIENTS = 4  # the number of clients that a process keeps, one for each configuration
+MOST_RUNS = 100  # the number of drivers whose last run a process remembers
 MOST_PUBLISHERS = 4  # the number of publishers that a process keeps, one for each transactional id
 KEPT_BUFFER_BYTES = 1 << 20  # the maximum buffer size of a connection that is kept
 # The number of calls that exempt objects: the first tasks load modules and fill their caches, later
@@ -43,6 +44,7 @@ class _Process:
     def __init__(self) -> None:
         self.freezes = 0
         self.clients: dict[ClientOptions, Client] = {}
+        self.runs: dict[str, str] = {}
         self.publishers: dict[tuple[ClientOptions, PublishSettings, str], Publisher] = {}
 
 
@@ -73,6 +75,17 @@ def task_client(options: ClientOptions) -> AbstractContextManager[Client]:
     Responses to an earlier task are not used again. After a failed task no connection is kept.
     """
     return _kept(_process.clients, MOST_CLIENTS, options, lambda: Client(options))
+
+
+def is_first_of_run(driver_id: str, run: str) -> bool:
+    """Whether this process has not published for this run of the driver yet. A write without a run
+    is always the first.
+    """
+    is_first = not run or _process.runs.pop(driver_id, "") != run
+    _process.runs[driver_id] = run
+    if len(_process.runs) > MOST_RUNS:
+        _process.runs.pop(next(iter(_process.runs)))
+    return is_first
 
 
 def driver_publisher(

@@ -30,6 +30,7 @@ from barnabas.spark_connector.transactional_producer import (
     PublishSettings,
     TransactionalProducer,
 )
+from barnabas.spark_connector.user_messages import RetryNotice
 
 T = TypeVar("T")
 # Errors which mean that another producer session has begun for the id, or that the broker does not
@@ -57,6 +58,7 @@ def repeat(
     Raises: PublishError when `delivery_timeout_ms` has passed; ClientError.
     """
     deadline: float | None = None
+    notice = RetryNotice(settings.delivery_timeout_ms)
     pause_s = options.retry_backoff_ms / 1000
     while True:
         try:
@@ -69,6 +71,7 @@ def repeat(
                 raise PublishError(
                     f"{what} failed for {patience_s:.0f} s and more: {error}"
                 ) from error
+            notice.failed(f"{what}: {error}")
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, max(settings.retry_backoff_max_ms / 1000, pause_s))
         step = again

@@ -26,8 +26,13 @@ notes and holds any transaction. It may end a transaction that is in a note at a
 decision is permanent. It aborts other transactions only after it has held them and has then
 verified that it still has the query's id. A driver that takes the id later holds all transactions
 on which it decides. An abort by the former driver is rejected from then on. If holding does not
-fence, a driver only aborts transactions of its own run, on which no other driver ever decides.
-Other transactions end by their timeout.
+fence, a driver only aborts transactions of its own run, on which no other driver ever decides, and
+those without a timeout. The latter were held by an earlier driver while the brokers still had
+two-phase commit turned on, and that driver no longer has the query's id. Other transactions end by
+their timeout.
+
+**Each start looks for open transactions** of its query's tasks, whatever its sinkMode is: the mode,
+or the brokers' setting, may have been changed since a driver died.
 
 **Transactional ids** are `<id of the driver>/<run>.<name>`. No topic name and no writeId contains a
 '/', so `<id of the driver>/` begins no other driver's ids. (`transactional_ids.py` has the names.)
@@ -52,8 +57,14 @@ from barnabas.spark_connector.transactional_producer import FencedError
 AUTO, BY_DRIVER, BY_TASKS = "auto", "driver", "tasks"  # values of sinkMode
 # The maximum size of a list in the metadata of one offset, for which brokers accept 4096 bytes.
 NOTE_BYTES = 3_000
+# The number of transactions that fit into one text, whatever their producer ids are: an entry has
+# at most 35 characters.
+TASKS_IN_A_NOTE = 80
 # The share of the timeout that must be left for a decision without two-phase commit.
 LEFT_OF_TIMEOUT = 0.25
+NO_TIMEOUT_MS = (
+    2**31 - 1
+)  # the timeout of a transaction that is kept for two-phase commit (KIP-939)
 OPEN, ABORTED = "Ongoing", frozenset({"PrepareAbort", "CompleteAbort"})
 ENDED = frozenset({"Empty", "CompleteCommit", "CompleteAbort"})
 
@@ -64,6 +75,10 @@ class LostPartError(ClientError):
 
 class AbortedPartError(ClientError):
     """The broker has aborted a transaction although the decision was to commit it."""
+
+
+class KeptPartError(ClientError):
+    """A transaction has to be committed, and the brokers do not allow two-phase commit any more."""
 
 
 class TaskTransaction(NamedTuple):
@@ -82,10 +97,16 @@ class Held(NamedTuple):
 
 
 class Described(NamedTuple):
-    """The state of a transactional id, and its producer."""
+    """The state of a transactional id, its producer, and the timeout of its transactions."""
 
     state: str
     producer: Producer
+    timeout_ms: int = 0
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its open transaction is kept for two-phase commit, so that no timeout ends it."""
+        return self.state == OPEN and self.timeout_ms == NO_TIMEOUT_MS
 
 
 class Coordinators(Protocol):
@@ -115,6 +136,11 @@ class Coordinators(Protocol):
         Gives:  the ids whose transaction that producer can no longer end.
         """
 
+    def abort_kept(self, ids: Sequence[str]) -> None:
+        """Abort the open transactions of the ids, whoever holds them. This needs no two-phase
+        commit.
+        """
+
 
 def first_of(driver_id: str, run: str = "") -> str:
     """The prefix of the transactional ids of a driver's tasks, for one run or for all."""
@@ -122,6 +148,14 @@ def first_of(driver_id: str, run: str = "") -> str:
 
 
 # --- the list in a note
+
+
+def fits_into_notes(task: int, partition_count: int) -> bool:
+    """Whether the transactions of all tasks up to this one surely fit into a note.
+
+    Takes:  task, its number from 0; partition_count, that of a topic of the batch.
+    """
+    return task < TASKS_IN_A_NOTE * partition_count
 
 
 def to_note(transactions: Sequence[TaskTransaction], run: str) -> list[str]:
@@ -218,12 +252,14 @@ class Ends:
     def __init__(self, coordinators: Coordinators, driver_id: str, run: str) -> None:
         self._coordinators, self._driver_id, self._run = coordinators, driver_id, run
         self._held: dict[str, Held] = {}
+        self._kept: list[str] = []
         self._mine: dict[str, Held] = {}
 
     def finish(self, noted: NotedTransactions) -> None:
         """Commit the open transactions of a note.
 
-        Raises: AbortedPartError if brokers have aborted some of them; FencedError; ClientError.
+        Raises: AbortedPartError if brokers have aborted some of them; KeptPartError; FencedError;
+                ClientError.
         """
         wanted = {each.transactional_id: each.producer for each in noted.transactions}
         described = self._coordinators.describe(list(wanted))
@@ -232,6 +268,9 @@ class Ends:
             for name, each in described.items()
             if each.state == OPEN and each.producer == wanted[name]
         ]
+        kept = [name for name in still_open if described[name].is_kept]
+        if kept and not self._coordinators.keeps:
+            raise _kept_without_two_phase(kept)
         held = self._coordinators.hold(still_open, lasting=True)
         ends = {name: each.ends_as for name, each in held.items() if each.writer == wanted[name]}
         refused = self._coordinators.end(ends, commit=True)
@@ -269,10 +308,11 @@ class Ends:
         self.set_aside(names, all_runs=all_runs)
 
     def set_aside(self, kept: Iterable[str], *, all_runs: bool) -> None:
-        """Hold the other open transactions of this driver's tasks, which no note lists.
+        """Hold the other open transactions of this driver's tasks. Call `finish` first.
 
         Takes:  kept, transactional ids whose transactions stay open; all_runs, whether to include
-                other runs. They are included only if holding fences their drivers.
+                other runs. They are included only if holding fences their drivers, or if no timeout
+                ends them.
         """
         first = first_of(self._driver_id, "" if all_runs else self._run)
         names = {
@@ -283,8 +323,10 @@ class Ends:
             if "/" not in name[len(first) :]
         } - set(kept)
         if names and not self._coordinators.keeps:
+            described = self._coordinators.describe(sorted(names))
+            self._kept = [name for name, each in described.items() if each.is_kept]
             own = first_of(self._driver_id, self._run)
-            names = {name for name in names if name.startswith(own)}
+            names = {name for name in names if name.startswith(own)} - set(self._kept)
         self._held = dict(self._coordinators.hold(sorted(names), lasting=False)) if names else {}
 
     @property
@@ -317,10 +359,21 @@ class Ends:
         self._coordinators.end(
             {name: held.ends_as for name, held in self._held.items()}, commit=False
         )
+        if self._kept:
+            self._coordinators.abort_kept(self._kept)
 
 
 def _held_by_another(ids: Sequence[str]) -> FencedError:
     return FencedError(f"the transactions of {_named(ids)}: another driver uses them")
+
+
+def _kept_without_two_phase(ids: Sequence[str]) -> KeptPartError:
+    return KeptPartError(
+        f"the batch before is committed, and the transactions of {_named(ids)} have rows of it. "
+        "They are kept for two-phase commit, which the brokers do not allow any more, and readers "
+        "wait for them. Set transaction.two.phase.commit.enable=true again (with ACLs, allow the "
+        "user TWO_PHASE_COMMIT), run one batch of this query, and turn it off after that"
+    )
 
 
 def aborted(ids: Sequence[str]) -> AbortedPartError:

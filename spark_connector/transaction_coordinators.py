@@ -42,6 +42,7 @@ from barnabas.spark_connector.transactional_producer import (
     END_TXN,
     END_TXN_2,
     FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
     PASSING_CODES,
     TRANSACTION,
     TRANSACTION_VERSION,
@@ -150,8 +151,11 @@ class TransactionCoordinators:
                 if each.error_code == Code.TRANSACTIONAL_ID_NOT_FOUND:
                     continue
                 _check(each.error_code, f"transactional id {each.transactional_id!r}")
-                producer = Producer(each.producer_id, each.producer_epoch)
-                found[each.transactional_id] = Described(each.transaction_state, producer)
+                found[each.transactional_id] = Described(
+                    each.transaction_state,
+                    Producer(each.producer_id, each.producer_epoch),
+                    each.transaction_timeout_ms,
+                )
         return found
 
     def hold(self, ids: Sequence[str], *, lasting: bool) -> Mapping[str, Held]:
@@ -200,6 +204,19 @@ class TransactionCoordinators:
             else:
                 _check(answer.error_code, f"the end of a transaction of {name!r}")
         return refused
+
+    def abort_kept(self, ids: Sequence[str]) -> None:
+        """Abort the open transactions of the ids, by an InitProducerId without flags (KIP-939).
+
+        Raises: ClientError; PassingError while a transaction is ending.
+        """
+        timeout_ms = self._settings.transaction_timeout_ms
+        requests = {
+            name: InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms)
+            for name in ids
+        }
+        for name, answer in self._ask(INIT_PRODUCER_ID, requests):
+            _check(answer.error_code, f"transactional id {name!r}")
 
     # --- parts
 

@@ -758,7 +758,7 @@ def _offset_rows(
         raise PublishError(
             "too many tasks of the batch wrote their rows: their list needs the offset metadata "
             f"of {len(texts)} partitions, and no topic of the batch has so many. Give the write "
-            "fewer tasks (coalesce), or the topic more partitions"
+            "fewer tasks (coalesce), or the topic more partitions, or set sinkMode=driver"
         )
     partitions = [
         TxnOffsetCommitRequestPartition(

@@ -166,8 +166,9 @@ def start_revisions(records: DataFrame, job: Job) -> StreamingQuery:
     """Start a query in update mode.
 
     Spark does not allow this mode for sinks in Python, but allows it with foreachBatch. The
-    function must then pass the query's id and the batch's number to the sink.
+    function must then pass the query's id, its checkpoint and the batch's number to the sink.
     """
+    checkpoint = str(job.checkpoint / "revisions")
 
     def write(batch: DataFrame, batch_id: int) -> None:
         query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
@@ -175,13 +176,12 @@ def start_revisions(records: DataFrame, job: Job) -> StreamingQuery:
             batch.write.format("barnabas")
             .option("kafka.bootstrap.servers", job.servers)
             .option("topic", job.topic("revisions"))
+            .option("checkpointLocation", checkpoint)
         )
         writer.option("writeId", query_id).option("batchId", str(batch_id)).mode("append").save()
 
     writer = records.writeStream.foreachBatch(write).queryName("revisions")
-    writer = writer.outputMode("update").option(
-        "checkpointLocation", str(job.checkpoint / "revisions")
-    )
+    writer = writer.outputMode("update").option("checkpointLocation", checkpoint)
     return (
         writer.trigger(availableNow=True)
         if job.until_now

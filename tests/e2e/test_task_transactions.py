@@ -44,6 +44,7 @@ from barnabas.spark_connector.task_parts import TaskParts
 from barnabas.spark_connector.task_producer import TaskProducer, TaskWriter, open_task_writer
 from barnabas.spark_connector.task_transactions import (
     AbortedPartError,
+    KeptPartError,
     LostPartError,
     TaskTransaction,
     first_of,
@@ -224,6 +225,56 @@ def test_task_transactions_without_a_decision_are_aborted(world: World) -> None:
     assert not world.commit(0, part, run="next").was_committed
     assert world.values == [b"a"] or not world.keeps
     assert world.open_ids() == ([] if world.keeps else [lost.transactional_id])
+
+
+def turn_two_phase_commit(broker: LocalBroker, word: str) -> None:
+    broker.settings["transaction.two.phase.commit.enable"] = word
+    broker.restart()
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["driver", "off"])
+def test_a_start_aborts_what_a_driver_kept_before_its_decision_whatever_the_mode_is_now(
+    tmp_path: Path, restarts: bool
+) -> None:
+    """The driver dies when it has taken the timeout from its task's transaction, and its successor
+    writes by itself, or its tasks do so on a broker that has two-phase commit turned off.
+    """
+    with broker_behind_proxy(settings=TWO_PHASE) as (broker, proxy):
+        world = World(broker, proxy, tmp_path)
+        lost = world.task(b"lost")
+        world.dies_at(TXN_OFFSET_COMMIT)
+        with pytest.raises(PublishError):
+            world.commit(0, lost, settings=HASTY)
+        proxy.clear()
+        assert world.open_ids() == [lost.transactional_id]
+        if restarts:
+            turn_two_phase_commit(broker, "false")
+            assert not world.commit(0, world.task(b"a", run="next"), run="next").was_committed
+        else:
+            done = world.commit(0, run="next", inline=(b"a",), looks=True)
+            assert not done.was_committed
+        assert world.values == [b"a"] and world.open_ids() == []
+
+
+def test_what_was_decided_is_committed_once_two_phase_commit_is_allowed_again(
+    tmp_path: Path,
+) -> None:
+    with broker_behind_proxy(settings=TWO_PHASE) as (broker, proxy):
+        world = World(broker, proxy, tmp_path)
+        part = world.task(b"a")
+        world.dies_at(END_TXN, 1)
+        with pytest.raises(PublishError):
+            world.commit(0, part, settings=HASTY)
+        proxy.clear()
+        turn_two_phase_commit(broker, "false")
+        with pytest.raises(
+            KeptPartError, match=r"Set transaction\.two\.phase\.commit\.enable=true"
+        ):
+            world.commit(0, run="next", inline=(b"a",), looks=True)
+        assert world.open_ids() == [part.transactional_id]
+        turn_two_phase_commit(broker, "true")
+        assert world.commit(0, run="next", inline=(b"a",), looks=True).was_committed
+        assert world.values == [b"a"] and world.open_ids() == []
 
 
 def test_a_driver_aborts_the_transactions_of_its_failed_attempt(world: World) -> None:

@@ -11,6 +11,9 @@ naive model is the set of the source's rows that are in the sink.
   always
         no row is in the sink twice
 
+The query writes by `format("barnabas")`, or by a batch write in foreachBatch
+(`BatchWriter.commit`). Both have to keep the same promise.
+
 A driver that gets a SinkError stops, and its unfinished batch is not checked. With one checkpoint
 and one driver at a time no driver stops, no matter when it is killed or how long it publishes
 nothing. There is one exception: a driver that was killed within an attempt and stays down until the
@@ -64,12 +67,13 @@ from barnabas.spark_connector.deduplication import CommittedBatch, GroupState, p
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.produce_request import Producer
 from barnabas.spark_connector.publishing import Publisher
-from barnabas.spark_connector.sink import SinkError, StreamWriter, TaskMessage
+from barnabas.spark_connector.sink import BatchWriter, SinkError, StreamWriter, TaskMessage
 from barnabas.spark_connector.sink_options import parse_sink_options
 from barnabas.spark_connector.spool import to_message
-from barnabas.spark_connector.task_parts import run_token
+from barnabas.spark_connector.task_parts import NO_RUN, run_token
 from barnabas.spark_connector.task_transactions import (
     ENDED,
+    NO_TIMEOUT_MS,
     OPEN,
     Described,
     Held,
@@ -104,7 +108,7 @@ class TaskSession:
     state: str = "Empty"
     # The producer that ended the transaction, and whether it committed.
     ended: tuple[Producer, bool] | None = None
-    lasts: bool = False  # whether the transaction never times out
+    lasts: bool = False  # whether no timeout ends the transaction
 
     def end(self, *, commit: bool) -> list[bytes]:
         """End the transaction, and return the rows that become readable."""
@@ -124,6 +128,7 @@ class Brokers:
     begun: tuple[int, str] | None = None
     epoch: int = 0
     keeps: bool = True  # whether the brokers have two-phase commit
+    driver_id: str = GROUP  # the drivers' transactional id
     ids: dict[str, TaskSession] = field(default_factory=dict)
 
     def forget(self) -> None:
@@ -133,6 +138,11 @@ class Brokers:
     @property
     def open_ids(self) -> list[str]:
         return sorted(name for name, each in self.ids.items() if each.state == OPEN)
+
+    @property
+    def kept_ids(self) -> list[str]:
+        """The ids with an open transaction that no timeout ends."""
+        return [name for name in self.open_ids if self.ids[name].lasts]
 
     def write_as_task(self, name: str, rows: list[bytes]) -> TaskTransaction:
         """Begin a task's session, and write rows in a transaction."""
@@ -179,7 +189,12 @@ class ModelCoordinators:
         """The state and the producer of each id."""
         self._steps.reach()
         found = self._brokers.ids
-        return {name: Described(found[name].state, found[name].writer) for name in ids}
+        return {
+            name: Described(
+                found[name].state, found[name].writer, NO_TIMEOUT_MS if found[name].lasts else 1
+            )
+            for name in ids
+        }
 
     def hold(self, ids: Sequence[str], *, lasting: bool) -> dict[str, Held]:
         """Keep the open transactions of these ids, as InitProducerId with keepPreparedTxn does.
@@ -194,8 +209,21 @@ class ModelCoordinators:
             if self._brokers.keeps:
                 session.ends_as = Producer(session.ends_as.producer_id, session.ends_as.epoch + 1)
                 session.lasts |= lasting
-            held[name] = Held(session.writer, session.ends_as)
+                held[name] = Held(session.writer, session.ends_as)
+            else:
+                held[name] = Held(session.writer, session.writer)
         return held
+
+    def abort_kept(self, ids: Sequence[str]) -> None:
+        """Abort the open transactions of the ids, as InitProducerId without flags does."""
+        for name in ids:
+            self._steps.reach()
+            session = self._brokers.ids[name]
+            if session.state == OPEN:
+                session.end(commit=False)
+                session.writer = session.ends_as = Producer(
+                    session.ends_as.producer_id, session.ends_as.epoch + 2
+                )
 
     def end(self, ends: Mapping[str, Producer], *, commit: bool) -> list[str]:
         """End the transactions, and return the ids whose end was refused."""
@@ -292,7 +320,7 @@ class ModelProducer:
         self._brokers, self._steps = brokers, steps
         self._epoch, self._rows = -1, []  # type: int, list[bytes]
         self.record_count = self.byte_count = 0
-        self.transactional_id = GROUP
+        self.transactional_id = brokers.driver_id
 
     def begin(self) -> None:
         """Begin a session, which fences all earlier ones."""
@@ -438,6 +466,9 @@ class Lineages(RuleBasedStateMachine):
         self.runs: set[str] = set()  # the runs of drivers that completed a batch
         self.zombies: list[list[bytes]] = []  # the rows of task attempts that write later
         self.is_alone = True  # whether no driver was ever overtaken
+        self.in_each = False  # whether foreachBatch writes
+        self.sink_mode = "auto"
+        self.said = ""  # the last error of a driver
         StepwiseCheckpoint.steps = self.steps
         for target, name, value in (
             (sink, "Publisher", lambda *_: self._publisher()),
@@ -452,7 +483,7 @@ class Lineages(RuleBasedStateMachine):
 
     def _publisher(self) -> Publisher:
         """A publisher whose producer and coordinators are those of the model."""
-        publisher = Publisher(self.writer.options.client)
+        publisher = Publisher(self._writer(0).options.client)
         producer = ModelProducer(self.brokers, self.steps)
         publisher._producer_for = lambda *_: producer  # type: ignore[method-assign,assignment,return-value]
         coordinators = ModelCoordinators(self.brokers, self.steps)
@@ -463,13 +494,23 @@ class Lineages(RuleBasedStateMachine):
         self.names += 1
         return f"{what}-{self.names}"
 
+    def _writer(self, number: int) -> StreamWriter | BatchWriter:
+        """The writer of a batch: the query's, or that of a write in foreachBatch."""
+        options = {"kafka.bootstrap.servers": "x:1", "topic": "t", "checkpointlocation": "/there"}
+        options["sinkmode"] = self.sink_mode
+        if not self.in_each:
+            return StreamWriter(parse_sink_options(options, streaming=True), SCHEMA)
+        options |= {"writeid": QUERY, "batchid": str(number)}
+        return BatchWriter(parse_sink_options(options, streaming=False), SCHEMA)
+
     # --- what happens
 
-    @initialize(target=checkpoints, keeps=st.booleans())
-    def first_checkpoint(self, keeps: bool = True) -> Path:
+    @initialize(target=checkpoints, keeps=st.booleans(), in_each=st.booleans())
+    def first_checkpoint(self, keeps: bool = True, in_each: bool | None = None) -> Path:
         self.brokers.keeps = keeps
-        options = {"kafka.bootstrap.servers": "x:1", "topic": "t"}
-        self.writer = StreamWriter(parse_sink_options(options, streaming=True), SCHEMA)
+        self.in_each = self.in_each if in_each is None else in_each
+        if self.in_each:
+            self.brokers.driver_id = f"{GROUP}-t"
         directory = self.root / self._name("checkpoint")
         for part in ("offsets", "commits"):
             (directory / part).mkdir(parents=True)
@@ -510,6 +551,11 @@ class Lineages(RuleBasedStateMachine):
     def retention(self) -> None:
         self.brokers.forget()
 
+    @rule(keeps=st.booleans())
+    def setting_of_two_phase_commit(self, keeps: bool) -> None:
+        """Restart the brokers with two-phase commit turned on or off."""
+        self.brokers.keeps = keeps
+
     @rule()
     def time_passes(self) -> None:
         """Let open transactions time out."""
@@ -521,7 +567,8 @@ class Lineages(RuleBasedStateMachine):
     def late_attempt(self) -> None:
         """Let a task of an earlier batch write now. Its executor was believed dead."""
         if self.zombies:
-            self.brokers.write_as_task(self._name(f"{GROUP}/late.z"), self.zombies.pop())
+            name = self._name(f"{self.brokers.driver_id}/late.z")
+            self.brokers.write_as_task(name, self.zombies.pop())
 
     @rule(passes=PASSES, directory=checkpoints, limit=LIMIT, ways=WAYS, batches=st.integers(1, 4))
     def go_on(
@@ -611,16 +658,23 @@ class Lineages(RuleBasedStateMachine):
         end: int,
     ) -> None:
         """Commit a batch whose tasks have ended."""
+        writer = self._writer(number)
         try:
-            self.writer.commit(messages, number)
+            if isinstance(writer, StreamWriter):
+                writer.commit(messages, number)
+            else:
+                writer.commit(messages)
             self.steps.reach()
         except Killed:
             driver.is_running = False
             return
-        except SinkError:
-            driver.is_running = False
+        except SinkError as error:
+            driver.is_running, self.said = False, str(error)
             with suppress(Killed):
-                self.writer.abort(messages, number)
+                if isinstance(writer, StreamWriter):
+                    writer.abort(messages, number)
+                else:
+                    writer.abort(messages)
             return
         finally:
             self.steps.plan(0, None)
@@ -630,12 +684,9 @@ class Lineages(RuleBasedStateMachine):
             self._nothing_is_lost(end)
             is_first = driver.run not in self.runs
             self.runs.add(driver.run)
-            if (
-                self.is_alone
-                and self.brokers.keeps
-                and (is_first or any(_transaction_of(each) for each in messages))
-            ):
-                assert not self.brokers.open_ids, "left open"
+            if self.is_alone and (is_first or any(_transaction_of(each) for each in messages)):
+                left = self.brokers.open_ids if self.brokers.keeps else self.brokers.kept_ids
+                assert not left, "left open"
 
     def _messages(
         self, driver: Driver, start: int, end: int, number: int
@@ -684,11 +735,14 @@ class Lineages(RuleBasedStateMachine):
             run=driver.run,
             place=CheckpointPlace(str(driver.directory)),
             transaction=transaction,
+            query_id=QUERY,
+            query_batch=str(number),
         )
 
     def _write_as_task(self, driver: Driver, values: list[bytes], number: int) -> TaskTransaction:
         """Write rows as `open_task_writer` would."""
-        ids = TransactionalIds(GROUP, run_token(driver.run), str(self.root / "ids"))
+        run = NO_RUN if self.in_each else run_token(driver.run)
+        ids = TransactionalIds(self.brokers.driver_id, run, str(self.root / "ids"))
         name = ids.new()
         for earlier in ids.take(number):
             if self.brokers.ids[earlier].state in ENDED:
@@ -769,10 +823,11 @@ def test_drivers_one_after_the_other_write_every_row_without_an_error(
 # --- schedules that random ones seldom come to
 
 
-@pytest.fixture
-def world() -> Iterator[Lineages]:
+@pytest.fixture(params=[False, True], ids=["stream", "foreachBatch"])
+def world(request: pytest.FixtureRequest) -> Iterator[Lineages]:
     """A world of drivers and checkpoints, cleaned up at the end."""
     world = Lineages()
+    world.in_each = request.param
     yield world
     world.teardown()
 
@@ -888,7 +943,11 @@ def test_an_older_begun_note_of_a_hung_driver_leads_to_an_error_not_to_duplicate
 
 WRITTEN = [(BY_TASK, BY_TASK), (BY_DRIVER, BY_TASK_WITH_A_LOSER), (BY_TASK_WITH_A_ZOMBIE,)]
 STEPS = 30  # a number above the steps of any batch
-each_world = pytest.mark.parametrize("keeps", [True, False], ids=["two-phase", "plain"])
+each_world = pytest.mark.parametrize(
+    ("keeps", "in_each"),
+    [(True, False), (False, False), (True, True)],
+    ids=["two-phase", "plain", "foreachBatch"],
+)
 each_way = pytest.mark.parametrize("ways", WRITTEN, ids=["tasks", "both", "zombies"])
 
 
@@ -905,12 +964,16 @@ def ended(world: Lineages, directory: Path, ways: tuple[int, ...]) -> None:
 @each_world
 @each_way
 def test_each_row_is_written_once_if_a_driver_is_killed_at_any_step(
-    keeps: bool, ways: tuple[int, ...]
+    keeps: bool, in_each: bool, ways: tuple[int, ...]
 ) -> None:
     """The killed driver's successor is killed as well, at the same step or a later one."""
     for at in range(STEPS):
         for next_at in (at, at + 4, STEPS):
-            with a_world(keeps, ways, batches=at % 2) as (world, directory, driver):
+            with a_world(keeps, ways, batches=at % 2, in_each=in_each) as (
+                world,
+                directory,
+                driver,
+            ):
                 world._run(driver, at, _kill)
                 is_over, driver.is_running = driver.is_running, False
                 world.killed_batch(directory, 2, next_at, ways)
@@ -923,12 +986,16 @@ def test_each_row_is_written_once_if_a_driver_is_killed_at_any_step(
 @each_world
 @each_way
 def test_each_row_is_written_once_if_a_driver_is_overtaken_at_any_step(
-    keeps: bool, ways: tuple[int, ...]
+    keeps: bool, in_each: bool, ways: tuple[int, ...]
 ) -> None:
     """The successor may be killed at another step. After that the first driver continues."""
     for at in range(STEPS):
         for killed_at in (None, *range(at % 4, STEPS, 4)):
-            with a_world(keeps, ways, batches=at % 2) as (world, directory, driver):
+            with a_world(keeps, ways, batches=at % 2, in_each=in_each) as (
+                world,
+                directory,
+                driver,
+            ):
                 world.overtaken_batch(driver, directory, 2, at, 1, ways, killed_at)
                 world.batch(driver, 1)
                 driver.is_running = False
@@ -953,6 +1020,36 @@ def test_a_driver_that_writes_itself_aborts_task_transactions_of_a_killed_driver
         assert world.brokers.open_ids
         world.batch(world.start(directory, 2), 1)
         assert not world.brokers.open_ids and world.brokers.topic == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("in_each", [False, True], ids=["stream", "foreachBatch"])
+@pytest.mark.parametrize("keeps", [True, False], ids=["driver", "off"])
+def test_what_a_killed_driver_kept_is_ended_by_the_next_start_whatever_the_mode_is_then(
+    keeps: bool, in_each: bool
+) -> None:
+    """A driver is killed at any step of a batch that its tasks wrote. The next one writes by
+    itself (sinkMode=driver), or the brokers' two-phase commit was turned off. A transaction that
+    is decided can only be committed with it: the query says so, until it is turned on again.
+    """
+    kept, told = 0, 0
+    for at in range(STEPS):
+        with a_world(True, (BY_TASK,), batches=at % 2, in_each=in_each) as (world, path, driver):
+            world._run(driver, at, _kill)
+            is_over, driver.is_running = driver.is_running, False
+            kept += bool(world.brokers.kept_ids)
+            world.brokers.keeps = keeps
+            world.sink_mode, ways = ("driver", ()) if keeps else ("tasks", (BY_TASK,))
+            successor = world.start(path, 2, ways)
+            world.batch(successor, 1)
+            if not successor.is_running:
+                assert not keeps and "transaction.two.phase.commit.enable=true" in world.said
+                told, world.brokers.keeps = told + 1, True
+            ended(world, path, ways)
+            assert not world.brokers.kept_ids
+        if is_over:
+            assert kept > 1 and (keeps or 0 < told < kept)
+            return
+    raise AssertionError("a batch has more steps")
 
 
 FEW_TURNS = product([4, 8], [9, 11, 13, 15], [3, 5, 7], [4, STEPS])
@@ -991,12 +1088,12 @@ for few_turns in FEW_TURNS:
 
 @contextmanager
 def a_world(
-    keeps: bool, ways: tuple[int, ...], *, batches: int
+    keeps: bool, ways: tuple[int, ...], *, batches: int, in_each: bool = False
 ) -> Iterator[tuple[Lineages, Path, Driver]]:
     """A world with six rows, and a driver that has run `batches` batches."""
     world = Lineages()
     try:
-        directory = world.first_checkpoint(keeps)
+        directory = world.first_checkpoint(keeps, in_each)
         world.write_to_the_source([True] * 6)
         driver = world.start(directory, 2, ways)
         world.batch(driver, batches)

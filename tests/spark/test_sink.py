@@ -554,6 +554,6 @@ def test_spool_files_need_an_absolute_directory_that_can_be_created(
         spoolDirectory=str(spool),
         writeId="named",
     )
-    assert (spool / "named").is_dir()
+    assert (spool / f"named@{topic}").is_dir()
     assert not list(spool.rglob("*.batches"))
     shutil.rmtree(spool)

@@ -37,6 +37,7 @@ from barnabas.protocol.messages.list_transactions import (
 )
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.task_producer import TaskProducer
+from barnabas.spark_connector.task_transactions import TASKS_IN_A_NOTE
 from barnabas.spark_connector.transaction_coordinators import PROBE
 from barnabas.spark_connector.transactional_producer import PublishSettings
 
@@ -126,6 +127,20 @@ def test_a_write_with_an_id_is_done_once(spark: SparkSession, broker: LocalBroke
         "without writeId the driver writes, and not the tasks"
     )
     assert len(values_of(servers, topic)) == 200
+
+
+@pytest.mark.long
+def test_more_tasks_than_a_note_surely_lists_pass_their_rows_by_the_driver(
+    spark: SparkSession, broker: LocalBroker
+) -> None:
+    servers = broker.bootstrap_servers
+    topic, before = create_topic(servers, "many", 1), transactional_ids(broker)
+    count = TASKS_IN_A_NOTE + 4
+    frame = spark.range(0, count, 1, count).selectExpr("CAST(id AS STRING) AS value")
+    writer = frame.write.format("barnabas").mode("append").option("inlineBytes", "0")
+    writer.options(**{"kafka.bootstrap.servers": servers}, topic=topic, writeId="many").save()
+    assert sorted(values_of(servers, topic)) == sorted(b"%d" % number for number in range(count))
+    assert len(transactional_ids(broker)) - len(before) == TASKS_IN_A_NOTE
 
 
 def test_a_write_whose_task_failed_is_written_again_and_leaves_nothing_open(
@@ -230,6 +245,31 @@ def test_each_input_once_through_crashes_at_every_step(
             TaskProducer(options, PublishSettings(), name).discard()
         assert proof.aborted() > 0, "no attempt was aborted: nothing was proved"
         assert not proof.findings()
+
+
+@pytest.mark.long
+def test_a_start_in_another_mode_ends_what_its_tasks_left_prepared(tmp_path: Path) -> None:
+    """The driver is killed when the tasks' transactions have no timeout any more, and before its
+    decision.
+    """
+    with broker_behind_proxy(settings=TWO_PHASE) as (broker, proxy):
+        servers = proxy.bootstrap_servers
+        source, sink, written = topics_with_input(servers, records=RECORDS_PER_BATCH)
+        query = Query(
+            servers,
+            source,
+            sink,
+            str(tmp_path / "checkpoint"),
+            records_per_batch=RECORDS_PER_BATCH,
+            options={**SMALL, **BY_TASKS},
+        )
+        killed_at(proxy, query, TXN_OFFSET_COMMIT, 1)
+        assert "Ongoing" in transactional_ids(broker).values()
+        with Driver(replace(query, options={**SMALL, "sinkMode": "driver"})) as driver:
+            assert driver.wait() == 0, driver.said()
+        assert "Ongoing" not in transactional_ids(broker).values()
+        with Proof(servers, sink, written) as proof:
+            assert not proof.findings()
 
 
 def restarted(broker: LocalBroker) -> Action:

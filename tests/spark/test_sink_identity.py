@@ -88,12 +88,18 @@ class Copying:
         )
         return through_slow_starts(lambda: _finished(writer.start()))
 
-    def run_each(self, write: Callable[[DataFrame, int], None]) -> StreamingQuery:
+    def run_each(
+        self,
+        write: Callable[[DataFrame, int], None],
+        *,
+        checkpoint: Path | None = None,
+        where: str = "true",
+    ) -> StreamingQuery:
         """Run the query with foreachBatch."""
-        writer = (
-            self.rows().select("value").writeStream.foreachBatch(write).trigger(availableNow=True)
+        writer = self.rows().where(where).select("value").writeStream.foreachBatch(write)
+        writer = writer.trigger(availableNow=True).option(
+            "checkpointLocation", str(checkpoint or self.checkpoint)
         )
-        writer = writer.option("checkpointLocation", str(self.checkpoint))
         return through_slow_starts(lambda: _finished(writer.start()))
 
     def forget_last(self) -> None:
@@ -130,17 +136,104 @@ def topic_of(query: Copying, name: str) -> str:
 
 
 def write_to(
-    frame: DataFrame, servers: str, topic: str | None, name: str, batch_id: int | None
+    frame: DataFrame, servers: str, topic: str | None, name: str, batch_id: int, checkpoint: Path
 ) -> None:
-    """Write a frame with this writeId and batchId, as one of the writes of a batch."""
+    """Write a frame as one of the writes of a batch."""
     writer = (
         frame.write.format("barnabas")
         .mode("append")
         .option("kafka.bootstrap.servers", servers)
-        .option("writeId", name)
+        .options(writeId=name, batchId=str(batch_id), checkpointLocation=str(checkpoint))
     )
-    writer = writer if topic is None else writer.option("topic", topic)
-    (writer if batch_id is None else writer.option("batchId", str(batch_id))).save()
+    (writer if topic is None else writer.option("topic", topic)).save()
+
+
+class Each:
+    """A query that writes to a topic in foreachBatch, as the README of the connector shows it."""
+
+    def __init__(self, query: Copying, topic: str) -> None:
+        self.query, self.topic = query, topic
+
+    def run(self, checkpoint: Path, *, limit: int, keep: str = "true") -> None:
+        """Run the query on a checkpoint until it has read all records."""
+
+        def write(frame: DataFrame, batch_id: int) -> None:
+            query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+            writer = frame.write.format("barnabas").mode("append")
+            (
+                writer.option("kafka.bootstrap.servers", self.query.servers)
+                .options(topic=self.topic, writeId=query_id, batchId=str(batch_id))
+                .option("checkpointLocation", str(checkpoint))
+                .save()
+            )
+
+        self.query.limit = limit
+        self.query.run_each(write, checkpoint=checkpoint, where=keep)
+
+    @property
+    def written(self) -> list[bytes]:
+        return values_of(self.query.servers, self.topic)
+
+
+def test_for_each_batch_goes_on_with_a_moved_checkpoint_and_after_a_crash(
+    query: Copying, tmp_path: Path
+) -> None:
+    each = Each(query, topic_of(query, "sink"))
+    query.send(6)
+    each.run(query.checkpoint, limit=3)
+    query.forget_last()
+    query.checkpoint.rename(tmp_path / "moved")
+    query.send(3)
+    each.run(tmp_path / "moved", limit=3)
+    assert each.written == query.all
+
+
+def test_for_each_batch_refuses_a_checkpoint_that_was_restored_from_an_older_copy(
+    query: Copying, tmp_path: Path
+) -> None:
+    """The repeated number has other rows than in its first run: more, or fewer."""
+    for count, limit in ((3, 9), (0, 2)):
+        each = Each(query, topic_of(query, "sink"))
+        checkpoint, backup = tmp_path / f"checkpoint-{limit}", tmp_path / f"backup-{limit}"
+        each.run(checkpoint, limit=9, keep="value < '000'")
+        query.send(3)
+        each.run(checkpoint, limit=99)
+        shutil.copytree(checkpoint, backup)
+        query.send(3)
+        each.run(checkpoint, limit=3)
+        written = each.written
+        shutil.rmtree(checkpoint)
+        backup.rename(checkpoint)
+        query.send(count)
+        fails(
+            lambda each=each, checkpoint=checkpoint, limit=limit: each.run(checkpoint, limit=limit),
+            "is committed already, to topic .*, and was planned with other offsets",
+        )
+        assert each.written == written
+
+
+def test_for_each_batch_refuses_a_copy_of_a_checkpoint_once_the_other_query_went_on(
+    query: Copying, tmp_path: Path
+) -> None:
+    """The original's next batch has no rows, so that the copy's batch of that number is written.
+    The original must not write the rows of that batch again, under its next number.
+    """
+    each, copy = Each(query, topic_of(query, "sink")), tmp_path / "copy"
+    query.send(3)
+    each.run(query.checkpoint, limit=3)
+    shutil.copytree(query.checkpoint, copy)
+    query.send(3)
+    each.run(query.checkpoint, limit=3, keep="value NOT IN ('003', '004', '005')")
+    query.send(3)
+    kept = "value NOT IN ('003', '004', '005')"
+    each.run(copy, limit=9, keep=kept)
+    written = each.written
+    assert written == query.all[:3] + query.all[6:]
+    fails(
+        lambda: each.run(query.checkpoint, limit=9, keep=kept),
+        "planned differently from this checkpoint's",
+    )
+    assert each.written == written
 
 
 def test_for_each_batch_writes_to_two_topics(query: Copying) -> None:
@@ -149,7 +242,7 @@ def test_for_each_batch_writes_to_two_topics(query: Copying) -> None:
 
     def write(frame: DataFrame, batch_id: int) -> None:
         for topic in (one, two):
-            write_to(frame, query.servers, topic, name, batch_id)
+            write_to(frame, query.servers, topic, name, batch_id, query.checkpoint)
 
     expected = query.send(6)
     query.run_each(write)
@@ -159,16 +252,25 @@ def test_for_each_batch_writes_to_two_topics(query: Copying) -> None:
     assert values_of(query.servers, one) == values_of(query.servers, two) == expected
 
 
-def test_a_constant_name_without_numbers_is_refused_at_the_second_batch(query: Copying) -> None:
+def test_a_write_in_for_each_batch_that_is_not_the_batchs_is_refused(query: Copying) -> None:
+    """A name alone, or another number than the batch's, does not identify the batch."""
     topic, name = topic_of(query, "sink"), unique("write")
-    query.send(6)
+    query.send(3)
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        writer = frame.write.format("barnabas").mode("append").option("writeId", name)
+        writer.options(**{"kafka.bootstrap.servers": query.servers}, topic=topic).save()
+
+    fails(lambda: query.run_each(write), "is made in batch 0 of a query .*: give the batch's id")
     fails(
         lambda: query.run_each(
-            lambda frame, batch_id: write_to(frame, query.servers, topic, name, None)
+            lambda frame, batch_id: write_to(
+                frame, query.servers, topic, name, batch_id + 1, query.checkpoint
+            )
         ),
-        "by batch 0 of query .*, and this is batch 1 of query .*give the batch's id as batchId",
+        "is made in batch 0 of a query .*: give the batch's id",
     )
-    assert values_of(query.servers, topic) == query.all[:3]
+    assert values_of(query.servers, topic) == []
 
 
 def test_two_writes_with_topics_in_a_column_are_not_taken_for_one(query: Copying) -> None:
@@ -183,6 +285,7 @@ def test_two_writes_with_topics_in_a_column_are_not_taken_for_one(query: Copying
                 None,
                 name,
                 batch_id,
+                query.checkpoint,
             )
 
     query.send(3)

@@ -57,10 +57,11 @@ query.awaitTermination()
 behind = lag(query)
 
 
-def write(batch, batch_id, bootstrap=BOOTSTRAP, topic=each):
+def write(batch, batch_id, bootstrap=BOOTSTRAP, topic=each, directory=directory + "/each"):
     (
         batch.write.format("barnabas")
         .options(**bootstrap, topic=topic, writeId="each-of-" + topic, batchId=str(batch_id))
+        .option("checkpointLocation", directory)
         .mode("append")
         .save()
     )

@@ -11,6 +11,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -27,6 +28,8 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.client import Client, ClientError
 from barnabas.spark_connector.connection import Connections, PassingError
 from barnabas.spark_connector.options import ClientOptions
+from barnabas.spark_connector.publishing import Publisher, PublishError, PublishSettings
+from barnabas.spark_connector.task_parts import NO_PARTS
 from barnabas.spark_connector.transactional_producer import FIND_COORDINATOR
 
 
@@ -64,6 +67,41 @@ def options_of(port: int) -> ClientOptions:
     return ClientOptions((("127.0.0.1", port),), retry_timeout_ms=50, retry_backoff_ms=5)
 
 
+def test_a_port_that_does_not_answer_is_named_before_its_timeout(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A web server waits for the end of what it takes for a long first line."""
+    monkeypatch.setattr("barnabas.spark_connector.connection.NOTICE_S", 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        options = replace(options_of(port), request_timeout_ms=100)
+        with pytest.raises(PassingError, match="no answer in time; is a Kafka broker's listener"):
+            Connections(options).any()
+    (said,) = caplog.messages
+    assert f"127.0.0.1:{port} has taken the connection and does not answer" in said
+
+
+def test_the_log_says_once_that_no_broker_is_there_while_it_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("barnabas.spark_connector.user_messages.NOTICE_S", 0)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    client = Client(replace(options_of(port), retry_timeout_ms=300))
+    with pytest.raises(ClientError, match="looking for t failed"):
+        client.partitions_of(["t"])
+    (said,) = caplog.messages
+    unreached = f"no broker of kafka.bootstrap.servers can be reached (127.0.0.1:{port}"
+    assert f"looking for t: {unreached}" in said and said.endswith("it is tried again for 0 s")
+    publisher = Publisher(client.options, PublishSettings(delivery_timeout_ms=300))
+    with pytest.raises(PublishError):
+        publisher.abandon(
+            transactional_id="query", group_id="query", parts=NO_PARTS._replace(looks=True)
+        )
+    assert f"aborting as 'query': {unreached}" in caplog.messages[1]
+    assert len(caplog.messages) == 2
+
+
 def versions(request: bytes) -> bytes:
     """The ApiVersions response of a broker that supports FindCoordinator, Metadata (3) and
     ApiVersions (18).
@@ -87,7 +125,7 @@ def answered(request: bytes, body: bytes) -> bytes:
     [
         (
             b"HTTP/1.1 400 Bad Request\r\n\r\n",
-            r"does not speak Kafka's protocol, or speaks it over TLS \(kafka.security.protocol\)",
+            "speaks HTTP, not Kafka's protocol: give the port of a listener",
         ),
         (
             b"\x15\x03\x01\x00\x02\x02\x46",

@@ -25,6 +25,7 @@ from barnabas.spark_connector.deduplication import (
     decide_batch_write,
     decide_by_number,
     decide_micro_batch,
+    decide_write_of_micro_batch,
     parse_note,
 )
 
@@ -335,6 +336,59 @@ def test_a_constant_write_id_in_a_query_is_an_error() -> None:
         write({"t": has(1, origin=first)}, 0, "t", origin=second)
     with pytest.raises(UncertainBatchError, match="number 8 of this writeId"):
         write({"t": has(9, origin="batch 8 of query q")}, 1, "t", origin=second)
+
+
+def in_each(
+    committed: dict[str, CommittedBatch], *topics: str, target: str = "t", trail: Trail = TRAIL
+) -> Decision:
+    """The decision on a write in foreachBatch, as a part of batch 7."""
+    return decide_write_of_micro_batch(
+        GroupState(committed),
+        N,
+        CommitNote("write 7", target, "own 7", "batch 7 of query q"),
+        topics,
+        lineage=Lineage(trail, lambda number: PLANS.get(number, "")),
+    )
+
+
+def test_a_write_in_for_each_batch_is_compared_with_the_notes_of_its_own_topic() -> None:
+    same, other = note(7, "own 7", target="u"), note(7, "x", target="u")
+    for of_other_topic in ({"u": same}, {"u": other}):
+        assert in_each(of_other_topic, "t", trail=NEW) == FIRST_ANNOUNCED
+        with pytest.raises(UncertainBatchError, match=GONE):
+            in_each(of_other_topic, "t")
+    assert in_each({"u": same}, "u", target="u") == SKIP
+    assert in_each({"t": note(5, "own 5"), "u": other}, "t") == WRITTEN
+    for committed, says in (
+        ({"t": note(7, "x")}, OTHER_PLAN),
+        ({"t": note(6, "x")}, FOREIGN),
+        ({"t": note(9, "own 9")}, HIGHER),
+    ):
+        with pytest.raises(UncertainBatchError, match=says):
+            in_each(committed, "t")
+        with pytest.raises(UncertainBatchError, match=says):
+            in_each(committed)  # without rows
+    assert in_each({"t": note(5, "own 5")}) == PASS
+
+
+def test_two_writes_of_one_batch_with_topics_in_a_column_are_two_writes() -> None:
+    """They have one name, one number and one plan, and other topics."""
+    first = {"t": note(7, "own 7", target=COLUMN)}
+    assert in_each(first, "t", target=COLUMN) == SKIP
+    with pytest.raises(UncertainBatchError, match="need a writeId each"):
+        in_each(first, "u", target=COLUMN)
+    with pytest.raises(UncertainBatchError, match="one has the option topic"):
+        in_each(first, "t")
+
+
+def test_a_query_that_has_written_without_its_checkpoint_goes_on_with_it() -> None:
+    """Notes of an earlier release have the query and the number, and no plan."""
+    earlier = CommittedBatch(8, CommitNote("earlier", "t", "", "batch 7 of query q"))
+    assert in_each({"t": earlier}, "t") == SKIP
+    assert in_each({"t": earlier._replace(next_batch_id=7)}, "t") == WRITTEN
+    of_another = CommittedBatch(8, CommitNote("earlier", "t", "", "batch 7 of query r"))
+    with pytest.raises(UncertainBatchError, match="by batch 7 of query r"):
+        in_each({"t": of_another}, "t")
 
 
 def test_numbers_alone() -> None:

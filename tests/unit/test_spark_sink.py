@@ -85,6 +85,62 @@ def test_a_batch_write_without_a_name_leaves_no_directory(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
+def test_two_writes_of_a_batch_to_two_topics_do_not_delete_each_others_files(
+    tmp_path: Path,
+) -> None:
+    """They have one writeId and one batchId, and may run at the same time."""
+    one, two = (
+        BatchWriter(
+            parse_sink_options(
+                {"kafka.bootstrap.servers": "x:1", "topic": topic, "writeId": "query"}
+                | {"spoolDirectory": str(tmp_path)},
+                streaming=False,
+            ),
+            SCHEMA,
+        )
+        for topic in ("one", "two")
+    )
+    message = TaskMessage("query", b"", None, 0)
+    for writer in (one, two):
+        directory = writer.spool_of(message.place, "query")
+        spooled_file = SpoolWriter(f"{directory}/3", "0-0-abc")
+        spooled_file.append(EncodedRecordBatch("t", 0, 1, b"bytes"))
+        spooled_file.close()
+    one.clean_up([message], 3)
+    assert files_in(tmp_path) == ["query@two/3/0-0-abc.batches"]
+
+
+def in_batch_3(checkpoint: Path) -> tuple[BatchWriter, TaskMessage]:
+    """A write in foreachBatch, without rows, and the message of its task."""
+    options = {"kafka.bootstrap.servers": "x:1", "topic": "t", "writeId": "w", "batchId": "3"}
+    options["checkpointLocation"] = str(checkpoint)
+    place = CheckpointPlace(str(checkpoint))
+    message = TaskMessage("w", to_message([]), None, 0, run="run", place=place)
+    return BatchWriter(parse_sink_options(options, streaming=False), SCHEMA), message
+
+
+@pytest.mark.parametrize(
+    ("query_id", "says"),
+    [
+        ("", "has no file metadata of Spark's with an id, where that of the query should be"),
+        ("q", "has no file metadata of Spark's with an id, where that of query q should be"),
+        ("other", "belongs to query q, where that of query other should be"),
+        ("q", "has no file offsets/3, which Spark writes before the batch begins"),
+        ("", "has no file offsets/3, which Spark writes before the batch begins"),
+    ],
+)
+def test_the_checkpoint_of_a_write_in_for_each_batch_is_the_querys(
+    tmp_path: Path, query_id: str, says: str
+) -> None:
+    """With Spark Connect the query's id is unknown."""
+    if "no file metadata" not in says:
+        (tmp_path / "metadata").write_text('{"id": "q"}')
+    writer, message = in_batch_3(tmp_path)
+    message.query_id = query_id
+    with pytest.raises(SinkError, match=says):
+        writer.commit([message])
+
+
 def test_a_batch_without_rows_keeps_another_drivers_files_for_it(
     tmp_path: Path,
 ) -> None:

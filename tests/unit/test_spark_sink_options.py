@@ -89,13 +89,24 @@ def test_modes_that_are_switched_off_are_fine() -> None:
 
 
 def test_names_of_batch_writes() -> None:
-    found = parsed(streaming=False, writeId="day-7", batchId="3")
-    assert (found.write_id, found.batch_id) == ("day-7", 3)
+    found = parsed(streaming=False, writeId="day-7", batchId="3", checkpointLocation="/ck")
+    assert (found.write_id, found.batch_id, found.checkpoint_location) == ("day-7", 3, "/ck")
     with pytest.raises(OptionError, match="give writeId, too"):
         parsed(streaming=False, batchId="3")
     for wrong in ("", "a/b", ".."):
         with pytest.raises(OptionError, match="option writeId"):
             parsed(streaming=False, writeId=wrong)
+
+
+def test_a_batch_of_a_query_is_not_known_by_its_number_alone() -> None:
+    """The number of a batch is that of other rows after the checkpoint was restored."""
+    with pytest.raises(OptionError, match="batchId needs the option checkpointLocation"):
+        parsed(streaming=False, writeId="q", batchId="3")
+    with pytest.raises(OptionError, match="needs the option batchId"):
+        parsed(streaming=False, writeId="q", checkpointLocation="/ck")
+    found = parsed(streaming=False, writeId="q", batchId="3", compareCheckpoint="false")
+    assert not found.compare_checkpoint
+    parsed(streaming=False, checkpointLocation="/ck")  # a write without a name is never repeated
 
 
 def test_who_writes() -> None:

@@ -266,6 +266,10 @@ def test_an_idle_trigger_is_one_request(
     for _ in range(5):
         assert stream.latest(start) == start
     assert (asked(broker, ListOffsetsRequest), len(broker.requests)) == (5, 5)
+    clock.now += 1  # the ends behind open transactions are requested once a second
+    for _ in range(5):
+        assert stream.latest(start) == start
+    assert (asked(broker, ListOffsetsRequest), len(broker.requests)) == (11, 11)
     clock.now += 5
     stream.latest(start)
     stream.latest(start)
@@ -459,6 +463,63 @@ def test_a_query_beyond_an_open_transaction_stands_still(
     assert "t-0: the query is at offset 80, and from 60 on a transaction is open" in caplog.text
     broker.logs["t", 0].stable_offset = None
     assert stream.latest({T0: 80, T1: 10}) == {T0: 100, T1: 10}
+
+
+def test_records_behind_an_open_transaction_are_reported_and_named(
+    broker: FakeBroker,
+    clock: Clock,
+    caplog: pytest.LogCaptureFixture,
+    planner: Callable[..., StreamPlanner],
+) -> None:
+    broker.logs["t", 0].stable_offset = 60
+    stream = planner(startingOffsets="earliest")
+    end = stream.latest(stream.initial())
+    assert end == {T0: 60, T1: 10} and stream.newest == {T0: 100, T1: 10}
+    clock.now += 9
+    stream.latest(end)
+    assert "a transaction has been open" not in caplog.text
+    for _ in range(3):
+        clock.now += 1
+        broker.logs["t", 0].end_offset += 1
+        stream.latest(end)
+    said = [each for each in caplog.messages if "a transaction has been open" in each]
+    assert len(said) == 1 and "t-0: the query waits at offset 60" in said[0]
+    assert "for 10 s and more; 41 offsets are behind it" in said[0]
+    assert stream.newest == {T0: 103, T1: 10}
+    broker.logs["t", 0].stable_offset = None
+    assert stream.latest(end) == {T0: 103, T1: 10} == stream.newest
+
+
+def test_available_now_reports_what_an_open_transaction_holds_back(
+    broker: FakeBroker, clock: Clock, planner: Callable[..., StreamPlanner]
+) -> None:
+    broker.logs["t", 0].stable_offset = 60
+    stream = planner(startingOffsets="earliest")
+    stream.freeze()
+    clock.now += 5
+    broker.logs["t", 1].end_offset = 500  # after the start of this run
+    assert stream.latest(stream.initial()) == {T0: 60, T1: 10}
+    assert stream.newest == {T0: 100, T1: 10}
+
+
+def test_available_now_from_an_offset_that_does_not_exist(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture, planner: Callable[..., StreamPlanner]
+) -> None:
+    """It is a data loss, as for a batch read. An offset behind an open transaction does exist."""
+    beyond = {"startingOffsets": '{"t": {"0": 120, "1": 0}}'}
+    stream = planner(**beyond)
+    stream.freeze()
+    says = "the log of t-0 ends at 100, before startingOffsets, 120: .*failOnDataLoss"
+    with pytest.raises(DataLossError, match=says):
+        stream.initial()
+    stream = planner(**beyond, failOnDataLoss="false")
+    stream.freeze()
+    assert stream.initial() == {T0: 100, T1: 0} and "before startingOffsets, 120" in caplog.text
+    broker.logs["t", 0].stable_offset = 60
+    stream = planner(startingOffsets='{"t": {"0": 80, "1": 0}}')
+    stream.freeze()
+    assert stream.initial() == {T0: 80, T1: 0}
+    assert stream.latest(stream.initial()) == {T0: 80, T1: 10}
 
 
 def test_read_uncommitted_goes_to_the_high_watermark(

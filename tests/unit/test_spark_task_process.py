@@ -29,8 +29,10 @@ from barnabas.spark_connector.task_process import (
     FREEZES,
     MOST_CLIENTS,
     MOST_PUBLISHERS,
+    MOST_RUNS,
     driver_publisher,
     exempt_modules_from_collection,
+    is_first_of_run,
     task_client,
 )
 
@@ -55,6 +57,17 @@ def test_imported_modules_are_exempt_from_collection_and_later_objects_are_not()
     later.append(later)
     del later
     assert gc.collect() >= 1
+
+
+def test_the_first_batch_of_each_run_is_known_without_a_checkpoint() -> None:
+    assert [is_first_of_run("a", run) for run in ("1", "1", "2", "2", "1")] == [
+        True, False, True, False, True,
+    ]  # fmt: skip
+    assert is_first_of_run("b", "1") and not is_first_of_run("a", "1")
+    assert is_first_of_run("c", "") and is_first_of_run("c", ""), "a write outside of a query"
+    for number in range(2 * MOST_RUNS):
+        assert is_first_of_run(f"driver {number}", "1")
+    assert len(task_process._process.runs) == MOST_RUNS
 
 
 def test_only_the_first_tasks_exempt_modules_from_collection() -> None:

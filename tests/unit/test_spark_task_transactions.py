@@ -12,11 +12,13 @@ from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.produce_request import Producer
 from barnabas.spark_connector.task_transactions import (
     NOTE_BYTES,
+    TASKS_IN_A_NOTE,
     Described,
     LostPartError,
     TaskTransaction,
     check_time,
     first_of,
+    fits_into_notes,
     is_aborted,
     of_note,
     to_note,
@@ -63,6 +65,22 @@ def test_what_is_noted_is_read_again(rows: list[tuple[str, int, int]], stale: li
 def test_a_list_that_is_not_whole_is_an_error(texts: list[str]) -> None:
     with pytest.raises(ClientError, match=r"damaged, or of a later release"):
         of_note(DRIVER, texts)
+
+
+def test_tasks_up_to_the_limit_fit_into_the_notes_whatever_their_producer_ids_are() -> None:
+    """The longest entry has a producer id of 19 digits more than the one before, and an epoch of
+    5.
+    """
+    longest = [transaction("abcdefgh", (number + 1) * 10**18, 32767) for number in range(9)]
+    (text,) = to_note(longest, RUN)
+    entry = max(map(len, text.split(" ")[1:])) + 1
+    assert entry == 35 and NOTE_BYTES - len(RUN) >= TASKS_IN_A_NOTE * entry
+    for partitions in (1, 2, 3):
+        most = TASKS_IN_A_NOTE * partitions
+        fitting = [number for number in range(9999) if fits_into_notes(number, partitions)]
+        assert fitting == list(range(most))
+        rows = [transaction("abcdefgh", 10**18 + number, 32767) for number in range(most)]
+        assert len(to_note(rows, RUN)) <= partitions
 
 
 def test_no_note_lists_nothing() -> None:

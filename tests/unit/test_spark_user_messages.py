@@ -6,7 +6,12 @@ import os
 
 import pytest
 
-from barnabas.spark_connector.user_messages import hide_traceback, logger, without_traceback
+from barnabas.spark_connector.user_messages import (
+    errors_of_a_stream,
+    hide_traceback,
+    logger,
+    without_traceback,
+)
 
 VARIABLE = "SPARK_HIDE_TRACEBACK"  # Source: pyspark/util.py, handle_worker_exception
 
@@ -28,6 +33,16 @@ def test_other_errors_keep_theirs() -> None:
     with without_traceback(ValueError):
         pass
     assert not os.environ[VARIABLE]
+
+
+def test_an_error_of_a_stream_also_has_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark shows it within a trace of Java."""
+    with pytest.raises(ValueError, match="wrong"), errors_of_a_stream(ValueError):
+        raise ValueError("wrong")
+    assert caplog.messages == ["barnabas: wrong"] and os.environ[VARIABLE] == "1"
+    with pytest.raises(KeyError), errors_of_a_stream(ValueError):
+        raise KeyError("ours")
+    assert len(caplog.messages) == 1
 
 
 def test_the_next_error_is_told_without_traceback() -> None:
