@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.connections.connection_state import ConnectionState
 from barnabas.broker.outbox import Encoded, FlushJob, NoResponse, Outbox, Parked, Work
-from barnabas.broker.requests.pending_requests import FRAME, Requests
+from barnabas.broker.requests.pending_requests import FRAME, Requests, failure
 from barnabas.broker.requests.without_space import refuse
 from barnabas.broker.routes import Route
 from barnabas.protocol.api import Api
@@ -35,6 +35,7 @@ from barnabas.protocol.primitives import (
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.directory.log_manager import LogManager, sync_one_by_one
 from barnabas.storage.disk import NotWrittenError, may_have_lost_pages
+from barnabas.storage.exception_guard import contain, report
 
 if TYPE_CHECKING:
     from barnabas.broker.admission.gate import SaslGate
@@ -300,8 +301,6 @@ class Broker:
             self._resumed = connection
             try:
                 self.on_frame(connection_id, kept, now_ms)
-            except (OSError, AssertionError):
-                raise
             except Exception as error:
                 # This closes the connection, as the rim does after an error in any other request.
                 self.requests.give_up(connection_id, error)
@@ -391,8 +390,6 @@ class Broker:
                 self._refuse_unwritten(after, row, request, error)
             except ProtocolViolation as error:
                 requests.refuse(context.ticket, connection_id, error)
-            except (OSError, AssertionError):
-                raise
             except Exception as error:
                 # This closes the connection, as the rim does after an error in any other request.
                 requests.fail(context.ticket, connection_id, error)
@@ -441,7 +438,10 @@ class Broker:
         """
         deferred, self.outbox.deferred = self.outbox.deferred, []
         for call in deferred:
-            call(now_ms)
+            try:
+                call(now_ms)
+            except Exception as error:
+                contain(error, "a step after an answer")
 
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
         """The rim has flushed the files of a job to the disk."""
@@ -465,10 +465,15 @@ class Broker:
         closes the connection, as an error in a handler does.
         """
         self.on_sent(now_ms)
-        if error is None:
+        if error is not None:
+            report(error, f"the worker, for connection {work.connection_id}")
+            if work.connection_id in self.connections:
+                self.requests.close(work.connection_id, failure(error))
+            return
+        try:
             work.done(result, now_ms)
-        elif work.connection_id in self.connections:
-            self.requests.give_up(work.connection_id, error)
+        except Exception as fault:
+            self.requests.give_up(work.connection_id, fault)
 
     # --- time ------------------------------------------------------------------------------------
 

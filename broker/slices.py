@@ -47,9 +47,12 @@ GROUPS_DELETED_AT_ONCE = 64
 
 
 class SlicedWork:
-    """The running work, and the work that waits for it. `on_answer(ticket, answer)` is called at
-    the end of work that did not end in its first slice. queue: unfinished work, of which the first
+    """The running work, and the work that waits for it. queue: unfinished work, of which the first
     is running.
+
+    `on_answer(ticket, answer)` is called at the end of work that did not end in its first slice,
+    and `on_error(ticket, error)` if a later slice, or `on_answer`, raises an exception. The next
+    work then begins. `on_error` raises errors that end the process.
 
     Takes: is_wanted, for work that only reads: a function that returns whether a client still waits
            for the response to a ticket. If none does, the work is dropped. The first slice of work
@@ -59,9 +62,10 @@ class SlicedWork:
     def __init__(
         self,
         on_answer: Callable[[int, Any], None],
+        on_error: Callable[[int, Exception], None],
         is_wanted: Callable[[int], bool] | None = None,
     ) -> None:
-        self._on_answer, self._is_wanted = on_answer, is_wanted
+        self._on_answer, self._on_error, self._is_wanted = on_answer, on_error, is_wanted
         self._wait: Wait | None = None
         self.queue: deque[tuple[int, Slices]] = deque()
 
@@ -88,10 +92,15 @@ class SlicedWork:
             self.queue.popleft()
         if self.is_ready:
             ticket, work = self.queue[0]
-            is_done, answer = self._go_on(work, now_ms)
+            try:
+                is_done, answer = self._go_on(work, now_ms)
+            except Exception as error:
+                self.queue.popleft()
+                self._on_error(ticket, error)
+                return
             if is_done:
                 self.queue.popleft()
-                self._on_answer(ticket, answer)
+                self._answer(ticket, answer)
 
     def finish(self, now_ms: int) -> None:
         """Do all remaining work without a break or a wait for flushes, since the process
@@ -101,7 +110,19 @@ class SlicedWork:
             self._wait.at_once()
         while self.queue:
             ticket, work = self.queue.popleft()
-            self._on_answer(ticket, run_through(work, now_ms, is_begun=True))
+            try:
+                answer = run_through(work, now_ms, is_begun=True)
+            except Exception as error:
+                self._on_error(ticket, error)
+            else:
+                self._answer(ticket, answer)
+
+    def _answer(self, ticket: int, answer: Any) -> None:
+        """Pass on the result of some work."""
+        try:
+            self._on_answer(ticket, answer)
+        except Exception as error:
+            self._on_error(ticket, error)
 
     def _go_on(self, work: Slices, now_ms: int) -> tuple[bool, Any]:
         """Run the next slice. Gives: whether the work is complete, and its answer."""

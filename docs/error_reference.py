@@ -40,7 +40,11 @@ Kafka's clients know them, and a test can produce them with a fault
 MEANINGS: dict[str, tuple[bool, str]] = {
     "UNKNOWN_SERVER_ERROR": (False, "No other code fits. The broker's log has the cause; please report it."),
     "OFFSET_OUT_OF_RANGE": (False, "The offset is before the log's start or behind its end: retention deleted it, or the log ended earlier after a power loss. Consumers continue by `auto.offset.reset`."),
-    "CORRUPT_MESSAGE": (True, "A batch's checksum or length is wrong: it was damaged in transit."),
+    "CORRUPT_MESSAGE": (
+        True,
+        "A batch's checksum or length is wrong: it was damaged in transit; or, from ListOffsets, "
+        "in the partition's file.",
+    ),
     "UNKNOWN_TOPIC_OR_PARTITION": (True, "The topic or partition does not exist, or not yet."),
     "LEADER_NOT_AVAILABLE": (True, "The partition has no leader at the moment, or its topic is being created."),
     "NOT_LEADER_OR_FOLLOWER": (True, "Another broker leads the partition."),

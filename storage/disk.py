@@ -31,6 +31,7 @@ _READ_BYTES = 64 << 10
 # files would not help another user to make a copy: the copy would be useless without the metadata
 # journal, which has the salted passwords and must stay secret.
 OWNERS_ALONE, OTHERS = 0o600, 0o077
+TEMPORARY_SUFFIX = ".tmp"  # of the file that replaces another one
 _OUT_OF_RESOURCES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE})
 
 
@@ -234,7 +235,9 @@ class Disk(Protocol):
         """Remove a file, if it exists."""
 
     def rmtree(self, path: str) -> None:
-        """Remove a directory with its content, if it exists."""
+        """Remove a directory with its content, if it exists. If it is a symbolic link to a
+        directory on another disk, remove the link, and the content of that directory.
+        """
 
     def read(self, path: str) -> bytes: ...
 
@@ -453,9 +456,16 @@ class OsDisk:
 
     def rmtree(self, path: str) -> None:
         try:
-            shutil.rmtree(path)
+            if os.path.islink(path):
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    _remove_content(path)
+                os.unlink(path)
+            else:
+                shutil.rmtree(path)
         except FileNotFoundError:
             pass
+        except NotADirectoryError:
+            os.unlink(path)
 
     def read(self, path: str) -> bytes:
         # A Python file object would make three more system calls for each file that a start reads.
@@ -472,7 +482,7 @@ class OsDisk:
         """Replace the file. After a kill it has either the old or the new content. Takes: sync,
         whether to make the new content durable.
         """
-        temporary = path + ".tmp"
+        temporary = path + TEMPORARY_SUFFIX
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         fd = os.open(temporary, flags, OWNERS_ALONE)
         try:
@@ -538,6 +548,15 @@ class OsDisk:
         """
         status = os.stat(path)
         return f"{_unique_mount(path)}-{status.st_dev}-{status.st_ino}"
+
+
+def _remove_content(directory: str) -> None:
+    """Remove everything in a directory. Links in it are removed, not what they lead to."""
+    for entry in os.scandir(directory):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
 
 
 def _unique_mount(path: str) -> int:

@@ -16,6 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from barnabas.storage.exception_guard import contain
+from barnabas.storage.files.segment_files import LOG_SUFFIX
+
 if TYPE_CHECKING:
     from barnabas.storage.index_cache import BuildPutOff
     from barnabas.storage.log.segment_indexes import SegmentIndexes
@@ -55,4 +58,7 @@ class IndexBuilds:
             pass
         del self._steps[key]
         for then in self._waiting.pop(key):
-            then(now_ms)
+            try:
+                then(now_ms)
+            except Exception as error:
+                contain(error, key[0].batches.path(LOG_SUFFIX))

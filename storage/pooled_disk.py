@@ -16,6 +16,8 @@ again by its path.
     a removed name      before `unlink`, `rmtree` and a replacement the file is opened (at most a
                         quarter of the share are) and stays open, as a reader's slice has to be
                         sent to its end; otherwise reading it raises FileNotFoundError
+    a directory in the  is set aside: it is renamed, which is logged, and the operation is repeated
+    place of a file     as if there were nothing at its path
 
 Threads: a flush calls `fsync` in a separate thread, and another thread makes files in directories
 that are not in use yet. The loop does everything else. A file in use keeps its descriptor, since
@@ -26,6 +28,7 @@ of a descriptor is used only within a call of the open file.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Callable
@@ -33,7 +36,8 @@ from itertools import count
 from typing import Any, TypeVar
 from weakref import ReferenceType, ref
 
-from barnabas.storage.disk import Data, Disk, File, is_out_of_descriptors
+from barnabas.storage.disk import TEMPORARY_SUFFIX, Data, Disk, File, is_out_of_descriptors
+from barnabas.storage.files.segment_files import STRAY_SUFFIX
 
 # One eighth of the descriptors, and at least 64, are kept from connections.
 _KEPT_SHARE, _FEWEST_KEPT = 8, 64
@@ -43,6 +47,8 @@ _CLOSED_TOGETHER = 8  # one eighth of the open files is closed at once
 _REMOVED_SHARE = 4
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 def kept_from_connections(limit: int) -> int:
@@ -252,11 +258,38 @@ class PooledDisk:
             for _ in range(above // _CLOSED_TOGETHER):
                 self._close_one()
 
+    def _at_file(self, path: str, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """Call a function that needs a file, or nothing, at a path, and may write a temporary file
+        beside it. A directory there is set aside.
+        """
+        while True:
+            try:
+                return self._with_room(call, *arguments, **options)
+            except IsADirectoryError:
+                there = [one for one in (path, path + TEMPORARY_SUFFIX) if self._disk.is_dir(one)]
+                if not there:
+                    raise
+                for one in there:
+                    self._set_aside(one)
+
+    def _set_aside(self, path: str) -> None:
+        """Rename a directory that has the name of a file."""
+        number = 0
+        while self._disk.exists(aside := f"{path}.{number}{STRAY_SUFFIX}"):
+            number += 1
+        self._disk.rename(path, aside)
+        logger.warning(
+            "%s is a directory, and the broker expects a file with this name: it was renamed to "
+            "%s, and is not used; move it out of the data directory",
+            path,
+            aside.rpartition("/")[2],
+        )
+
     # --- files -----------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open a file. Its descriptor is closed when other files are used more."""
-        opened = self._with_room(self._disk.open, path, create=create)
+        opened = self._at_file(path, self._disk.open, path, create=create)
         file = PooledFile(self, next(self._keys), opened, path)
         reference = ref(file)
         paths = self._files.setdefault(path.rpartition("/")[0], {})
@@ -314,7 +347,7 @@ class PooledDisk:
         self._detach(new)
         self._moving[old] = new
         try:
-            self._with_room(self._disk.rename, old, new)
+            self._at_file(new, self._disk.rename, old, new)
             self._note_moved(old, new)
         finally:
             del self._moving[old]
@@ -359,7 +392,7 @@ class PooledDisk:
     def unlink(self, path: str) -> None:
         """Remove a file, as `Disk` does."""
         self._detach(path)
-        self._disk.unlink(path)
+        self._at_file(path, self._disk.unlink, path)
 
     def rmtree(self, path: str) -> None:
         """Remove a directory, as `Disk` does."""
@@ -371,7 +404,7 @@ class PooledDisk:
     def write_atomic(self, path: str, data: Data, *, sync: bool = True) -> None:
         """Replace a file, as `Disk` does."""
         self._detach(path)
-        self._with_room(self._disk.write_atomic, path, data, sync=sync)
+        self._at_file(path, self._disk.write_atomic, path, data, sync=sync)
 
     def free_bytes(self, path: str) -> int:
         """The number of free bytes, as `Disk` returns it."""
@@ -389,7 +422,7 @@ class PooledDisk:
 
     def read(self, path: str) -> bytes:
         """The content of a file, as `Disk` returns it."""
-        return self._with_room(self._disk.read, path)
+        return self._at_file(path, self._disk.read, path)
 
     def fsync_dir(self, path: str) -> None:
         """Make a directory's names durable, as `Disk` does."""
@@ -401,7 +434,7 @@ class PooledDisk:
 
     def lock(self, path: str) -> Any:
         """Lock a file, as `Disk` does."""
-        return self._with_room(self._disk.lock, path)
+        return self._at_file(path, self._disk.lock, path)
 
 
 def disk_below(disk: Disk) -> Disk:

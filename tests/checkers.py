@@ -53,7 +53,7 @@ KINDS = {
     "refused": "a client was refused what it had a right to",
     "crashed": "the broker failed by itself",
     "diverged": "what a leader sends does not fit its standby's copy",
-    "shares": "a share group got what was done with, or what another member holds",
+    "shares": "a share group got what was done with, was removed, or is held by another member",
     "loop": "a call of the event loop took too long, or waited for the disk",
     "left": "a file stays on the disk that nothing needs any more",
 }

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from helpers import java_classes, loop_watchdog
 from helpers.examples import drawn
+from helpers.raised_faults import raised_faults
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).resolve().parent
@@ -119,6 +120,13 @@ def _watched_loops(_watched_daemons: None) -> Iterator[None]:
     """Fail the test during which a daemon reports a fault of its loop."""
     yield
     _fail_by_faults()
+
+
+@pytest.fixture(autouse=True)
+def _raised_faults() -> Iterator[None]:
+    """Raise what a broker in the tests' process would contain (`helpers/raised_faults.py`)."""
+    with raised_faults():
+        yield
 
 
 def _fail_by_faults() -> None:

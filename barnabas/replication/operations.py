@@ -27,8 +27,7 @@ from typing import NamedTuple
 
 from barnabas.storage.directory.last_run import BOOT_ID_NAME
 from barnabas.storage.directory.new_files import is_of_new_files
-from barnabas.storage.directory.partition_directories import STRAY_SUFFIX
-from barnabas.storage.disk import REPLACING_SUFFIX, Disk, File
+from barnabas.storage.disk import REPLACING_SUFFIX, TEMPORARY_SUFFIX, Disk, File
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     LEASE_SESSION_NAME,
@@ -36,12 +35,11 @@ from barnabas.storage.files.checkpoints import (
     NOT_SENT_NAME,
     STANDBY_NOTE_NAME,
 )
-from barnabas.storage.files.segment_files import CLEANED_SUFFIX
+from barnabas.storage.files.segment_files import CLEANED_SUFFIX, STRAY_SUFFIX
 
 LOCAL = frozenset(
     {LOCK_NAME, BOOT_ID_NAME, CLEAN_SHUTDOWN_NAME, STANDBY_NOTE_NAME, LEASE_SESSION_NAME}
 )
-TEMPORARY_SUFFIX = ".tmp"
 MOST_OPEN_FILES = 256
 
 

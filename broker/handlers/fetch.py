@@ -592,9 +592,7 @@ class FetchHandler:
     ) -> None:
         """Let a large index be built in slices, then read and continue like `on_fetch`."""
 
-        def on_built(now_ms: int) -> None:
-            if not self.requests.is_waited_for(context):
-                return
+        def read_again(now_ms: int) -> None:
             try:
                 with self.logs.cache.putting_off():
                     fetched, total, urgent = fetch.read()
@@ -605,6 +603,10 @@ class FetchHandler:
                 self.requests.reply(context.ticket, Encoded(fetch.encode(fetched)))
             else:
                 self.requests.park_fetch(context, fetch.waiting(fetched), deadline_ms)
+
+        def on_built(now_ms: int) -> None:
+            if self.requests.is_waited_for(context):
+                self.requests.go_on(context, lambda: read_again(now_ms))
 
         self.logs.log_dir.build_later(put_off, on_built)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -30,11 +31,14 @@ from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage import index_builds  # noqa: F401 - logs use it
 from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.index_cache import BuildPutOff
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation, reading
 from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
 from barnabas.storage.log.time_search import Searched, SearchResult, SearchTakesLong
+
+logger = logging.getLogger("barnabas.broker")
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 EARLIEST_PENDING_UPLOAD = -6
@@ -93,9 +97,9 @@ class ListOffsetsHandler:
         earliest to be tiered (11+), any other value the first record at or after that time, in ms.
         Errors: UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
         UNSUPPORTED_VERSION for kinds that the version does not know, INVALID_REQUEST for a
-        partition named twice, UNKNOWN_SERVER_ERROR, as in Apache Kafka, for an unknown isolation
-        level. Version 0, which is older than the timestamps of records, uses the starts of
-        segments.
+        partition named twice, CORRUPT_MESSAGE where a file is damaged, UNKNOWN_SERVER_ERROR, as in
+        Apache Kafka, for an unknown isolation level. Version 0, which is older than the timestamps
+        of records, uses the starts of segments.
 
         If a batch takes long to search, the request is parked while a thread searches it. Then all
         offsets are looked up again, with the results of the searches, so that all are valid at the
@@ -123,7 +127,9 @@ class ListOffsetsHandler:
 
         def on_built(now_ms: int) -> None:
             if self._requests.is_waited_for(context):
-                self._answer_later(request, context, searched)
+                self._requests.go_on(
+                    context, lambda: self._answer_later(request, context, searched)
+                )
 
         self._logs.log_dir.build_later(put_off.builds[0], on_built)
 
@@ -218,8 +224,8 @@ class ListOffsetsHandler:
                 except BuildPutOff as build:
                     put_off.builds.append(build)
                     left_bytes = 0
-                except KafkaError as error:
-                    code = error.code
+                except (KafkaError, CorruptLog) as error:
+                    code = _code_of(error)
                 timestamp, offset, leader_epoch = result
                 if context.api_version < LEADER_EPOCH_SINCE:
                     leader_epoch = NO_LEADER_EPOCH
@@ -258,10 +264,20 @@ class ListOffsetsHandler:
                             log, partition.timestamp, partition.max_num_offsets
                         )
                     rows.append(ListOffsetsPartitionResponse(index, Code.NONE, offsets))
-                except KafkaError as error:
-                    rows.append(ListOffsetsPartitionResponse(index, error.code))
+                except (KafkaError, CorruptLog) as error:
+                    rows.append(ListOffsetsPartitionResponse(index, _code_of(error)))
             topics.append(ListOffsetsTopicResponse(topic.name, rows))
         return ListOffsetsResponse(topics=topics)
+
+
+def _code_of(error: KafkaError | CorruptLog) -> Code:
+    """The code of a partition's error. For a damaged file it is CORRUPT_MESSAGE, as in Apache
+    Kafka, which clients do not retry for ever.
+    """
+    if isinstance(error, KafkaError):
+        return error.code
+    logger.error("ListOffsets cannot read a log: %s", error)
+    return Code.CORRUPT_MESSAGE
 
 
 def _check_kind(timestamp: int, version: int) -> None:

@@ -7,6 +7,7 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from barnabas.broker import coordinators  # noqa: F401 - makes the coordinators among the parts
@@ -625,9 +626,12 @@ class ProduceHandler:
         self._flushes.wait(
             produce.unflushed
             + self._transaction_ends.two_phase_logs(produce.request.transactional_id, now_ms),
-            lambda _: self._requests.reply(produce.context.ticket, self._encoded(produce)),
+            lambda _: self._requests.go_on(produce.context, partial(self._reply, produce)),
             now_ms,
         )
+
+    def _reply(self, produce: _Produce) -> None:
+        self._requests.reply(produce.context.ticket, self._encoded(produce))
 
     def _encoded(self, produce: _Produce) -> Encoded:
         context, answers = produce.context, produce.answers

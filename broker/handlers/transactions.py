@@ -528,6 +528,9 @@ class InitProducerIdHandler:
         self._requests.park(context)
 
         def run(now_ms: int) -> None:
+            self._requests.go_on(context, partial(begin, now_ms))
+
+        def begin(now_ms: int) -> None:
             try:
                 decided = self._transactions.sessions.on_init_producer_id(request, context, now_ms)
                 self._transaction_ends.run(decided, now_ms)

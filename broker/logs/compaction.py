@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.disk import NotWrittenError, is_out_of_descriptors, is_out_of_resources
+from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.checkpoints import (
     CLEANER_NAME,
     CorruptCheckpoint,
@@ -168,6 +169,11 @@ class Compaction:
             self._note_failure(TopicPartition(log.topic, log.partition), str(error), now_ms)
             self._end(now_ms)
             return
+        except Exception as error:
+            # The files of the segments that were being swapped stay as after a kill at this moment.
+            self._note_error(TopicPartition(log.topic, log.partition), error, now_ms)
+            self._end(now_ms)
+            return
         if has_swap_names(log):
             self._with_swap_names[TopicPartition(log.topic, log.partition)] = log
         if complete and self._rest:
@@ -297,8 +303,8 @@ class Compaction:
         except BuildPutOff as put_off:  # the log is cleaned once its index is built
             self._logs.log_dir.build_later(put_off, lambda _: None)
             return None
-        except (CorruptLog, OSError) as error:
-            self._note_unreadable(key, error, now_ms)
+        except Exception as error:
+            self._note_error(key, error, now_ms)
             return None
 
     def _begin(self, now_ms: int) -> None:
@@ -326,21 +332,24 @@ class Compaction:
         except BuildPutOff as put_off:
             self._logs.log_dir.build_later(put_off, self._begin)
             return
-        except (CorruptLog, OSError) as error:
-            self._note_unreadable(key, error, now_ms)
+        except Exception as error:
+            self._note_error(key, error, now_ms)
         if self._job is None:
             self._under_way = None
             return
         self._next_job_id += 1
         self._outbox.cleanings.append(self._job)
 
-    def _note_unreadable(self, key: TopicPartition, error: Exception, now_ms: int) -> None:
+    def _note_error(self, key: TopicPartition, error: Exception, now_ms: int) -> None:
         """Schedule another attempt for a log that is damaged, or that cannot be read for lack of
-        descriptors.
+        descriptors. Raises: the error if it ends the process.
         """
-        if isinstance(error, OSError) and not is_out_of_descriptors(error):
-            raise error
-        self._note_failure(key, str(error), now_ms)
+        is_expected = isinstance(error, CorruptLog) or (
+            isinstance(error, OSError) and is_out_of_descriptors(error)
+        )
+        if not is_expected:
+            contain(error, f"compaction of {TopicPartition(*key)}")
+        self._note_failure(key, str(error) or repr(error), now_ms)
 
     def _note_failure(self, key: TopicPartition, error: str, now_ms: int) -> None:
         """Schedule the next attempt at a log; the wait doubles with each failure."""

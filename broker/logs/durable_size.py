@@ -60,7 +60,10 @@ class DurableSize:
         self.path = journal_path + SIZE_SUFFIX
         self._disk = disk
         self._file: File | None = None
-        self.noted = highest_record(disk.read(self.path)) if disk.exists(self.path) else None
+        try:
+            self.noted = highest_record(disk.read(self.path))
+        except FileNotFoundError:
+            self.noted = None
 
     def note(self, epoch: int, size: int) -> None:
         """Record the size of the journal, all of which is durable.

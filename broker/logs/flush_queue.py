@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.logs.unwritten_work import RETRY_MS
 from barnabas.broker.outbox import FlushJob
 from barnabas.storage.disk import NotWrittenError
+from barnabas.storage.exception_guard import contain
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.disk_space import DiskSpace
@@ -53,6 +54,7 @@ FULL_JOURNAL_BYTES = 64 << 20
 # the number of logs that are checkpointed in one flush, together with other logs or alone
 CHECKPOINTED_BESIDE, CHECKPOINTED_ALONE = 8, 64
 LONGEST_LATER_MS = 100
+AFTER_A_FLUSH = "a step after a flush"  # in the log
 
 
 class Frame:
@@ -230,11 +232,17 @@ class FlushQueue:
                 self._delete_journals()
         followers, self._followers = self._followers, []
         for then in followers:
-            then(now_ms)
+            try:
+                then(now_ms)
+            except Exception as error:
+                contain(error, AFTER_A_FLUSH)
         if self._waiting:
             self._release(now_ms)  # so that the next flush also serves what the callbacks wait for
         for log in advanced:
-            self._on_advanced(log, now_ms)
+            try:
+                self._on_advanced(log, now_ms)
+            except Exception as error:
+                contain(error, AFTER_A_FLUSH)
         self._under_way = None
         self._begin(now_ms)
 
@@ -249,7 +257,10 @@ class FlushQueue:
                 ready.append(then)
         self._waiting = waiting
         for then in ready:
-            then(now_ms)
+            try:
+                then(now_ms)
+            except Exception as error:
+                contain(error, AFTER_A_FLUSH)
         return bool(ready)
 
     # --- a flush ---------------------------------------------------------------------------------
@@ -278,8 +289,7 @@ class FlushQueue:
                 self._release_without_frame(now_ms)
             if self._under_way is None:
                 self._begin_one(may_journal, now_ms)
-        # an error in one request closes that request's connection, and must not prevent flushes for
-        # other requests
+        # an error that ends one request must not prevent flushes for other requests
         finally:
             self._is_beginning = False
 
@@ -407,7 +417,10 @@ class FlushQueue:
             for log in entries:
                 self._take_files(log, tokens, files)
             for undo in frame.undoing:
-                undo(now_ms)
+                try:
+                    undo(now_ms)
+                except Exception as error:
+                    contain(error, AFTER_A_FLUSH)
         return was_called
 
     def _offer(self, frame: Frame, entries: dict[Log, JournalEntry], now_ms: int) -> bool:
@@ -423,7 +436,10 @@ class FlushQueue:
                     break
             else:
                 was_called = True
-                then(frame, now_ms)
+                try:
+                    then(frame, now_ms)
+                except Exception as error:
+                    contain(error, AFTER_A_FLUSH)
         return was_called
 
     def _write_frame(
@@ -461,7 +477,10 @@ class FlushQueue:
             else:
                 ready.append(then)
         for then in ready:
-            then(None, now_ms)
+            try:
+                then(None, now_ms)
+            except Exception as error:
+                contain(error, AFTER_A_FLUSH)
         return bool(ready)
 
     def _take_files(

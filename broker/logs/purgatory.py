@@ -12,6 +12,8 @@ import heapq
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from barnabas.storage.exception_guard import contain
+
 if TYPE_CHECKING:
     from barnabas.storage.log.log import Log
 
@@ -24,6 +26,10 @@ FEWEST_SWEPT = 64  # a heap with at most this many entries is not cleaned
 
 def _always(_log: Log) -> bool:
     return True
+
+
+def _end_process(_fetch: WaitingFetch, error: Exception) -> None:
+    raise error
 
 
 class WaitingFetch:
@@ -63,7 +69,8 @@ class Purgatory:
     """The fetches that wait for progress of their logs, or for their deadline.
 
     waiting_count, watchers: while there are waiting fetches or watchers, callers have to report the
-    progress of logs.
+    progress of logs. on_failed(fetch, error): called if an attempt at a fetch raises an exception;
+    it ends the fetch's request, and raises the error again if that ends the process.
     """
 
     def __init__(self) -> None:
@@ -72,6 +79,7 @@ class Purgatory:
         self._deadlines: list[tuple[int, int, WaitingFetch]] = []
         self._sequence = 0
         self.waiting_count = 0
+        self.on_failed: Callable[[WaitingFetch, Exception], None] = _end_process
 
     def park(self, fetch: WaitingFetch, deadline_ms: int) -> None:
         """Add a fetch. It waits for progress of its logs, at most until the deadline."""
@@ -98,15 +106,21 @@ class Purgatory:
         """
         if self.watchers:
             for watcher in list(self.watchers.get(log, ())):
-                watcher.on_progress(log, now_ms)
+                try:
+                    watcher.on_progress(log, now_ms)
+                except Exception as error:
+                    contain(error, log)
         waiting = self._by_log.get(log)
         if waiting:
             for fetch in list(waiting):
-                if (
-                    not fetch.done
-                    and fetch.is_worth_a_try(log)
-                    and fetch.try_complete(now_ms, False)
-                ):
+                if fetch.done:
+                    continue
+                try:
+                    is_over = fetch.is_worth_a_try(log) and fetch.try_complete(now_ms, False)
+                except Exception as error:
+                    self.on_failed(fetch, error)
+                    is_over = True
+                if is_over:
                     self._remove(fetch)
 
     def on_tick(self, now_ms: int) -> None:
@@ -116,7 +130,11 @@ class Purgatory:
             fetch = heapq.heappop(self._deadlines)[2]
             if not fetch.done:
                 left -= 1
-                answered = fetch.try_complete(now_ms, True)
+                try:
+                    answered = fetch.try_complete(now_ms, True)
+                except Exception as error:
+                    self.on_failed(fetch, error)
+                    answered = True
                 assert answered, "a fetch whose time is up was not answered"
                 self._remove(fetch)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import FlushJob
+from barnabas.storage.exception_guard import contain
 
 if TYPE_CHECKING:
     from barnabas.broker.outbox import Outbox
@@ -51,7 +52,10 @@ class Syncs:
                 files = next(steps)
             except StopIteration:
                 self._queue.popleft()
-                then(now_ms)
+                try:
+                    then(now_ms)
+                except Exception as error:
+                    contain(error, "a step after a change of files")
                 continue
             except BaseException:
                 self._queue.popleft()

@@ -30,6 +30,7 @@ from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import NO_LEADER_EPOCH
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import NotWrittenError, is_out_of_resources
+from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
     NO_TOPIC_ID,
@@ -504,7 +505,10 @@ class TopicRegistry:
                     logs = self._partitions.get(topic.name, [])
                     config = self._log_config(self.metadata.topics.get(topic.name, topic))
                     continue
-                self._set_config(logs[index], config)
+                try:
+                    self._set_config(logs[index], config)
+                except Exception as error:
+                    contain(error, f"the settings of {logs[index]!r}")
                 index, left = index + 1, left - 1
 
     def _configure(self, topic: Topic) -> None:

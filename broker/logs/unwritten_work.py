@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Callable
 
 from barnabas.broker.observation.log_lines import BoundedLines
+from barnabas.storage.exception_guard import contain
 
 logger = logging.getLogger("barnabas.broker")
 
@@ -65,7 +66,10 @@ class UnwrittenWork:
         for _ in range(MOST_AT_ONCE):
             if not self.calls or self._due_ms > now_ms:
                 return
-            self.calls.popleft()(now_ms)
+            try:
+                self.calls.popleft()(now_ms)
+            except Exception as error:
+                contain(error, "a decision that waited for disk space")
 
     def note(self, what: str, error: OSError, now_ms: int) -> None:
         """Log that a decision was not written, at most once a minute for each text."""

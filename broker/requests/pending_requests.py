@@ -9,7 +9,6 @@ sent.
 from __future__ import annotations
 
 import functools
-import logging
 import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -27,9 +26,12 @@ from barnabas.broker.outbox import (
 from barnabas.broker.requests.without_space import refusing
 from barnabas.broker.slices import Pieces, SlicedWork, Slices
 from barnabas.protocol.api_table import BY_KEY, RESPONSE_TAGGED_FROM
+from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.hot_responses import Piece
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.request_context import RequestContext
+from barnabas.storage.exception_guard import contain
+from barnabas.storage.files.segment_files import CorruptLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.purgatory import Purgatory, WaitingFetch
     from barnabas.broker.observation.error_counts import ErrorCounts
     from barnabas.broker.quotas.quotas import Quotas
-
-logger = logging.getLogger("barnabas.broker")
 
 FRAME = struct.Struct(">ii")
 """The size of a response frame, and the correlation id."""
@@ -74,8 +74,9 @@ class Requests:
         self._amendments: dict[int, Callable[[Any], None]] = {}
         self.next_ticket = 1
         self.errors: ErrorCounts | None = None
-        self.work = SlicedWork(self._on_sliced)
-        self.reading = SlicedWork(self._encode_elsewhere, self._parked.__contains__)
+        self.work = SlicedWork(self._on_sliced, self.on_failed)
+        self.reading = SlicedWork(self._encode_elsewhere, self.on_failed, self._parked.__contains__)
+        purgatory.on_failed = self._on_fetch_failed
 
     # --- now or later ----------------------------------------------------------------------------
 
@@ -316,14 +317,48 @@ class Requests:
         self._outbox.closes.append((connection_id, reason))
 
     def give_up(self, connection_id: int, error: Exception) -> None:
-        """End a connection whose request caused an error in the broker."""
-        logger.error("a request could not be handled", exc_info=error)
-        self.close(connection_id, f"an error in the broker: {error!r}; please report it")
+        """End a connection whose request caused an error in the broker, if it is open. Raises: the
+        error if it ends the process.
+        """
+        connection = self._connections.get(connection_id)
+        client = "a client" if connection is None else connection.client_host.removeprefix("/")
+        contain(error, f"a request of {client}")
+        if connection is not None:
+            self.close(connection_id, failure(error))
 
     def fail(self, ticket: int, connection_id: int, error: Exception) -> None:
-        """End the connection of an unanswered request that caused an error in the broker."""
+        """End the connection of an unanswered request that caused an error in the broker. Raises:
+        the error if it ends the process.
+        """
         self._amendments.pop(ticket, None)
         self.give_up(connection_id, error)
+
+    def go_on(self, context: RequestContext, step: Callable[[], None]) -> None:
+        """Continue a parked request outside of its own event. An exception ends its connection."""
+        try:
+            step()
+        except ProtocolViolation as error:
+            self.refuse(context.ticket, context.connection_id, error)
+        except Exception as error:
+            self.fail(context.ticket, context.connection_id, error)
+
+    def on_failed(self, ticket: int, error: Exception) -> None:
+        """A step of a request has failed: end its connection, if the request still waits. Raises:
+        the error if it ends the process.
+        """
+        context = self._parked.get(ticket)
+        if context is None:
+            contain(error, "a step for which no request waits")
+        else:
+            self.fail(ticket, context.connection_id, error)
+
+    def _on_fetch_failed(self, fetch: WaitingFetch, error: Exception) -> None:
+        """An attempt at a waiting fetch has failed: end its connection."""
+        for ticket, waiting in self._waiting_fetches.items():
+            if waiting is fetch:
+                self.on_failed(ticket, error)
+                return
+        contain(error, "a waiting fetch")
 
     def refuse(self, ticket: int, connection_id: int, reason: CloseReason) -> None:
         """End the connection of an unanswered request."""
@@ -338,6 +373,13 @@ class Requests:
         if fetch is not None:
             self._purgatory.cancel(fetch)
             fetch.on_closed()
+
+
+def failure(error: Exception) -> str:
+    """Why the connection of a request that failed with this error is closed."""
+    if isinstance(error, CorruptLog):
+        return f"a file of a partition is damaged: {error}"
+    return f"an error in the broker: {error!r}; please report it"
 
 
 def _frame_of(context: RequestContext, response: Message) -> tuple[bytearray]:

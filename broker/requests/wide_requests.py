@@ -506,8 +506,6 @@ class WideRequests:
         except ProtocolViolation as error:
             self._requests.close(connection_id, error)
             self.on_closed(connection_id)
-        except (OSError, AssertionError):
-            raise
         except Exception as error:
             self._requests.give_up(connection_id, error)
             self.on_closed(connection_id)

@@ -89,8 +89,8 @@ class ConnectionHost(Protocol):
     def on_broken(self, connection: Connection, error: OSError) -> None:
         """Handle an error of the connection, or of its TLS handshake."""
 
-    def fail(self, error: Exception) -> None:
-        """Stop the broker, because the disk has failed or an invariant does not hold."""
+    def on_request_failed(self, connection: Connection, error: Exception) -> None:
+        """Handle an exception in a request, which ends the connection or the broker."""
 
     def owner_of(self, connection: Connection) -> str:
         """The principal of the client, or its address."""
@@ -234,11 +234,8 @@ class Connection:
                 server.carry_out()
         except ProtocolViolation as error:
             server.disconnect(self, str(error))
-        except (OSError, AssertionError) as error:
-            server.fail(error)
         except Exception as error:
-            logger.exception("a request of %s could not be handled", self.peer)
-            server.disconnect(self, f"an error in the broker: {error!r}; please report it")
+            server.on_request_failed(self, error)
         finally:
             self._pumping = False
             if buffer.keep_rest() or (

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from barnabas.broker.audit import ANONYMOUS
 from barnabas.broker.core import Broker
 from barnabas.broker.outbox import CloseReason, FlushJob, Work
+from barnabas.broker.requests.pending_requests import failure
 from barnabas.broker.rim.acceptor import Acceptor, host_of
 from barnabas.broker.rim.cleaning import CleanerProcess
 from barnabas.broker.rim.clocks import NS_PER_MS, busy_ns, steady_ns, wall_ns
@@ -41,6 +42,7 @@ from barnabas.broker.rim.worker import Worker
 from barnabas.protocol.framing import ReceiveMemory
 from barnabas.storage.cleaning.clean_job import CleanJob, CleanResult
 from barnabas.storage.disk import OsDisk, sync_file_system
+from barnabas.storage.exception_guard import ends_process, report
 from barnabas.storage.pooled_disk import disk_below
 
 if TYPE_CHECKING:
@@ -306,6 +308,14 @@ class Server:
             self.broker.on_not_identified(connection.connection_id)
         self.disconnect(connection, None if is_reset else str(error))
         self.carry_out()
+
+    def on_request_failed(self, connection: Connection, error: Exception) -> None:
+        """End a connection after an exception in its request, or the daemon."""
+        if ends_process(error):
+            self.fail(error)
+        else:
+            report(error, f"a request of {connection.peer}")
+            self.disconnect(connection, failure(error))
 
     def _sweep(self) -> None:
         """Close the connections that are idle."""

@@ -4,14 +4,20 @@ gets.
 A member gets whole batches, as they are in the log or were acquired before, even if these contain
 more records than it requested, unless it requests a strict limit. Records that were delivered
 several times are delivered in ever smaller parts of their batch, and finally one by one, since a
-single record may be the reason why all of them were released. Sources: KIP-932, KIP-1206; Apache
-Kafka 4.3.
+single record may be the reason why all of them were released.
+
+No member gets an offset at which compaction has removed the whole batch: such offsets are archived.
+(Apache Kafka archives those before the first batch that was read. It lets members acquire the
+others, which their clients acknowledge as gaps.)
+
+Sources: KIP-932, KIP-1206; Apache Kafka 4.3.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from barnabas.broker.share.in_flight import (
@@ -87,10 +93,6 @@ class _Acquisition:
         self._bound(fetch_offset)
         if self.left <= 0:
             return
-        if fetch_offset < self.first_offset:
-            # The log was compacted. The records in flight before the first record of the read
-            # batches no longer exist.
-            partition.archive(fetch_offset, self.first_offset - 1, AVAILABLE)
         begin = self.first_offset
         floor = partition.floor(begin)
         if floor is None:
@@ -312,32 +314,57 @@ def acquire(
 ) -> list[Acquired]:
     """Acquire records that were read from the log.
 
-    Takes: fetched, the batches that were read, from the batch that contains fetch_offset to the
-           record limit or the end of the read bytes.
+    Takes: fetched, the batches that were read, from the batch that contains fetch_offset, or else
+           the next one, to the record limit or the end of the read bytes.
+    Gives: only records that are in these batches.
     """
     if not fetched or taker.most_records <= 0 or fetched[-1].last_offset < partition.start_offset:
         return []
+    removed = list(_removed(fetched, fetch_offset))
+    for gap in removed:
+        partition.archive(gap.first_offset, gap.last_offset, AVAILABLE)
     made = _Acquisition(partition, taker, fetched, limits, now_ms)
     made.run(fetch_offset)
-    return made.acquired
+    return without(partition, made.acquired, removed) if removed else made.acquired
+
+
+def _removed(fetched: Sequence[LogBatch], fetch_offset: int) -> Iterator[LogBatch]:
+    """The ranges of offsets at which compaction has removed all batches: from the fetch offset to
+    the first batch that was read, and between two of these batches.
+    """
+    next_offset = fetch_offset
+    for batch in fetched:
+        if batch.first_offset > next_offset:
+            yield LogBatch(next_offset, batch.first_offset - 1)
+        next_offset = batch.last_offset + 1
 
 
 def without(
-    partition: SharePartition, acquired: Sequence[Acquired], aborted: Sequence[LogBatch]
+    partition: SharePartition, acquired: Sequence[Acquired], others: Sequence[LogBatch]
 ) -> list[Acquired]:
-    """Archive the batches of aborted transactions, and return the acquired records without them."""
-    kept = list(acquired)
-    for batch in aborted:
-        partition.archive(batch.first_offset, batch.last_offset, ACQUIRED)
-        parts = []
-        for one in kept:
-            if one.first_offset < batch.first_offset:
-                end = min(one.last_offset, batch.first_offset - 1)
-                parts.append(one._replace(last_offset=end))
-            if one.last_offset > batch.last_offset:
-                begin = max(one.first_offset, batch.last_offset + 1)
-                parts.append(one._replace(first_offset=begin))
-        kept = parts
+    """Archive the part of the acquired records that is no record for the group: batches of aborted
+    transactions, and removed offsets. Gives: the rest.
+
+    Takes: acquired, others, each in the order of the offsets.
+    """
+    kept: list[Acquired] = []
+    at = 0
+    for one in acquired:
+        first_offset = one.first_offset
+        while at < len(others) and others[at].last_offset < first_offset:
+            at += 1
+        for other in islice(others, at, None):
+            if other.first_offset > one.last_offset:
+                break
+            begin = max(first_offset, other.first_offset)
+            end = min(one.last_offset, other.last_offset)
+            # only these offsets: another member may hold the rest of a removed range
+            partition.archive(begin, end, ACQUIRED)
+            if first_offset < begin:
+                kept.append(one._replace(first_offset=first_offset, last_offset=begin - 1))
+            first_offset = end + 1
+        if first_offset <= one.last_offset:
+            kept.append(one._replace(first_offset=first_offset))
     return kept
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.storage.exception_guard import contain
 from barnabas.storage.index_cache import BuildPutOff
 from barnabas.storage.log.time_lookup import offset_for_timestamp
 from barnabas.storage.log.time_search import Searched, SearchResult, SearchTakesLong
@@ -44,10 +45,10 @@ class _Search:
     """A look-up by time.
 
     is_done: whether the look-up is complete. offset: the result of a complete look-up; None if no
-    record is found.
+    record is found, or after an error, whose code is `code`.
     """
 
-    __slots__ = ("is_done", "log", "offset", "searched", "targets", "timestamp")
+    __slots__ = ("code", "is_done", "log", "offset", "searched", "targets", "timestamp")
 
     def __init__(self, log: Log, timestamp: int) -> None:
         self.log, self.timestamp = log, timestamp
@@ -55,6 +56,7 @@ class _Search:
         self.targets: dict[ShareTarget, None] = {}
         self.is_done = False
         self.offset: int | None = None
+        self.code = Code.OFFSET_NOT_AVAILABLE
 
     def look_up(self, log: Log) -> None:
         """Look up the offset. Raises: SearchTakesLong, BuildPutOff; KafkaError if the log cannot be
@@ -92,7 +94,8 @@ class FirstOffsets:
         """The offset at which the group begins.
 
         Raises: KafkaError OFFSET_NOT_AVAILABLE if the group begins at a time for which there is no
-                record; SearchedLater if the look-up is not complete yet.
+                record; KAFKA_STORAGE_ERROR if the log is damaged; SearchedLater if the look-up is
+                not complete yet.
         """
         reset = self._group_configs.value(key.group_id, "share.auto.offset.reset")
         if reset.age_ms is None:
@@ -112,7 +115,7 @@ class FirstOffsets:
             raise SearchedLater(search)
         del self._searches[key]
         if search.offset is None:
-            raise KafkaError(Code.OFFSET_NOT_AVAILABLE)
+            raise KafkaError(search.code)
         return search.offset
 
     def forget(self, group_id: str) -> None:
@@ -141,6 +144,9 @@ class FirstOffsets:
             self._logs.log_dir.build_later(build, lambda _: self._due.setdefault(search))
         except KafkaError:  # no descriptor is free; the member will try again
             search.is_done = True
+        except Exception as error:
+            contain(error, f"a share group begins by time at {search.log!r}")
+            search.is_done, search.code = True, Code.KAFKA_STORAGE_ERROR
 
     def _search_elsewhere(self, search: _Search, long: SearchTakesLong) -> None:
         """Search a batch in the worker, then continue the look-up with the result."""

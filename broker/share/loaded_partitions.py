@@ -29,6 +29,7 @@ from barnabas.coordinator.share.state_batches import MOST_COUNTED, combine
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.storage.disk import NotWrittenError
+from barnabas.storage.exception_guard import contain
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.purgatory import Purgatory
@@ -246,13 +247,16 @@ class LoadedPartitions:
         storing = []
         for key in keys:
             loaded = self._loaded.get(key)
-            if loaded is not None:
+            if loaded is None:
+                continue
+            try:
                 made = loaded.value.on_released(member_id, self.limits(key.group_id))
                 if not made.is_empty:
-                    try:
-                        storing.append(self._storing(loaded, made, now_ms))
-                    except KafkaError as error:
-                        logger.info("%s: the records of a member are not released: %s", key, error)
+                    storing.append(self._storing(loaded, made, now_ms))
+            except KafkaError as error:
+                logger.info("%s: the records of a member are not released: %s", key, error)
+            except Exception as error:
+                contain(error, f"the records of a member in {key}")
         self._store_or_not(storing, now_ms)
 
     def _storing(self, loaded: LoadedPartition, made: Transition, now_ms: int) -> Storing:
@@ -349,10 +353,15 @@ class LoadedPartitions:
         left = ENDS_AT_ONCE
         while left > 0 and (due := self._timers.pop_due(now_ms, 1)):
             loaded = self._loaded.get(due[0])
-            if loaded is not None:
+            if loaded is None:
+                continue
+            try:
                 left = self._end_locks(loaded, left, now_ms)
                 if not loaded.is_dropped:
                     self.schedule(loaded)
+            except Exception as error:
+                left -= 1
+                contain(error, f"the locks of {loaded.key}")
 
     def _end_locks(self, loaded: LoadedPartition, left: int, now_ms: int) -> int:
         """Expire the locks of a share partition that have ended. If members wait for its records,

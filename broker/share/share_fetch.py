@@ -19,10 +19,12 @@ from barnabas.broker.share.log_batches import aborted_batches, batches_of, slice
 from barnabas.broker.share.share_parts import ShareParts, Topics
 from barnabas.broker.slices import Slices
 from barnabas.coordinator.share.share_records import SharePartitionKey
-from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.share_fetch import ShareFetchRequest
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.share_fetch_response import SharedPartition, encode_share_fetch
+from barnabas.storage.exception_guard import contain
+from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.index_cache import BuildPutOff
 from barnabas.storage.log.log_reader import Isolation
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from barnabas.broker.share.loaded_partition import LoadedPartition
     from barnabas.broker.share.share_sessions import Place, ShareSession, ShareTarget
     from barnabas.storage.disk import Slice
+    from barnabas.storage.log.log import Log
 
 VISITED_AT_ONCE = 200  # maximum number of partitions loaded in one slice
 # The maximum number of reads of one partition, if all records that are read belong to aborted
@@ -186,7 +189,21 @@ class ShareFetch:
         one of them.
         """
         with self._shares.partitions.wakes:
-            return self._is_done or self._try(now_ms, out_of_time)
+            try:
+                return self._is_done or self._try(now_ms, out_of_time)
+            except Exception as error:
+                self._fail(error)
+                return True
+
+    def _fail(self, error: Exception) -> None:
+        """An exception ends this request, and not the event that has tried it. Raises: the error if
+        it ends the process.
+        """
+        context, requests = self._context, self._parts.requests
+        requests.fail(context.ticket, context.connection_id, error)
+        self._is_done = True
+        self._on_closed()
+        requests.end_wait(context)
 
     def _try(self, now_ms: int, out_of_time: bool) -> bool:
         """Complete the fetch if there are min_bytes, an error, or no time left. Gives: whether the
@@ -284,7 +301,11 @@ class ShareFetch:
             return bool(candidates) or self._min_bytes <= 0
         size = 0
         for one in candidates:
-            data = self._read(one.partition, one.offset, self._max_bytes)
+            try:
+                data = self._read(one.partition, one.offset, self._max_bytes)
+            except KafkaError as error:
+                self._errors[one.target] = error
+                return True
             size += 0 if data is None else data[0].size
             if size >= self._min_bytes:
                 return True
@@ -313,6 +334,12 @@ class ShareFetch:
                 )
             except KafkaError as error:
                 self._errors[target] = error
+                continue
+            except Exception as error:
+                contain(error, f"a ShareFetch of {loaded.log!r}")
+                is_damage = isinstance(error, CorruptLog)
+                code = Code.KAFKA_STORAGE_ERROR if is_damage else Code.UNKNOWN_SERVER_ERROR
+                self._errors[target] = KafkaError(code)
                 continue
             if records is None:
                 if has_more:
@@ -391,11 +418,18 @@ class ShareFetch:
             if found is None:
                 return None, (), False
             data, aborted = found
-            read = batches_of(data, max(offset, value.end_offset) + taker.most_records)
+            most_offset = max(offset, value.end_offset) + taker.most_records
+            read = batches_of(data, most_offset, loaded.log.log_end_offset)
+            if not read:
+                raise _corrupt(loaded.log, data, offset, "no batch begins there")
+            try:
+                in_aborted = aborted_batches(data, read, aborted) if aborted else ()
+            except KafkaError as error:
+                raise _corrupt(loaded.log, data, offset, str(error)) from error
             batches = [one.batch for one in read]
             acquired = acquire(value, taker, batches, offset, limits, now_ms)
-            if aborted:
-                acquired = without(value, acquired, aborted_batches(data, read, aborted))
+            if in_aborted:
+                acquired = without(value, acquired, in_aborted)
             if value.settle():
                 self._shares.partitions.wake_later(loaded)
             if acquired:
@@ -425,3 +459,9 @@ class ShareFetch:
             logs.log_dir.build_later(put_off, loaded.wake)
             return None
         return None if data.slice is None else (data.slice, data.aborted or ())
+
+
+def _corrupt(log: Log, data: Slice, offset: int, why: str) -> CorruptLog:
+    """The error for damaged bytes in a slice that was read from an offset."""
+    segment = next(one for one in reversed(log.segments) if one.base_offset <= offset)
+    return segment.batches.corrupt(data.position, why)

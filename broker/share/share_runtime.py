@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("barnabas.groups")
 
-# minimum number of records to delete, since each pruning writes the start of the log
-LEAST_PRUNED = 1_000
-
 
 class ShareRuntime:
     """Carries out the Results of the share coordinator on its logs."""
@@ -135,21 +132,30 @@ class ShareRuntime:
         self.store(changes, lambda at_ms: then(codes, at_ms), now_ms)
 
     def prune(self, now_ms: int) -> None:
-        """Delete the records that are superseded by later snapshots. If there is no disk space for
-        the new starts of the logs, the records are deleted later.
+        """Delete the records that are superseded by later snapshots, once these snapshots are
+        durable. If there is no disk space for the new starts of the logs, the records are deleted
+        later.
         """
-        pruned: dict[Log, int] = {}
-        for log in self._topics.logs_of(SHARE_STATE_TOPIC):
-            offset = self._coordinator.redundant_offset(log.partition)
-            if offset - log.log_start_offset >= LEAST_PRUNED:
-                pruned[log] = min(offset, log.high_watermark)
-        if pruned:
-            try:
-                self._topics.logs.raise_starts(pruned)
-            except NotWrittenError as error:
-                self._unwritten.note("the starts of logs of share groups", error, now_ms)
-                return
-            self._progress.on_appended(list(pruned), now_ms)
+        redundant = {
+            log: offset
+            for log in self._topics.logs_of(SHARE_STATE_TOPIC)
+            if (offset := self._coordinator.redundant_offset(log.partition)) > log.log_start_offset
+        }
+        if redundant:
+            # In place, since a start cuts a log whose own files end before its start offset.
+            self._flushes.wait(
+                redundant, lambda at_ms: self._raise_starts(redundant, at_ms), now_ms, in_place=True
+            )
+
+    def _raise_starts(self, redundant: dict[Log, int], now_ms: int) -> None:
+        """Delete the records before these offsets, which are redundant."""
+        raised = {log: offset for log, offset in redundant.items() if offset > log.log_start_offset}
+        try:
+            self._topics.logs.raise_starts(raised)
+        except NotWrittenError as error:
+            self._unwritten.note("the starts of logs of share groups", error, now_ms)
+            return
+        self._progress.on_appended(list(raised), now_ms)
 
     def _write(self, log: Log, records: list[CoordinatorRecord], now_ms: int) -> int:
         """Append records. Gives: the offset of the first one."""

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.slices import SlicedWork, Slices, Wait
 from barnabas.coordinator.share.share_records import SharePartitionKey
+from barnabas.protocol.errors import Code
 from barnabas.storage.disk import NotWrittenError
+from barnabas.storage.exception_guard import contain
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.unwritten_work import UnwrittenWork
@@ -37,9 +39,10 @@ class StateChanges:
     ) -> None:
         self._coordinator, self._runtime = coordinator, runtime
         self._unwritten = unwritten
-        self._work = SlicedWork(self._on_done)
-        self._then: dict[int, Then] = {}
+        self._work = SlicedWork(self._on_done, self._on_failed)
+        self._then: dict[int, tuple[Then, int]] = {}
         self._next_ticket = 1
+        self._now_ms = 0
 
     @property
     def is_ready(self) -> bool:
@@ -53,17 +56,26 @@ class StateChanges:
                once all rows are durable.
         """
         ticket, self._next_ticket = self._next_ticket, self._next_ticket + 1
-        self._then[ticket] = then
+        self._then[ticket] = then, len(change.rows)
         is_done, answer = self._work.begin(ticket, self._timed(change), now_ms)
         if is_done:
             self._on_done(ticket, answer)
 
     def on_tick(self, now_ms: int) -> None:
         """Do one slice of the first change in the queue."""
+        self._now_ms = now_ms
         self._work.on_tick(now_ms)
 
     def _on_done(self, ticket: int, answer: tuple[Sequence[int], int]) -> None:
-        self._then.pop(ticket)(*answer)
+        then, _ = self._then.pop(ticket)
+        then(*answer)
+
+    def _on_failed(self, ticket: int, error: Exception) -> None:
+        """A change has failed: its rows are answered with an error."""
+        contain(error, "states of share partitions")
+        then, row_count = self._then.pop(ticket, (None, 0))
+        if then is not None:
+            then([Code.UNKNOWN_SERVER_ERROR] * row_count, self._now_ms)
 
     def _timed(self, change: StateChange) -> Slices:
         """The work of a change, which returns the codes and the time at which it ends."""

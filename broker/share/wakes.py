@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from barnabas.storage.exception_guard import contain
+
 if TYPE_CHECKING:
     from barnabas.broker.share.loaded_partition import LoadedPartition
 
@@ -37,9 +39,15 @@ class Wakes:
         """At the end of the outermost block, notify the waiting fetches. This may cause further
         wakes, which are handled as well.
         """
-        if self._depth == 1:
-            waiting = self._waiting
-            while waiting:
-                loaded = next(iter(waiting))
-                loaded.wake_now(waiting.pop(loaded))
-        self._depth -= 1
+        try:
+            if self._depth == 1:
+                waiting = self._waiting
+                while waiting:
+                    loaded = next(iter(waiting))
+                    now_ms = waiting.pop(loaded)
+                    try:
+                        loaded.wake_now(now_ms)
+                    except Exception as error:
+                        contain(error, loaded.key)
+        finally:
+            self._depth -= 1

@@ -55,6 +55,7 @@ from barnabas.broker.logs.unwritten_work import UnwrittenWork
 from barnabas.broker.outbox import PARKED, Outbox, Parked
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.slices import NO_TICKET
 from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker, UnwrittenMarkers
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -81,6 +82,7 @@ from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
 from barnabas.storage.disk import NotWrittenError, is_out_of_resources
+from barnabas.storage.exception_guard import contain
 from barnabas.storage.log.append_info import NewMarker
 from barnabas.storage.log.broker_appends import append_records, write_marker
 from barnabas.storage.log.log import Log
@@ -725,11 +727,34 @@ class TransactionEnds:
         except NotWrittenError as error:
             self._on_not_written(ending, actions[actions.index(action) :], error, now_ms)
             return
+        except Exception as error:
+            self._on_error(ending, error)
+            return
         # The last action may have removed this ending, and a held-back call may have begun another.
         if ending.step is Step.COMPLETE and self._by_id.get(ending.transactional_id) is ending:
             del self._by_id[ending.transactional_id]
-            for call in ending.held_back:  # one of these calls may end the next transaction
-                self._endings.hold_back(ending.transactional_id, call, now_ms)
+            if ending.held_back:  # one of these calls may end the next transaction
+                self._release(ending.transactional_id, ending.held_back, now_ms)
+
+    def _release(
+        self, transactional_id: str, calls: Iterable[Callable[[int], None]], now_ms: int
+    ) -> None:
+        """Make the calls that waited for an end, or hold them back for the next one. An exception
+        ends only the request of its call.
+        """
+        for call in calls:
+            try:
+                self._endings.hold_back(transactional_id, call, now_ms)
+            except Exception as error:
+                contain(error, f"a request that waited for the end of {transactional_id!r}")
+
+    def _on_error(self, ending: Ending, error: Exception) -> None:
+        """An action has failed: end the connection of the request that waits for it. The next start
+        completes a transaction that is decided. Raises: the error if it ends the process.
+        """
+        waiting = None if ending.decision is None else ending.decision.waiting
+        ticket = NO_TICKET if ending.context is None else ending.context.ticket
+        self._requests.on_failed(ticket if waiting is None else waiting.ticket, error)
 
     # --- topics that are deleted or created, and responses that wait for the disk ----------------
 
@@ -843,8 +868,8 @@ class TransactionEnds:
             ending.decision = ending.decision._replace(waiting=None)
         self._unwritten.later(lambda now_ms: self._on(ending, None, now_ms), now_ms)
         held_back, ending.held_back = ending.held_back, []
-        for call in held_back:  # these requests get CONCURRENT_TRANSACTIONS
-            call(now_ms)
+        # these requests get CONCURRENT_TRANSACTIONS
+        self._release(ending.transactional_id, held_back, now_ms)
 
     def _drop(self, ending: Ending, now_ms: int) -> None:
         """Drop a decision of which no part is written, so that its transaction is still open."""
@@ -857,8 +882,7 @@ class TransactionEnds:
         elif context is not None:
             self._requests.reply(context.ticket, end_txn_response(_NO_SPACE))
         self._coordinator.on_not_ended(name, now_ms, is_requested=context is not None)
-        for call in ending.held_back:
-            self._endings.hold_back(name, call, now_ms)
+        self._release(name, ending.held_back, now_ms)
 
     # --- before the decision ---------------------------------------------------------------------
 
@@ -928,10 +952,12 @@ class TransactionEnds:
         except NotWrittenError as error:  # a new producer id could not be reserved
             self._on_not_written(ending, (Action.WRITE_PREPARE,), error, now_ms)
             return
+        except Exception as error:
+            self._on_error(ending, error)
+            return
         if decision is None:  # partitions were added meanwhile, whose data may not be durable
             del self._by_id[name]
-            for call in self._calls_of(ending):
-                self._endings.hold_back(name, call, now_ms)
+            self._release(name, self._calls_of(ending), now_ms)
             return
         ending.decision, ending.frame = decision, frame
         ending.durability = CommitDurability.FLUSH if frame is None else CommitDurability.JOURNAL

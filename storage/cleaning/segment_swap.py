@@ -281,7 +281,9 @@ def complete_swaps(disk: Disk, directory: str) -> list[str]:
     bases = [
         int(name[:20])
         for name in names
-        if name[20:] == LOG_SUFFIX + SWAP_SUFFIX and name[:20].isdigit()
+        if name[20:] == LOG_SUFFIX + SWAP_SUFFIX
+        and name[:20].isdigit()
+        and not disk.is_dir(f"{directory}/{name}")
     ]
     for base_offset in bases:
         if _is_cut_off(disk, directory, base_offset):

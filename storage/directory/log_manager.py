@@ -38,6 +38,7 @@ from barnabas.storage.directory.log_upkeep import LogUpkeep
 from barnabas.storage.directory.meta_properties import MetaProperties, take_directory
 from barnabas.storage.directory.partition_directories import PartitionDirectories, deleted_name
 from barnabas.storage.disk import DirectorySync, is_out_of_resources, log_lack_of_space, run_at_once
+from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_NAME,
@@ -542,7 +543,11 @@ class LogManager(LogStarts):
         restore deleted segments before it.
         """
         for key in sorted(self.log_dir.changed_starts):
-            self.logs[key].checkpoint()  # the manifest also has the start, with a checksum
+            log = self.logs[key]
+            try:
+                log.checkpoint()  # the manifest also has the start, with a checksum
+            except Exception as error:
+                contain(error, f"the checkpoint of {log!r}")
         self.log_dir.changed_starts.clear()
         self._checkpoints.write(LOG_START_NAME, self._starts())
 

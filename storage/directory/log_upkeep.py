@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.storage.directory.trash import Trash
 from barnabas.storage.disk import is_out_of_descriptors, is_out_of_resources
+from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.index_cache import BuildPutOff
 
@@ -119,6 +120,8 @@ class LogUpkeep:
             if not is_out_of_descriptors(error):
                 raise
             logger.warning("retention of %r waits for descriptors: %s", log, error)
+        except Exception as error:
+            contain(error, f"retention of {log!r}")
         return 0
 
     def expire(self, now_ms: int) -> None:
@@ -132,7 +135,12 @@ class LogUpkeep:
             budget -= 1 + len(log.producer_state.producers) // _PRODUCERS_AS_A_LOG
             if not self._has(log):
                 continue
-            if log.expire_producers(now_ms, _EXPIRED_AT_ONCE) >= _EXPIRED_AT_ONCE:
+            try:
+                count = log.expire_producers(now_ms, _EXPIRED_AT_ONCE)
+            except Exception as error:
+                contain(error, f"expiration of the producers of {log!r}")
+                continue
+            if count >= _EXPIRED_AT_ONCE:
                 self._to_expire.appendleft(log)
                 return
 
@@ -188,7 +196,7 @@ class LogUpkeep:
             if now_ms - changed_ms < self._config.producer_snapshot_interval_ms:
                 break
             budget -= _checkpoint_cost(log)
-            log.checkpoint()
+            self._checkpoint(log)
         excess = sum(log.unread_bytes for log in changed) - self._config.most_unread_bytes
         if excess <= 0:
             return excess
@@ -197,8 +205,16 @@ class LogUpkeep:
                 break
             excess -= log.unread_bytes
             budget -= _checkpoint_cost(log)
-            log.checkpoint()
+            self._checkpoint(log)
         return excess
+
+    def _checkpoint(self, log: ChangedLog) -> None:
+        """Checkpoint a log. If that fails, the log is due again after its next change."""
+        try:
+            log.checkpoint()
+        except Exception as error:
+            contain(error, f"the checkpoint of {log!r}")
+            self._log_dir.changed_logs.pop(log, None)
 
     # --- deletion --------------------------------------------------------------------------------
 

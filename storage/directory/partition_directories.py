@@ -35,6 +35,7 @@ from barnabas.storage.files.checkpoints import (
     CorruptCheckpoint,
     decode_partition_metadata,
 )
+from barnabas.storage.files.segment_files import STRAY_SUFFIX
 
 if TYPE_CHECKING:
     from barnabas.storage.directory.log_directory import LogDirectory
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
 _DELETED = re.compile(r".+\.[0-9a-f]{32}-delete")
 _NOT_OURS = "__cluster_metadata"
-STRAY_SUFFIX = "-stray"
 _LONGEST_NAME = 255
 _LONGEST_TOPIC = 249
 # The largest gap in a topic's partition numbers. Another broker may have the partitions in between.

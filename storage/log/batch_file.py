@@ -74,10 +74,15 @@ class BatchFile:
 
     @property
     def file(self) -> File:
-        """The open file. It is opened on first use."""
+        """The open file. It is opened on first use. Raises: CorruptLog if it is gone."""
         file = self.open_file
         if file is None:
-            file = self.open_file = self.disk.open(self.path(LOG_SUFFIX))
+            path = self.path(LOG_SUFFIX)
+            try:
+                file = self.open_file = self.disk.open(path)
+            except (FileNotFoundError, IsADirectoryError) as error:
+                why = f"the file is gone: {error.strerror or error}"
+                raise CorruptLog(path, 0, why, "Restore it from a copy") from error
         return file
 
     def to_sync(self) -> Syncable:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.protocol.checksum import crc32c
 from barnabas.storage.disk import is_out_of_descriptors, is_out_of_resources
+from barnabas.storage.exception_guard import contain
 from barnabas.storage.files import offset_index, time_index
 from barnabas.storage.files.offset_index import OffsetIndex
 from barnabas.storage.files.segment_files import (
@@ -480,17 +481,31 @@ class SegmentIndexes:
         """
         try:
             yield from build
-        except (CorruptLog, OSError) as error:
-            if isinstance(error, OSError) and not is_out_of_descriptors(error):
-                raise
-            self.build_error = error
+        except Exception as error:
+            kept = self._error_of_build(error).with_traceback(None)
+            kept.__cause__ = kept.__context__ = None  # these would keep the frames of the build
+            self.build_error = kept
             if not is_for_aborted:
                 self.loaded_offsets = self.loaded_times = None
+
+    def _error_of_build(self, error: Exception) -> CorruptLog | OSError:
+        """The error that the reader of an index gets if its build fails. Raises: the error if it
+        ends the process.
+        """
+        if isinstance(error, CorruptLog):
+            return error
+        if isinstance(error, OSError) and is_out_of_descriptors(error):
+            return error
+        path = self.batches.path(LOG_SUFFIX)
+        contain(error, path)
+        return CorruptLog(
+            path, 0, f"its indexes cannot be built: {error!r}", "Restore the file from a copy"
+        )
 
     def _rebuilding(self, why: str | None) -> Iterator[None]:
         """Build the indexes again, one slice in each step, and use them when they are complete.
 
-        If a batch is damaged, the build ends, and the indexes cover the batches before it.
+        If a batch is damaged, the build ends, and the offset index covers the batches before it.
         """
         if why:
             logger.warning(
@@ -518,6 +533,10 @@ class SegmentIndexes:
         except CorruptLog:
             if not self.is_forgotten:
                 self._take_indexes(built)
+                if self.is_closed:
+                    # Its last times are unknown: a look-up by time could skip the records after the
+                    # damage, and retention could delete them too early.
+                    self.loaded_times, self.has_times = None, False
             raise
         if self.is_forgotten:
             return

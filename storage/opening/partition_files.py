@@ -116,7 +116,7 @@ class PartitionFiles:
         """The manifest, or None if it is damaged."""
         try:
             return Manifest.decode(self.disk.read(self.manifest_path))
-        except CorruptCheckpoint as error:
+        except (CorruptCheckpoint, FileNotFoundError) as error:
             logger.warning(
                 "%s cannot be used (%s): the log is read instead", self.manifest_path, error
             )

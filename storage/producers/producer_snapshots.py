@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 
-from barnabas.protocol.records import CONTROL, BatchHeader, decode_marker
+from barnabas.protocol.records import CONTROL, BatchHeader, decode_marker, has_right_crc
 from barnabas.storage.disk import Disk
 from barnabas.storage.files.segment_files import SNAPSHOT_SUFFIX, offset_name
 from barnabas.storage.files.txn_index import AbortedEntry
@@ -195,14 +195,19 @@ def replaying(
             return
         if header.producer_id >= 0:
             ended = replay_batch(
-                state,
-                header,
-                partial(segment.batches.file.pread, header.size_bytes, position),
-                now_ms,
+                state, header, partial(_read_marker, segment, position, header), now_ms
             )
             if ended is not None:
                 completed.append(ended)
         state.end_offset = header.next_offset
+
+
+def _read_marker(segment: Segment, position: int, header: BatchHeader) -> bytes:
+    """Read a marker. Raises: CorruptLog if its checksum is wrong: an abort could seem a commit."""
+    batch = segment.batches.file.pread(header.size_bytes, position)
+    if not has_right_crc(batch, header):
+        raise segment.batches.corrupt(position, "the CRC of a transaction's marker is wrong")
+    return batch
 
 
 def replay_batch(

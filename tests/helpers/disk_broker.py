@@ -72,6 +72,7 @@ from barnabas.protocol.messages.write_txn_markers import (
 )
 from barnabas.protocol.records import NewRecord, batches_in, decode_marker, encode_batch, records_of
 from barnabas.storage.cleaning.clean_job import CleanJob
+from barnabas.storage.cleaning.cleaner import clean
 from barnabas.storage.disk import Slice
 from helpers.admin_host import NOW_MS, CountedIds, creatable
 from helpers.our_messages import read_answer, request_frame
@@ -574,6 +575,30 @@ class DiskBroker:
             timeout_ms=1000,
             topic_data=[TopicProduceData(name=topic, partition_data=rows)],
         )
+
+    def put(self, topic: str, key: bytes, value: bytes | None) -> int:
+        """Produce one record with a key, in a batch of its own, and return its offset."""
+        data = encode_batch([NewRecord(key, value, self.now_ms)])
+        rows = [PartitionProduceData(index=0, records=bytes(data))]
+        request = ProduceRequest(
+            transactional_id=None,
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[TopicProduceData(name=topic, partition_data=rows)],
+        )
+        row = self.call(request, 9).responses[0].partition_responses[0]
+        assert row.error_code == Code.NONE
+        return int(row.base_offset)
+
+    def compact(self) -> None:
+        """Advance the clock until no log is dirty enough to be cleaned."""
+        for _ in range(3):
+            self.tick(self.broker.config.log_cleaner_backoff_ms)
+            while self.cleanings:
+                job = self.cleanings.pop(0)
+                self.broker.on_cleaned(job, clean(self.disk, job), "", self.now_ms)
+                self._carry_out()
+                self.tick()
 
     def init(
         self,

@@ -100,16 +100,22 @@ class Machine(RuleBasedStateMachine):
         fetched = [batch for batch in self.log if batch.last_offset >= at][:reach]
         if not fetched or not self.partition.may_acquire(self.limits.record_locks):
             return
-        compacted = [
-            offset for offset in range(at, fetched[0].first_offset) if self.is_known(offset)
-        ]
+        there = {
+            offset
+            for batch in fetched
+            for offset in range(batch.first_offset, batch.last_offset + 1)
+        }
+        removed = set(range(at, fetched[-1].last_offset + 1)) - there
+        for offset in removed:
+            if self.is_known(offset) and self.records[offset].state == AVAILABLE:
+                self.records[offset].leave(ARCHIVED)
+        new = {offset for offset in removed if not self.is_known(offset)}
         taker = Taker(member, most, batch_size, is_limited)
         got = acquire(self.partition, taker, fetched, at, self.limits, self.now_ms)
-        if got:
-            for offset in compacted:
-                if self.records[offset].state == AVAILABLE:
-                    self.records[offset].leave(ARCHIVED)
+        for offset in new:
+            self.pass_over(offset)
         for one in got:
+            assert there.issuperset(range(one.first_offset, one.last_offset + 1))
             self.deliver(one, member)
         count = sum(one.last_offset - one.first_offset + 1 for one in got)
         if is_limited:
@@ -129,6 +135,16 @@ class Machine(RuleBasedStateMachine):
                     batch.first_offset <= offset <= batch.last_offset for batch in aborted
                 )
         self.partition.settle()
+
+    def pass_over(self, offset: int) -> None:
+        """A removed offset lies among records that are new in flight. It is archived, unless the
+        member's strict limit was reached before it.
+        """
+        for batch in self.partition.batches():
+            for run in batch.between(offset, offset):
+                assert (run.state, run.delivery_count) in ((ARCHIVED, 1), (AVAILABLE, 0))
+                self.records[offset].state = run.state
+                self.records[offset].count = run.delivery_count
 
     def deliver(self, one: Acquired, member: str) -> None:
         """Check that each acquired record was available, and increase its delivery count."""
@@ -220,6 +236,14 @@ class Machine(RuleBasedStateMachine):
         for record in self.records[self.partition.start_offset :]:
             if record.state == ACQUIRED and record.deadline_ms <= self.now_ms:
                 self.give_back(record)
+
+    @rule(at=st.integers(0, MOST_BATCHES))
+    def batch_is_compacted(self, at: int) -> None:
+        """Compaction removes a batch, whether or not its records are in flight. It never removes
+        the last batch of a log.
+        """
+        if at < len(self.log) - 1:
+            del self.log[at]
 
     @rule(by=st.integers(1, 9))
     def records_are_deleted(self, by: int) -> None:

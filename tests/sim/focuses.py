@@ -97,6 +97,17 @@ def with_compaction(scenario: Scenario) -> None:
     )
 
 
+def with_compacted_shares(scenario: Scenario) -> None:
+    """Share groups of a compacted topic: members hold records that compaction removes."""
+    with_compaction(scenario)
+    scenario.brokers, scenario.moves, scenario.kafka_epochs, scenario.outages = 1, 0, 0, 0
+    scenario.properties.pop("barnabas.brokers", None)
+    scenario.journal_damage, scenario.consumers, scenario.remade_topic = 0.0, 0, ""
+    scenario.applications, scenario.idempotent_producers, scenario.rounds = 2, 2, 12
+    scenario.properties["log.cleaner.backoff.ms"] = "20"
+    scenario.use_sharers(3)
+
+
 def with_crashes_amid_compaction(scenario: Scenario) -> None:
     """Kills between any two steps of a swap of segments, and of the start that completes it."""
     with_compaction(scenario)
@@ -838,7 +849,11 @@ LATER_FOCUSES: tuple[Focus, ...] = (
 )
 # Focuses that were added last; a share of the seeds without one of the other focuses has one of
 # these.
-LATEST_FOCUSES: tuple[Focus, ...] = (with_no_space_and_groups, with_starts_without_space)
+LATEST_FOCUSES: tuple[Focus, ...] = (
+    with_no_space_and_groups,
+    with_starts_without_space,
+    with_compacted_shares,
+)
 
 
 def drawn_focus(seed: int) -> Focus | None:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from helpers.raised_faults import raised_faults
+
 from barnabas.replication.leadership import Holding
 from barnabas.replication.operations import is_local, is_unfinished
 from barnabas.replication.wire import NONCE_BYTES
@@ -616,4 +618,5 @@ def run_pair(
     tracing: Callable[[str], None] | None = None,
 ) -> Report:
     """Run the schedule of two machines for a seed."""
-    return PairWorld(seed, tweak=tweak, pair_tweak=pair_tweak, tracing=tracing).run()
+    with raised_faults():
+        return PairWorld(seed, tweak=tweak, pair_tweak=pair_tweak, tracing=tracing).run()

@@ -291,6 +291,8 @@ class Scenario:
             "group.share.min.record.lock.duration.ms": "1000",
             "share.coordinator.state.topic.num.partitions": "2",
             "share.coordinator.snapshot.update.records.per.snapshot": updates_per_snapshot,
+            "share.coordinator.cold.partition.snapshot.interval.ms": "400",
+            "share.coordinator.state.topic.prune.interval.ms": "150",
         }
 
     def _draw_streamers(self, rng: random.Random) -> None:
@@ -313,7 +315,11 @@ class Scenario:
     @property
     def streamed_topics(self) -> list[str]:
         """The topics that the streams group reads: those that neither grow nor are deleted."""
-        return [name for name in self.shared_topics if name not in self.growing]
+        return [
+            name
+            for name in self.shared_topics
+            if name not in self.growing and name not in self.compacted_topics
+        ]
 
     @property
     def shared_topics(self) -> list[str]:
@@ -322,11 +328,7 @@ class Scenario:
         """
         if self.brokers > 1 or self.kafka_epochs or self.journal_damage or self.outages:
             return []
-        return [
-            name
-            for name in self.topics
-            if name != self.remade_topic and name not in self.compacted_topics
-        ]
+        return [name for name in self.topics if name != self.remade_topic]
 
     def _draw_replay(self, rng: random.Random) -> None:
         """Draw how much internal logs contain before they are rolled early and compacted."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from barnabas.broker.share import share_fetch
+from barnabas.broker.share import acquisition, share_fetch
 from barnabas.broker.share.loaded_partitions import LoadedPartitions
 from barnabas.broker.share.share_partition import SharePartition, Transition, _Staged
 from barnabas.broker.share.share_runtime import ShareRuntime
 from barnabas.broker.share.shares import Shares
+from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.share.share_coordinator import ShareCoordinator
 from barnabas.coordinator.share.share_state import ShareState, Written
 from sim import focuses
@@ -69,6 +70,28 @@ def updates_replace() -> Iterator[None]:
         add(self, one)
 
     with changed(ShareState, "add", replace):
+        yield
+
+
+@defect("members get offsets whose batches compaction has removed", "shares", "stuck",
+        tweak=focuses.with_compacted_shares)  # fmt: skip
+def removed_offsets_are_acquired() -> Iterator[None]:
+    with changed(acquisition, "_removed", lambda fetched, fetch_offset: ()):
+        yield
+
+
+@defect("states are deleted before the snapshots that replace them are on the disk",
+        "stuck", "skipped", tweak=with_power)  # fmt: skip
+def states_are_pruned_early() -> Iterator[None]:
+    def prune(self: ShareRuntime, now_ms: int) -> None:
+        redundant = {
+            log: offset
+            for log in self._topics.logs_of(SHARE_STATE_TOPIC)
+            if (offset := self._coordinator.redundant_offset(log.partition)) > log.log_start_offset
+        }
+        self._raise_starts(redundant, now_ms)
+
+    with changed(ShareRuntime, "prune", prune):
         yield
 
 

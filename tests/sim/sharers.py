@@ -4,7 +4,8 @@ A member fetches, accepts, rejects, releases and renews records, or does nothing
 expire. It may close its session, close its connection, or die. The invariants are: no record is
 acquired by two members at once; a record whose acknowledgement got a response is not delivered
 again, even after kills and power losses; each delivery is counted; a read_committed group gets
-only committed records; and at the end the group has received every record.
+only committed records; no member acquires an offset that compaction has removed with its batch; and
+at the end the group has received every record that is left.
 """
 
 from __future__ import annotations
@@ -374,13 +375,20 @@ class Sharer(Client):
     def _take(self, partition: Partition, row: Any, asked_ms: int) -> None:
         """Remember the records that the member has acquired, according to a response."""
         data, at, rows = bytes(row.records or b""), 0, {}
+        offsets = set[int]()
         while at + 12 <= len(data):
             size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
             opened = self.world.opener.open(data[at : at + size])
             rows.update(opened.rows)
+            first = int.from_bytes(data[at : at + 8], "big")
+            offsets.update(range(first, opened.last_offset + 1))
             at += size
         for one in row.acquired_records:
             first, last = one.first_offset, one.last_offset
+            if not offsets.issuperset(range(first, last + 1)):
+                self.world.history.incident(
+                    "shares", f"{self.name} gets {first} to {last} of {partition} without batches"
+                )
             self.held.append(Batch(partition, first, last, []))
             for offset in range(first, last + 1):
                 if offset in rows:

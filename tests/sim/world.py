@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from checkers import NEVER_MS, FinalLog, Finding, History, Life, Partition, Source, check
 from helpers import pictures, strays
+from helpers.raised_faults import raised_faults
 from helpers.waiting_readers import waiting_for_what_is_there
 
 from barnabas.broker.outbox import CloseReason
@@ -1259,7 +1260,8 @@ def run_seed(
     """Run the schedule of a seed. `tweak` changes the drawn scenario before the start. For
     `is_plain`, see `Scenario.drawn`.
     """
-    return World(seed, tweak=tweak, is_plain=is_plain, tracing=tracing).run()
+    with raised_faults():
+        return World(seed, tweak=tweak, is_plain=is_plain, tracing=tracing).run()
 
 
 __all__ = ["Report", "Source", "World", "run_seed"]

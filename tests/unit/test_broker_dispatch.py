@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost
 from helpers.our_messages import request_frame
+from helpers.raised_faults import contained_faults
 
 from barnabas.broker.core import DECODED_AT_ONCE_BYTES
 from barnabas.broker.handlers import metadata
@@ -96,8 +97,9 @@ def test_a_fault_of_the_handler_of_a_long_request_closes_only_its_connection(
 
     row = Route("Metadata", lambda *_: (None, 0), fail)
     monkeypatch.setitem(host.broker.routes.loaded, 3, row)
-    host.ask(host.connect(1), asking(COUNT), METADATA_VERSION)
-    host.finish_work()
+    with contained_faults():
+        host.ask(host.connect(1), asking(COUNT), METADATA_VERSION)
+        host.finish_work()
     assert "please report it" in host.closed[1]
 
 
@@ -169,8 +171,9 @@ def test_a_fault_of_the_handler_of_a_first_request_closes_its_connection(
 
     (row,) = metadata.ROWS
     monkeypatch.setattr(metadata, "ROWS", (row._replace(handler=lambda _: fail),))
-    importing.ask(importing.connect(1), asking(1), METADATA_VERSION)
-    importing.finish_work()
+    with contained_faults():
+        importing.ask(importing.connect(1), asking(1), METADATA_VERSION)
+        importing.finish_work()
     assert "please report it" in importing.closed[1]
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import pytest
+from helpers.raised_faults import contained_faults
 
 from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.outbox import Outbox
@@ -135,7 +136,7 @@ def test_an_error_of_one_does_not_stop_the_flushes_of_others(queue: Queue, log: 
     def fail(_frame: object, _now_ms: int) -> None:
         raise ValueError("a request that cannot be handled")
 
-    with pytest.raises(ValueError, match="cannot be handled"):
+    with contained_faults():
         queue.queue.wait_for_frame([], fail, 1)
     queue.wait("a", log)
     queue.end_flush()

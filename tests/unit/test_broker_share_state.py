@@ -29,7 +29,7 @@ FEW = {"share_coordinator_state_topic_num_partitions": "4"}
 
 def broker(records: int = 20, **settings: str) -> tuple[DiskBroker, uuid.UUID]:
     """A broker with a topic that has some durable records, and the topic's id."""
-    b = DiskBroker(**FEW, **settings)
+    b = DiskBroker(**(FEW | settings))
     b.topic("t", partitions=2)
     for _ in range(records):
         b.produce("t", (b"x",))
@@ -229,6 +229,38 @@ def test_records_that_snapshots_replace_are_deleted_from_the_log() -> None:
     before = runs_of(read(b, topic_id))
     b.kill()
     assert runs_of(read(b, topic_id)) == before == [(0, 19, 2, 1)]
+
+
+@pytest.mark.parametrize("journal_logs", ["0", "1"])
+def test_no_record_is_deleted_before_the_snapshots_that_replace_it_are_durable(
+    journal_logs: str,
+) -> None:
+    """The tick that writes the snapshots of states without changes also deletes old records. If the
+    power is lost before the snapshots are on the disk, the states are still in the old records.
+    """
+    b, topic_id = broker(
+        share_coordinator_state_topic_prune_interval_ms="300000",
+        share_coordinator_snapshot_update_records_per_snapshot="2",
+        barnabas_flush_journal_logs=journal_logs,
+        share_coordinator_state_topic_num_partitions="1",
+    )
+    assert initialize(b, topic_id, 0, 1) == [0, 0]
+    for offset in range(7):
+        assert b.call(write_request(topic_id, (offset, offset, 2, 1)), 0)
+    expected = [read(b, topic_id, index) for index in (0, 1)]
+    (log,) = b.broker.topics.logs_of(SHARE_STATE_TOPIC)
+    b.hold_flushes()
+    b.tick(300_001)
+    b.tick()
+    assert log.log_start_offset == 0, "a flush is under way"
+    b.lose_power()
+    assert [read(b, topic_id, index) for index in (0, 1)] == expected
+    b.tick(300_001)
+    b.tick()
+    (log,) = b.broker.topics.logs_of(SHARE_STATE_TOPIC)
+    assert log.log_start_offset > 0
+    b.lose_power()
+    assert [read(b, topic_id, index) for index in (0, 1)] == expected
 
 
 def test_a_deleted_state_is_not_read() -> None:

@@ -191,7 +191,7 @@ def test_a_stop_waits_for_the_disk_before_work_that_waits_for_it_goes_on() -> No
             yield Wait(lambda then: None, partial(steps.append, f"flush {number}"))
             steps.append(f"slice {number}")
 
-    sliced = SlicedWork(lambda ticket, answer: steps.append("answer"))
+    sliced = SlicedWork(lambda ticket, answer: steps.append("answer"), lambda ticket, error: None)
     assert sliced.begin(1, work(), 0) == (False, None)
     sliced.finish(0)
     assert steps == ["flush 1", "slice 1", "flush 2", "slice 2", "answer"]

@@ -400,7 +400,7 @@ def test_a_segment_that_is_closed_has_no_file_open(disk: WatchedDisk, tmp_path: 
     assert segment.batches.file.fileno() >= 0, "who reads it again opens it again"
     assert segment.batches.file is segment.batches.file
     segment.remove_files()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(CorruptLog, match="the file is gone"):
         segment.batches.file.pread(1, 0)
 
 

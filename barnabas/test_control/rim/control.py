@@ -321,13 +321,8 @@ class Control:
                 self._deliver_late(exchange, frame)
                 return
             self._hand_on(connection, exchange, frame, self.server.now_ms())
-        except (OSError, AssertionError) as error:
-            self.server.fail(error)
         except Exception as error:
-            logger.exception("a request of %s could not be handled", connection.peer)
-            self.server.disconnect(
-                connection, f"an error in the broker: {error!r}; please report it"
-            )
+            self.server.on_request_failed(connection, error)
         self.server.carry_out()
 
     def _deliver_late(self, exchange: Exchange, frame: memoryview) -> None:
