@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -49,6 +48,7 @@ from barnabas.cli.serde.schema_options import (
     schema_options,
 )
 from barnabas.cli.waiting import Waiting
+from barnabas.json_text import json_line
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.schemas.errors import SchemaError
 from barnabas.texts import count_text
@@ -431,7 +431,7 @@ def _writer(
 
 
 def _json_line(record: Any) -> bytes:
-    return json.dumps(json_record(record), ensure_ascii=False).encode() + b"\n"
+    return json_line(json_record(record)).encode() + b"\n"
 
 
 def _text_line(key_separator: str | None) -> Callable[[Any], bytes]:

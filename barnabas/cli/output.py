@@ -6,7 +6,6 @@ are milliseconds since 1970, and their names end in `_ms`.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import unicodedata
@@ -14,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
+from barnabas.json_text import json_text
 from barnabas.texts import time_text
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Output:
     def data(self, value: Any) -> None:
         """Print one JSON document."""
         indent = 2 if sys.stdout.isatty() else None
-        sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+        sys.stdout.write(json_text(value, indent) + "\n")
 
     def table(
         self, rows: Iterable[Mapping[str, Any]], columns: Sequence[Column], empty: str = ""

@@ -26,9 +26,9 @@ import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
+from barnabas.json_text import JsonText, bytes_from_json, bytes_to_json, compact_json, json_text
 from barnabas.schemas import avro_logical
 from barnabas.schemas.errors import SchemaError, SerdeError, libraries
-from barnabas.schemas.json_bytes import bytes_from_json, bytes_to_json
 
 Schema = Any  # a name, a list of a union, or a dict
 _INTEGERS = {"int": 31, "long": 63}
@@ -83,6 +83,10 @@ class AvroSerde:
         if rest := len(data) - stream.tell():
             raise SerdeError(f"it is not data of the Avro schema: {rest} bytes are left over")
         return self._to_json(self.schema, datum)
+
+    def decode_text(self, data: bytes) -> JsonText:
+        """The JSON text of data. Raises: SerdeError."""
+        return JsonText(json_text(self.decode(data)))
 
     def encode(self, value: Any) -> bytes:
         """The data of a JSON value. Raises: SerdeError."""
@@ -357,7 +361,7 @@ def _below(path: str, name: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    text = compact_json(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

@@ -87,7 +87,7 @@ class Decoding:
         kind = self._serdes.kind(schema_id)
         try:
             with _at_most(PART_S):
-                text = json.dumps(self._serdes.decode(data), ensure_ascii=False)
+                text = self._serdes.decode_text(data)
         except _TooLong:
             return pack_answer(False, schema_id, kind, f"decoding took more than {PART_S:g} s")
         except (SerdeError, SchemaError) as error:

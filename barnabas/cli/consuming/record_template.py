@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import base64
 import datetime
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from barnabas.cli.records import Decoded, shown_bytes, to_json
+from barnabas.json_text import json_text
+from barnabas.protocol.records import header_name_bytes
 
 Write = Callable[[Any], bytes]
 
@@ -139,9 +140,7 @@ def _data(attribute: str, form: str, name: str, character: int) -> Write:
             f"{', '.join(f'%{name}{{{known}}}' for known in _FORMS)}"
         )
     if form == "json":
-        return lambda record: json.dumps(
-            to_json(getattr(record, attribute)), ensure_ascii=False
-        ).encode()
+        return lambda record: json_text(to_json(getattr(record, attribute))).encode()
     encode = _ENCODE[form]
     return lambda record: encode(shown_bytes(getattr(record, attribute)) or b"")
 
@@ -164,7 +163,7 @@ def _headers(template: str, separator: str) -> Write:
                 f"%{name} within %h{{…}} is not a field of a header: use %k, its name, and %v, "
                 "its value"
             )
-        return lambda header: header[0].encode() if name == "k" else header[1] or b""
+        return lambda header: header_name_bytes(header[0]) if name == "k" else header[1] or b""
 
     one = _joined(_parse(template, header_field))
     return lambda record: separator.encode().join(one(header) for header in record.headers or ())

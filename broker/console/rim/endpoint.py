@@ -40,6 +40,7 @@ from __future__ import annotations
 import json
 import logging
 import mimetypes
+import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -79,6 +80,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.console")
 
 BUSY_AFTER_S = 10.0
+_MOST_SAFE = 2**53 - 1  # of a whole number in JavaScript
+_LONG_NUMBER = re.compile(rb"\d{16}")
 
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -185,7 +188,7 @@ class Console:
         if call is None:
             return error_response(404, f"There is nothing at {request.path}.")
         return self._guarded(
-            lambda: json_response({**call(viewer, request.query), **self._now(viewer)})
+            lambda: _view_response({**call(viewer, request.query), **self._now(viewer)})
         )
 
     # --- changes ---------------------------------------------------------------------------------
@@ -208,7 +211,7 @@ class Console:
                 "produce and replay records.",
                 403,
             )
-        return self._guarded(lambda: json_response(write(viewer, body)))
+        return self._guarded(lambda: _view_response(write(viewer, body)))
 
     def _guarded(self, answer: Callable[[], Response]) -> Response:
         """Compute a response under the lock. An exception becomes an error response."""
@@ -287,6 +290,25 @@ def _decoder(config: BrokerConfig) -> Decoder | None:
             "key_password": config.barnabas_console_registry_key_password or "",
         }
     )
+
+
+def _view_response(value: Any) -> Response:
+    """A view as JSON. A whole number that JavaScript cannot hold, such as an offset or a time that
+    a client has chosen, is a string of its digits.
+    """
+    response = json_response(value)
+    assert isinstance(response.body, bytes)
+    return json_response(_for_javascript(value)) if _LONG_NUMBER.search(response.body) else response
+
+
+def _for_javascript(value: Any) -> Any:
+    """The value, with strings for whole numbers that JavaScript cannot hold."""
+    if isinstance(value, dict):
+        return {name: _for_javascript(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_for_javascript(one) for one in value]
+    is_long = isinstance(value, int) and abs(value) > _MOST_SAFE
+    return str(value) if is_long else value
 
 
 def _refusal(error: BadRequest) -> Response:

@@ -8,7 +8,6 @@ each record, in the form of `barnabas consume --json`.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +35,7 @@ from barnabas.broker.console.search import (
 from barnabas.broker.console.spans import Window
 from barnabas.broker.observation.observe import Look
 from barnabas.broker.security.acls import Operation, ResourceType
+from barnabas.json_text import json_line
 from barnabas.protocol.errors import KafkaError
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.time_lookup import offset_for_timestamp
@@ -239,7 +239,7 @@ class RecordViews:
             with self._downloads:
                 result = self._part(search, left)
             values = _line_values(topic, result.found, decode)
-            lines = [json.dumps(value, ensure_ascii=False) for value in values]
+            lines = [json_line(value) for value in values]
             left -= len(lines)
             if lines:
                 yield "\n".join(lines).encode() + b"\n"
