@@ -45,21 +45,27 @@ class WrongTemplate(ValueError):
     """A template cannot be read; the text names the place and the allowed forms."""
 
 
-def compile_template(template: str) -> Write:
+def unchanged(data: bytes) -> bytes:
+    """The bytes as they are."""
+    return data
+
+
+def compile_template(template: str, show: Callable[[bytes], bytes] = unchanged) -> Write:
     """A function that returns the printed bytes of a record.
 
+    Takes:  show, a function for the fields of the record. The text between them is unchanged.
     Raises: WrongTemplate.
     """
     parts = _parse(template, _record_field)
     if all(isinstance(part, bytes) for part in parts):
         raise WrongTemplate(f"it names no field of a record: write {FIELDS}")
-    return _joined(parts)
+    return _joined(parts, show)
 
 
-def _joined(parts: Sequence[bytes | Write]) -> Write:
+def _joined(parts: Sequence[bytes | Write], show: Callable[[bytes], bytes] = unchanged) -> Write:
     """A function that joins the literal parts and the fields of a record."""
     return lambda record: b"".join(
-        part if isinstance(part, bytes) else part(record) for part in parts
+        part if isinstance(part, bytes) else show(part(record)) for part in parts
     )
 
 
