@@ -32,6 +32,7 @@ from barnabas.cli.options import connection_options, ending, json_option
 from barnabas.cli.output import Output, note
 from barnabas.cli.profiles import PREFIX, is_secret
 from barnabas.cli.waiting import TimeoutOver
+from barnabas.json_text import JsonText, json_text
 from barnabas.texts import count_text
 from barnabas.version import __version__
 
@@ -195,7 +196,8 @@ class _Bundle:
             self._parts[name] = self._cleaner.text(made)
         else:
             cleaned = self._cleaner.data(made)
-            self._parts[name] = json.dumps(cleaned, indent=1, ensure_ascii=False, default=str)
+            text = json.dumps(cleaned, indent=1, ensure_ascii=False, default=str)
+            self._parts[name] = json_text(JsonText(text))
 
     def write(self, target: Path) -> None:
         """Write the zip, readable only by its user. Raises: CommandError."""
@@ -400,13 +402,23 @@ def _last_lines(name: str, count: int) -> str:
 
 def _metrics(url: str, timeout_s: float) -> str:
     """The metrics from a broker's metrics port."""
-    import urllib.request
-
     if not url.startswith(("http://", "https://")):
         raise CommandError(f"{url} is not an address of metrics: write http://HOST:PORT/metrics")
-    with urllib.request.urlopen(url, timeout=timeout_s) as answer:
-        data: bytes = answer.read(MOST_METRICS_BYTES)
-    return data.decode("utf-8", "replace")
+    from http.client import OK as HTTP_OK
+    from http.client import HTTPException
+
+    from barnabas.http_client import HttpClient
+
+    client = HttpClient(timeout_s, MOST_METRICS_BYTES)
+    try:
+        answer = client.send("GET", url)
+    except (OSError, ValueError, HTTPException) as error:
+        raise CommandError(f"{url}: {error}") from error
+    finally:
+        client.close()
+    if answer.status != HTTP_OK:
+        raise CommandError(f"{url}: HTTP {answer.status} {answer.reason}")
+    return answer.body.decode("utf-8", "replace")
 
 
 def _files(directory: Path) -> str:
