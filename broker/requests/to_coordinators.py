@@ -192,7 +192,7 @@ class ToGroups:
             text = groups.pattern_to_read(request)
             if text is None:
                 return handle(request, context)
-            from barnabas.coordinator.groups.consumer.topic_patterns import read_pattern
+            from barnabas.coordinator.groups.consumer.topic_patterns import read_client_pattern
 
             def done(made: TopicPattern | InvalidPatternError, now_ms: int) -> None:
                 groups.keep_pattern(text, made)
@@ -207,7 +207,7 @@ class ToGroups:
                     requests.reply(context.ticket, answer)
 
             requests.park(context)
-            requests.run_elsewhere(context, partial(read_pattern, text), done, len(text))
+            requests.run_elsewhere(context, partial(read_client_pattern, text), done, len(text))
             return PARKED
 
         return handle_when_read
