@@ -7,7 +7,7 @@ tokens are arguments.
 | MOST_SESSIONS | a further login ends the least recently used session |
 | MOST_FAILURES | failed logins of a user from an address in FAILURES_MS; then it may not try |
 | MOST_FAILURES_OF_ALL | failed logins of all; then only a user without a failed one may try |
-| MOST_ATTEMPTS | failed logins of all; then nobody may try |
+| MOST_ATTEMPTS | failed logins of all; then no user may try |
 
 An address alone has no limit: it may be that of a proxy, and five wrong passwords of one user would
 lock out all others behind it.
