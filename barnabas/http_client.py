@@ -46,6 +46,8 @@ class HttpResponse(NamedTuple):
 class HttpClient:
     """Sends one request at a time, and waits for its answer.
 
+    may_have_sent: whether the server may have received a part of the last request.
+
     Takes: timeout_s, for a whole exchange; most_bytes, of an answer's body; tls, for https;
            keeps_connection, whether a connection stays open for the next request to the same
            address; uses_proxy, whether the environment's proxies are used.
@@ -64,15 +66,9 @@ class HttpClient:
         self._keeps_connection, self._uses_proxy = keeps_connection, uses_proxy
         self._turn = threading.Lock()
         self._is_closed = False
+        self.may_have_sent = False
         self._sock: socket.socket | None = None
         self._connection: _Connection | None = None
-
-    def connect(self, url: str) -> None:
-        """Connect to the address of a URL, unless its connection is open. A caller thereby learns
-        whether a request cannot have been sent. Raises: as `send`.
-        """
-        with self._exchange() as deadline:
-            self._connect(url, deadline)
 
     def send(
         self,
@@ -128,6 +124,7 @@ class HttpClient:
         connection is left.
         """
         with self._turn:
+            self.may_have_sent = False
             try:
                 yield _Deadline(self._timeout_s, self._most_bytes + MOST_HEAD_BYTES)
             except BaseException:
@@ -152,6 +149,7 @@ class HttpClient:
         if parts.query and not connection.is_proxied:
             target += f"?{parts.query}"
         own = {**connection.own_headers, **headers}
+        self.may_have_sent = True
         connection.request(method, target, body, own)
         answer = connection.getresponse()
         if answer.length is not None and answer.length > self._most_bytes:

@@ -62,25 +62,18 @@ class _Http:
         exception.
         """
         try:
-            self._client.connect(call.endpoint)
-        except _FAILURES as error:
-            return HttpFailure(_text_of(error), is_refused=isinstance(error, ConnectionError))
-        try:
             data = None if call.body is None else json.dumps(call.body).encode()
             headers = {"Content-Type": "application/json", **call.headers}
             answer = self._client.send(call.method, call.endpoint + call.path, data, headers)
             return HttpAnswer(answer.status, bounded_json(answer.body) if answer.body else {})
         except _FAILURES as error:
             self._client.disconnect()
-            return HttpFailure(_text_of(error))
+            is_refused = isinstance(error, ConnectionError) and not self._client.may_have_sent
+            return HttpFailure(str(error) or type(error).__name__, is_refused)
 
     def close(self) -> None:
         """End a running request, and close the connection."""
         self._client.close()
-
-
-def _text_of(error: Exception) -> str:
-    return str(error) or type(error).__name__
 
 
 class _Engine:

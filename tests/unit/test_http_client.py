@@ -122,7 +122,6 @@ def test_a_connection_is_kept_for_the_same_address_and_made_again_after_a_failur
     server.serve = lambda sock: (accepted.append(sock), server.answers(b"{}")(sock))[0]
     one = client(keeps_connection=True)
     for _ in range(3):
-        one.connect(server.url)
         assert one.send("GET", f"{server.url}/").body == b"{}"
     assert len(set(map(id, accepted))) == 1
     server.serve = lambda sock: sock.sendall(b"nonsense\r\n\r\n")
@@ -146,8 +145,15 @@ def test_an_answer_that_is_cut_off_is_an_error(server: Server) -> None:
 def test_a_refused_connection_is_told_apart_before_anything_is_sent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
+    one = client()
     with pytest.raises(ConnectionRefusedError):
-        client().connect(f"http://127.0.0.1:{port}")
+        one.send("POST", f"http://127.0.0.1:{port}", b"x")
+    assert not one.may_have_sent
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        one = client(timeout_s=0.1)
+        with pytest.raises(TimeoutError):
+            one.send("POST", f"http://127.0.0.1:{silent.getsockname()[1]}", b"x")
+        assert one.may_have_sent
 
 
 def test_tls_checks_the_certificate() -> None:
