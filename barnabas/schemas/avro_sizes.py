@@ -1,8 +1,9 @@
-"""The number of items in Avro data that take no bytes.
+"""Avro data that would take fastavro's memory, or its stack.
 
 Nearly every value of Avro takes a byte, so data of a bounded size have a bounded number of values.
 Nulls do not, nor records of nulls: the array of 2**40 nulls takes eight bytes, and fastavro would
-make the list. `check_items` follows the data by their schema, without making values.
+make the list. A record within itself takes a byte for each level, and 300,000 levels end fastavro's
+process. `check_sizes` follows the data of such schemas, without making values.
 
 Source: Apache Avro 1.12, "Binary Encoding".
 """
@@ -19,27 +20,30 @@ Schema = Any
 _SIZES = {"boolean": 1, "float": 4, "double": 8, "null": 0}
 
 
-def has_items_without_bytes(schema: Schema, names: Mapping[str, Schema]) -> bool:
-    """Whether the schema has an array of items that may take no bytes."""
+def has_unbounded_data(schema: Schema, names: Mapping[str, Schema]) -> bool:
+    """Whether the schema has an array of items that may take no bytes, or a type within itself."""
     return _any(schema, names, set(), lambda one: _takes_none(one["items"], names, set()))
 
 
-def check_items(schema: Schema, names: Mapping[str, Schema], data: bytes) -> None:
-    """Raises: SerdeError if there are more than MOST_ITEMS items in arrays of such items."""
-    walk = _Walk(names, data)
+def check_sizes(schema: Schema, names: Mapping[str, Schema], data: bytes) -> None:
+    """Raises: SerdeError if there are more than MOST_ITEMS items that take no bytes, or more levels
+    than Python's stack has.
+    """
     try:
-        walk.skip(schema)
-    except (IndexError, RecursionError):
+        _Walk(names, data).skip(schema)
+    except IndexError:
         return  # fastavro says what is wrong with the data
+    except RecursionError:
+        raise SerdeError("it is nested too deeply") from None
 
 
 def _any(
     schema: Schema, names: Mapping[str, Schema], seen: set[str], holds: Callable[[Schema], bool]
 ) -> bool:
-    """Whether a condition holds for one of the arrays in a schema."""
+    """Whether a condition holds for one of the arrays in a schema, or a type is within itself."""
     if isinstance(schema, str):
         if schema in seen or schema not in names:
-            return False
+            return schema in seen
         return _any(names[schema], names, seen | {schema}, holds)
     if isinstance(schema, list):
         return any(_any(one, names, seen, holds) for one in schema)

@@ -408,7 +408,19 @@ def test_items_without_bytes_have_a_bound(schema: Any, before: bytes, after: byt
 
 @pytest.mark.parametrize("schema", [ORDER, {"type": "array", "items": "long"}, ["null", "string"]])
 def test_other_schemas_are_not_followed_in_python(schema: Any) -> None:
-    assert not AvroSerde(json.dumps(schema))._has_items_without_bytes
+    assert not AvroSerde(json.dumps(schema))._has_unbounded_data
+
+
+def test_a_record_within_itself_has_a_bound_on_its_levels() -> None:
+    """300,000 levels would end the process in fastavro's code: that of a command, too."""
+    schema = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
+    serde = AvroSerde(json.dumps(schema))
+    value: Any = None
+    for _ in range(50):
+        value = {"next": value}
+    assert serde.decode(long(1) * 49 + long(0)) == value
+    with pytest.raises(SerdeError, match="nested too deeply"):
+        serde.decode(long(1) * 300_000 + long(0))
 
 
 def test_a_decimal_of_very_many_digits_is_read_as_bytes() -> None:
