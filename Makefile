@@ -51,6 +51,8 @@ test-modules: install ## compile the modules of the tests, before several proces
 test-classes: install $(JAVA_CLASSES) ## an archive of Spark's classes for each Java, so that the tests' JVMs start faster
 test-quick: install ## the unit and property tests
 	$(BIN)/python -m pytest -q tests/unit tests/property
+house: install ## print figures about the code: imports, sizes, a start, calls of requests
+	@$(TESTS_PATH) $(BIN)/python -m house
 test-lowest: install ## tests of code that uses libraries, with their lowest allowed versions
 	$(TESTS_PATH) $(BIN)/python -m lowest
 

@@ -4,7 +4,7 @@ on the path.
 
 import sys
 
-from barnabas.broker.rim.daemon.main import main
+from barnabas.daemon.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,7 +2,7 @@
 
 The values come from the command line, which requests them from a cluster by Kafka's protocol
 (`barnabas.cli.why_stuck`), or from the console, which reads its own broker
-(`barnabas.broker.console`). The functions here do no I/O.
+(`barnabas.console`). The functions here do no I/O.
 """
 
 from __future__ import annotations

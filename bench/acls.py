@@ -8,9 +8,10 @@ import uuid
 from collections.abc import Callable
 
 from barnabas import LocalBroker
-from barnabas.broker.logs.metadata import Acl, ClusterMetadata
+from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.security.acls import Operation, PatternType, Permission, ResourceType
 from barnabas.broker.security.authorizer import Authorizer
+from barnabas.broker.security.stored import Acl
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.produce import (

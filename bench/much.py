@@ -31,8 +31,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from barnabas.broker.core import Broker
-from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.daemon.opening import open_broker
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,

@@ -35,9 +35,9 @@ KEPT_MS = -1
 
 def fill(directory: str, scale: float) -> None:
     """Write the directory as a killed broker leaves it. No file is closed."""
-    from barnabas.broker.rim.daemon.opening import open_broker
     from barnabas.broker.rim.system_ids import SystemIds
     from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.daemon.opening import open_broker
     from barnabas.protocol.records import NewRecord, encode_batch
 
     partitions = max(1, int(PARTITIONS * scale))

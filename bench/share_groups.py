@@ -23,8 +23,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.daemon.opening import open_broker
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages import initialize_share_group_state as initialize
 from barnabas.protocol.messages import share_acknowledge as acknowledge

@@ -9,51 +9,52 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.brokers.addresses import Addresses
 from barnabas.broker.brokers.cluster import Cluster, NodeProducerIds
+from barnabas.broker.connections.access import ClientAccess
 from barnabas.broker.core import Broker
+from barnabas.broker.dispatch import Routes
 from barnabas.broker.lazy import Lazy
 from barnabas.broker.logs.compaction import Compaction
 from barnabas.broker.logs.disk_space import DiskSpace
 from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.logs.log_progress import LogProgress
+from barnabas.broker.logs.purgatory import Purgatory
 from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.logs.unwritten_work import UnwrittenWork
 from barnabas.broker.observation.counters import Counters
 from barnabas.broker.outbox import Outbox
+from barnabas.broker.parts import Parts
 from barnabas.broker.quotas.quotas import Quotas, no_time
 from barnabas.broker.requests.imports import Imports
-from barnabas.broker.requests.parts import Coordinators, Parts, Routes
 from barnabas.broker.requests.pending_requests import Requests
-from barnabas.broker.requests.purgatory import Purgatory
-from barnabas.broker.security.access import ClientAccess
 from barnabas.broker.settings.current_features import CurrentFeatures
-from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
 from barnabas.storage.directory.log_manager import sync_one_by_one
 
 if TYPE_CHECKING:
-    from barnabas.broker.brokers.coordinator_edge import CoordinatorEdge
+    from barnabas.broker.admission.coordinator_edge import CoordinatorEdge
+    from barnabas.broker.admission.gate import SaslGate
     from barnabas.broker.brokers.failover import Failover
-    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.connections.connection_state import ConnectionState
+    from barnabas.broker.connections.logins import Logins
+    from barnabas.broker.coordinators import Coordinators
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.logs.new_files import FilesAhead
-    from barnabas.broker.logs.new_topics import NewTopics
-    from barnabas.broker.logs.start import Start
+    from barnabas.broker.opening.start import Start, TakeOver
     from barnabas.broker.outbox import Ids
-    from barnabas.broker.requests.routes import Route
     from barnabas.broker.requests.telemetry import Telemetry
     from barnabas.broker.requests.wide_requests import WideRequests
+    from barnabas.broker.routes import Route
     from barnabas.broker.security.authorizer import Authorizer
-    from barnabas.broker.security.gate import SaslGate
-    from barnabas.broker.security.logins import Logins
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.group_configs import GroupConfigs
     from barnabas.broker.share.shares import Shares
-    from barnabas.broker.streams_topics import StreamsTopics
+    from barnabas.broker.topic_changes.new_topics import NewTopics
+    from barnabas.broker.topic_changes.streams_topics import StreamsTopics
     from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.disk import Syncable
 
@@ -66,6 +67,7 @@ def assemble(
     logs: LogManager,
     ids: Ids,
     now_ms: int,
+    take_over: TakeOver,
     sync: Callable[[list[Syncable]], None] = sync_one_by_one,
     clock_ns: Callable[[], int] = no_time,
 ) -> Broker:
@@ -74,7 +76,8 @@ def assemble(
     This is one long function, to show all wiring in one place.
 
     Takes: metadata and logs, both loaded; ids, the source of random names; now_ms, the steady time
-           at startup; sync, a function that fsyncs several files; clock_ns, the clock that
+           at startup; take_over, which adds topics of another broker's directory to the journal;
+           sync, a function that fsyncs several files; clock_ns, the clock that
            measures the steps of startup.
     After: internal topics are replayed into the coordinators, and transactions found in a PREPARE_*
            state are being completed.
@@ -105,9 +108,9 @@ def assemble(
         or logs.may_lack_acknowledged
     )  # fmt: skip
     if has_state:
-        from barnabas.broker.logs.start import adopt_logs
+        from barnabas.broker.opening.start import adopt_logs
 
-        adopt_logs(topics, producer_ids, ids, config.node_id, now_ms)
+        adopt_logs(topics, producer_ids, ids, config.node_id, now_ms, take_over)
 
     # requests, and the fetches that wait for logs
     purgatory = Purgatory()
@@ -143,7 +146,7 @@ def assemble(
             config, ids, features, access, topics,
             producer_ids if cluster.is_one else node_producer_ids,
             flushes, progress, requests, outbox, files_ahead, shares, group_configs, compaction,
-            cluster, syncs, unwritten, counters, not has_state,
+            cluster, syncs, unwritten, counters, is_loaded=not has_state,
         )
     )  # fmt: skip
     features.on_updated.append(partial(_apply_features, config, features, coordinators, shares))
@@ -213,7 +216,7 @@ def _authorizer(
     if not config.authorizer_class_name and not config.barnabas_audit_log:
         return None
     # Loaded now, since otherwise the first request would delay the others while the modules load.
-    import barnabas.broker.security.authorization  # noqa: F401
+    import barnabas.broker.admission.authorization  # noqa: F401
     from barnabas.broker.security.authorizer import Authorizer
 
     def on_changed() -> None:
@@ -242,7 +245,7 @@ def _sasl_gate(
     """The gate that authenticates clients; None if no listener has SASL."""
     if not config.has_sasl:
         return None
-    from barnabas.broker.security.gate import SaslGate
+    from barnabas.broker.admission.gate import SaslGate
 
     return SaslGate(config, metadata, ids, logs.wall, connections, outbox, requests, logins.get())
 
@@ -259,85 +262,10 @@ def _wide_requests(requests: Requests, outbox: Outbox) -> WideRequests:
     return WideRequests(requests, outbox)
 
 
-def _coordinators(
-    config: BrokerConfig,
-    ids: Ids,
-    features: CurrentFeatures,
-    access: ClientAccess,
-    topics: TopicRegistry,
-    producer_ids: ProducerIdAllocator | NodeProducerIds,
-    flushes: FlushQueue,
-    progress: LogProgress,
-    requests: Requests,
-    outbox: Outbox,
-    files_ahead: Lazy[FilesAhead],
-    shares: Lazy[Shares],
-    group_configs: Lazy[GroupConfigs],
-    compaction: Compaction,
-    cluster: Cluster,
-    syncs: Syncs,
-    unwritten: UnwrittenWork,
-    counters: Counters,
-    is_loaded: bool,
-) -> Coordinators:
-    """Make the coordinators, and the parts that carry out their decisions.
+def _coordinators(*parts: Any, is_loaded: bool) -> Coordinators:
+    from barnabas.broker.coordinators import make_coordinators
 
-    This is one long function, like `assemble`. Its parameters are the parts that the coordinators
-    use. is_loaded: whether there is nothing to replay.
-    """
-    from barnabas.broker.group_runtime import GroupRuntime
-    from barnabas.broker.group_topics import GroupTopics, short_text
-    from barnabas.broker.logs.topic_deletion import TopicDeletion
-    from barnabas.broker.settings import coordinator_settings as settings
-    from barnabas.broker.transactions.transaction_end import (
-        Endings,
-        TransactionEnds,
-        TransactionMarkers,
-    )
-    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-
-    wall, endings = topics.logs.wall, Endings()
-    transactions = TransactionCoordinator(
-        partition_count=topics.internal_partition_count(TRANSACTIONS_TOPIC),
-        settings=settings.transaction_settings(config, features.finalized),
-        partition_exists=topics.partition_exists,
-        allocate_producer_id=producer_ids.allocate,
-        group_partition=topics.group_partition,
-        wall=wall,
-        coordinator_epoch=partial(topics.leader_epoch, TRANSACTIONS_TOPIC),
-        is_ending=endings.is_decided,
-    )
-    transactions.is_loaded = is_loaded
-    groups = GroupCoordinator(
-        partition_count=topics.internal_partition_count(OFFSETS_TOPIC),
-        settings=settings.group_settings(config),
-        partition_exists=topics.partition_exists,
-        new_member_suffix=lambda: str(ids.uuid()),
-        wall=wall,
-        topics=GroupTopics(topics, access.of),
-        new_member_id=lambda: short_text(ids.uuid()),
-        consumer_settings=settings.consumer_group_settings(config),
-        share_settings=settings.share_group_settings(config),
-        streams_settings=settings.streams_group_settings(config),
-        overrides=lambda group_id: group_configs.get().overrides(group_id),
-        setting_of=lambda group_id, name: group_configs.get().value(group_id, name),
-    )
-    group_runtime = GroupRuntime(
-        groups, topics, flushes, progress, requests, shares, unwritten, counters
-    )
-    markers = TransactionMarkers(topics, groups)
-    transaction_ends = TransactionEnds(
-        config, endings, transactions, markers, topics, flushes, progress, requests, outbox,
-        files_ahead, unwritten,
-    )  # fmt: skip
-    deletion = TopicDeletion(
-        topics, groups, group_runtime, shares, transaction_ends, progress, flushes, compaction,
-        cluster, syncs, requests.work, unwritten,
-    )  # fmt: skip
-    return Coordinators(
-        groups, group_runtime, transactions, endings, markers, transaction_ends, deletion
-    )
+    return make_coordinators(*parts, is_loaded=is_loaded)
 
 
 def _start(
@@ -348,7 +276,7 @@ def _start(
     flushes: FlushQueue,
     outbox: Outbox,
 ) -> Start:
-    from barnabas.broker.logs.start import Start
+    from barnabas.broker.opening.start import Start
     from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
 
     recovery = TransactionRecovery(
@@ -384,7 +312,7 @@ def _shares(
 def _new_topics(
     config: BrokerConfig, ids: Ids, topics: TopicRegistry, cluster: Cluster
 ) -> NewTopics:
-    from barnabas.broker.logs.new_topics import NewTopics
+    from barnabas.broker.topic_changes.new_topics import NewTopics
 
     return NewTopics(config, ids, topics, cluster)
 
@@ -392,7 +320,7 @@ def _new_topics(
 def _streams_topics(
     new_topics: Lazy[NewTopics], topics: TopicRegistry, requests: Requests, quotas: Quotas
 ) -> StreamsTopics:
-    from barnabas.broker.streams_topics import StreamsTopics
+    from barnabas.broker.topic_changes.streams_topics import StreamsTopics
 
     return StreamsTopics(new_topics.get(), topics, requests, quotas)
 
@@ -405,7 +333,7 @@ def _coordinator_edge(
     coordinators: Lazy[Coordinators],
     features: CurrentFeatures,
 ) -> CoordinatorEdge:
-    from barnabas.broker.brokers.coordinator_edge import CoordinatorEdge
+    from barnabas.broker.admission.coordinator_edge import CoordinatorEdge
 
     made = coordinators.get()
     return CoordinatorEdge(
@@ -426,7 +354,7 @@ def _failover(
 
 
 def _logins(config: BrokerConfig, outbox: Outbox) -> Logins:
-    from barnabas.broker.security.logins import Logins
+    from barnabas.broker.connections.logins import Logins
 
     return Logins(config, outbox)
 

@@ -16,12 +16,13 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.connections import ConnectionState
+from barnabas.broker.connections.connection_state import ConnectionState
 from barnabas.broker.outbox import Encoded, FlushJob, NoResponse, Outbox, Parked, Work
 from barnabas.broker.requests.pending_requests import FRAME, Requests
-from barnabas.broker.requests.routes import Route
 from barnabas.broker.requests.without_space import refuse
-from barnabas.protocol.api_table import API_VERSIONS, Api
+from barnabas.broker.routes import Route
+from barnabas.protocol.api import Api
+from barnabas.protocol.api_table import API_VERSIONS
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.framing import GIVEN_AWAY_BYTES, RequestHeader, read_request_header
 from barnabas.protocol.messages.message import Message
@@ -36,23 +37,24 @@ from barnabas.storage.directory.log_manager import LogManager, sync_one_by_one
 from barnabas.storage.disk import NotWrittenError, may_have_lost_pages
 
 if TYPE_CHECKING:
+    from barnabas.broker.admission.gate import SaslGate
     from barnabas.broker.brokers.cluster import Cluster
     from barnabas.broker.brokers.failover import Failover
+    from barnabas.broker.connections.access import ClientAccess
+    from barnabas.broker.connections.logins import Logins
+    from barnabas.broker.coordinators import Coordinators
+    from barnabas.broker.dispatch import Routes
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.compaction import Compaction
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.metadata import ClusterMetadata
+    from barnabas.broker.logs.purgatory import Purgatory
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.logs.unwritten_work import UnwrittenWork
     from barnabas.broker.observation.counters import Counters
     from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.parts import Coordinators, Routes
-    from barnabas.broker.requests.purgatory import Purgatory
     from barnabas.broker.requests.wide_requests import WideRequests
-    from barnabas.broker.security.access import ClientAccess
-    from barnabas.broker.security.gate import SaslGate
-    from barnabas.broker.security.logins import Logins
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.listeners import ListenerConfig
     from barnabas.broker.share.shares import Shares

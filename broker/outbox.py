@@ -10,7 +10,7 @@ from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.messages.message import Message
 
 if TYPE_CHECKING:
-    from barnabas.broker.security.audit import AuditRecord
+    from barnabas.broker.audit import AuditRecord
     from barnabas.protocol.hot_responses import Piece
     from barnabas.storage.cleaning.clean_job import CleanJob
     from barnabas.storage.disk import Syncable

@@ -1,12 +1,12 @@
 """The result of an event at a coordinator, and the types of its callbacks into the broker.
 
 A coordinator decides and never writes. `on_<event>` returns a Result. Its host
-(broker/group_runtime.py) appends the records to the internal topic and passes each to `replay` (or
-its decoded content to `apply`). Once the records are as durable as the configuration requires, it
-sends the replies and carries out the effects. If the append fails on I/O the broker stops, so there
-is no rollback. A lack of disk space needs no rollback either: a decision on which nothing depends
-is dropped, and its request fails with an error; a decision that has changed soft state remains, and
-its records are written when there is space.
+(broker/groups/group_runtime.py) appends the records to the internal topic and passes each to
+`replay` (or its decoded content to `apply`). Once the records are as durable as the configuration
+requires, it sends the replies and carries out the effects. If the append fails on I/O the broker
+stops, so there is no rollback. A lack of disk space needs no rollback either: a decision on which
+nothing depends is dropped, and its request fails with an error; a decision that has changed soft
+state remains, and its records are written when there is space.
 """
 
 from __future__ import annotations

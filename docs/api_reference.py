@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from barnabas.broker.security.authorization import RULES
+from barnabas.broker.dispatch import row_of
 from barnabas.broker.settings.features import EMULATED, FEATURES, release_of
 from barnabas.broker.settings.releases import advertised_versions
-from barnabas.protocol.api_table import APIS, NEVER, Api
+from barnabas.protocol.api import NEVER, Api
+from barnabas.protocol.api_table import APIS
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "REQUESTS.md"
@@ -46,7 +47,7 @@ _ACLS = """
 With `authorizer.class.name=StandardAuthorizer` ([SECURITY.md](SECURITY.md#authorization)) each
 request needs these operations on each topic, group or transactional id that it names. Without them
 it is refused, row by row where the answer has rows. The broker runs on this table
-(`broker/security/authorization.py`).
+(the rows in `broker/handlers/`).
 
 | request | needs |
 |---|---|
@@ -129,7 +130,7 @@ def _feature_rows() -> list[str]:
 def _asks_row(api: Api) -> str:
     asks = [
         f"{ask.operation.name} on {ask.resource_type.name}" + (f" ({ask.when})" if ask.when else "")
-        for ask in RULES[api.name].asks
+        for ask in row_of(api).right.asks
     ]
     return f"| `{api.name}` | {'; '.join(asks) or 'nothing'} |"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from barnabas.broker.rim.daemon.arguments import parser
 from barnabas.cli.root import make_root
+from barnabas.daemon.arguments import parser
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "COMMAND_REFERENCE.md"

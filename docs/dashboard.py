@@ -1,4 +1,4 @@
-"""Writes docs/grafana-dashboard.json from the table of broker/metrics/rim/table.py.
+"""Writes docs/grafana-dashboard.json from the table of barnabas/metrics/rim/table.py.
 
 In each row of the table, Charts define how the metric is shown. Charts with the same title are
 lines of one panel. The panels are in the order in which the table first names them, three side by
@@ -15,8 +15,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from barnabas.broker.metrics.rim.metric import Chart, Kind, Metric
-from barnabas.broker.metrics.rim.table import SECTIONS
+from barnabas.metrics.rim.metric import Chart, Kind, Metric
+from barnabas.metrics.rim.table import SECTIONS
 
 TARGET = Path(__file__).resolve().parent / "grafana-dashboard.json"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}

@@ -1,4 +1,4 @@
-"""Writes docs/METRICS.md from the table of broker/metrics/rim/table.py."""
+"""Writes docs/METRICS.md from the table of barnabas/metrics/rim/table.py."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from barnabas.broker.metrics.rim.metric import Detail, Metric
-from barnabas.broker.metrics.rim.table import METRICS
+from barnabas.metrics.rim.metric import Detail, Metric
+from barnabas.metrics.rim.table import METRICS
 
 TARGET = Path(__file__).resolve().parent / "METRICS.md"
 _BEFORE = """\
 # Metrics and logs
 
-*Written by `make docs-pages`; the tables are those of `broker/metrics/rim/table.py`.*
+*Written by `make docs-pages`; the tables are those of `barnabas/metrics/rim/table.py`.*
 
     pip install './barnabas[metrics]'
     barnabas start --metrics-port 9404

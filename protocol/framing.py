@@ -18,7 +18,8 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
-from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, RESPONSE_TAGGED_FROM, Api
+from barnabas.protocol.api import Api
+from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, RESPONSE_TAGGED_FROM
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import MOST_TAGGED_FIELDS, skip_tags

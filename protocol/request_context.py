@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
+# The beginning of a client's host if it is connected over a Unix domain socket.
+UNIX_SCHEME = "unix://"
+
 
 class RequestContext(NamedTuple):
     """One request without its body.

@@ -1,7 +1,7 @@
 """`barnabas graduate` and `barnabas take-over`: hand a data directory over to Apache Kafka, and
 back.
 
-The work is in barnabas.broker.graduation; this module has the options and the output.
+The work is in barnabas.graduation; this module has the options and the output.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from barnabas.storage.files.checkpoints import (
 from barnabas.texts import count_text, time_text
 
 if TYPE_CHECKING:
-    from barnabas.broker.graduation.bring_back import BringBackReport
-    from barnabas.broker.graduation.hand_over import HandOver
-    from barnabas.broker.graduation.server_properties import StartSettings
-    from barnabas.broker.graduation.survey import Survey
     from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.graduation.bring_back import BringBackReport
+    from barnabas.graduation.hand_over import HandOver
+    from barnabas.graduation.server_properties import StartSettings
+    from barnabas.graduation.survey import Survey
 
 VERSIONS = ("3.9", "4.0", "4.3")
 SHOWN = 20
@@ -159,8 +159,8 @@ def graduate(
 @contextmanager
 def _explained() -> Iterator[None]:
     """Turn errors of the graduation into a CommandError with a text of one line."""
-    from barnabas.broker.graduation.survey import GraduationError, UncleanError
     from barnabas.broker.settings.setting import ConfigError
+    from barnabas.graduation.survey import GraduationError, UncleanError
 
     try:
         yield
@@ -205,11 +205,11 @@ def _settings(
     data_dir: str, config_file: str | None, broker_settings: Sequence[tuple[str, str]]
 ) -> tuple[StartSettings, BrokerConfig]:
     """The settings with which the broker was started, as text and as a config."""
-    from barnabas.broker.graduation.server_properties import StartSettings
     from barnabas.broker.security.users import UsersFileError, parse_users
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.config_providers import resolve
     from barnabas.broker.settings.properties import read_properties
+    from barnabas.graduation.server_properties import StartSettings
 
     texts: dict[str, str] = {}
     if config_file is not None:
@@ -252,8 +252,8 @@ def _prepare(config: BrokerConfig, data_dir: str, *, aborts: bool) -> None:
     """Start the broker, which recovers the directory, and stop it. With `aborts`, open transactions
     are aborted before the stop.
     """
-    from barnabas.broker.graduation.preparation import start_and_stop
     from barnabas.broker.rim.system_ids import SystemIds
+    from barnabas.graduation.preparation import start_and_stop
 
     aborted = start_and_stop(
         OsDisk(),
@@ -268,13 +268,13 @@ def _prepare(config: BrokerConfig, data_dir: str, *, aborts: bool) -> None:
 
 
 def _survey(data_dir: str) -> Survey:
-    from barnabas.broker.graduation.survey import take_survey
+    from barnabas.graduation.survey import take_survey
 
     return take_survey(OsDisk(), data_dir)
 
 
 def _check_decided(survey: Survey) -> None:
-    from barnabas.broker.graduation.survey import check_decided
+    from barnabas.graduation.survey import check_decided
 
     check_decided(survey)
 
@@ -310,8 +310,8 @@ def _plan(
     config: BrokerConfig,
     topic_configs: dict[str, str],
 ) -> HandOver:
-    from barnabas.broker.graduation.hand_over import plan_hand_over
-    from barnabas.broker.graduation.kafka_versions import KAFKA_VERSIONS
+    from barnabas.graduation.hand_over import plan_hand_over
+    from barnabas.graduation.kafka_versions import KAFKA_VERSIONS
 
     return plan_hand_over(survey, KAFKA_VERSIONS[version], config, topic_configs)
 
@@ -319,7 +319,7 @@ def _plan(
 def _write_properties(
     plan: HandOver, config: BrokerConfig, given: StartSettings, where: str, controller: str
 ) -> None:
-    from barnabas.broker.graduation.server_properties import write_properties
+    from barnabas.graduation.server_properties import write_properties
 
     write_properties(
         plan,
@@ -336,13 +336,13 @@ def _hand_over(plan: HandOver, data_dir: str, target: str | None) -> None:
     """Hand the directory over, or a copy of it if a target is given. The copy has a temporary name
     until it is complete.
     """
-    from barnabas.broker.graduation.bootstrap import encode_bootstrap
-    from barnabas.broker.graduation.copies import (
+    from barnabas.graduation.bootstrap import encode_bootstrap
+    from barnabas.graduation.copies import (
         UNFINISHED_NAME,
         copy_directory,
         remove_unfinished_copy,
     )
-    from barnabas.broker.graduation.steps import UNFINISHED_SUFFIX, hand_over
+    from barnabas.graduation.steps import UNFINISHED_SUFFIX, hand_over
     from barnabas.storage.disk import sync_file_system
 
     disk = OsDisk()
@@ -402,7 +402,7 @@ def _commands(where: str, entry: _Entry) -> list[str]:
 
 def _show_plan(output: Output, plan: HandOver, where: str, entry: _Entry, *, dry_run: bool) -> None:
     """Print what is handed over, and what the user has to do next."""
-    from barnabas.broker.graduation.server_properties import INTER_BROKER_USER
+    from barnabas.graduation.server_properties import INTER_BROKER_USER
 
     survey, metadata = plan.survey, plan.survey.metadata
     counts = {
@@ -523,7 +523,7 @@ def take_over(output: Output, data_dir: str, dry_run: bool) -> None:
     """
     data_dir = os.path.abspath(data_dir)
     with _explained():
-        from barnabas.broker.graduation.bring_back import bring_back
+        from barnabas.graduation.bring_back import bring_back
         from barnabas.storage.disk import sync_file_system
 
         with _locked(data_dir):

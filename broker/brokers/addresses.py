@@ -9,7 +9,7 @@ from barnabas.broker.brokers.cluster import NO_LEADER, Cluster
 from barnabas.protocol.hot_responses import CurrentLeader, Endpoint
 
 if TYPE_CHECKING:
-    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.connections.connection_state import ConnectionState
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.listeners import ListenerConfig
     from barnabas.protocol.request_context import RequestContext

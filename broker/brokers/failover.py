@@ -25,7 +25,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.connections.connection_state import ConnectionState
     from barnabas.broker.logs.log_progress import LogProgress
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.requests.pending_requests import Requests

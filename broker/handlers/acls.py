@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
-from barnabas.broker.logs.metadata import Acl
+from barnabas.broker.admission.guard_steps import on_cluster, rule
+from barnabas.broker.admission.rights import ALTER, DESCRIBE
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.connections.access import ClientAccess
+from barnabas.broker.logs.metadata import ClusterMetadata
+from barnabas.broker.outbox import Ids
+from barnabas.broker.requests.wide_requests import Repeats, Shape, of_rows
 from barnabas.broker.security.acls import (
     CLUSTER_NAME,
     AclFilter,
@@ -14,6 +21,8 @@ from barnabas.broker.security.acls import (
     Permission,
     ResourceType,
 )
+from barnabas.broker.security.stored import Acl
+from barnabas.protocol.api import CHANGES, FEW, Api
 from barnabas.protocol.errors import Code, KafkaError, ProtocolViolation
 from barnabas.protocol.messages.create_acls import (
     AclCreation,
@@ -35,11 +44,6 @@ from barnabas.protocol.messages.describe_acls import (
     DescribeAclsResponse,
 )
 from barnabas.protocol.request_context import RequestContext
-
-if TYPE_CHECKING:
-    from barnabas.broker.logs.metadata import ClusterMetadata
-    from barnabas.broker.outbox import Ids
-    from barnabas.broker.security.access import ClientAccess
 
 NO_AUTHORIZER = "No authorizer is configured: set authorizer.class.name=StandardAuthorizer."
 _NUMBERS = (ResourceType, PatternType, Operation, Permission)
@@ -235,3 +239,27 @@ def on_delete_acls(
     if doomed:
         authorizer.remove(list(doomed))
     return DeleteAclsResponse(filter_results=results)
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+ROWS = (
+    ApiRow(
+        Api(29, "DescribeAcls", 0, 3, flexible_from=2, most_elements=FEW),
+        right=rule(on_cluster(DESCRIBE)),
+        handler=lambda parts: partial(on_describe_acls, parts.access, parts.metadata),
+    ),
+    ApiRow(
+        Api(30, "CreateAcls", 0, 3, flexible_from=2, most_elements=CHANGES),
+        right=rule(on_cluster(ALTER)),
+        shapes=(Shape(of_rows("creations", "results"), Repeats.KEPT),),
+        handler=lambda parts: partial(on_create_acls, parts.access, parts.metadata, parts.ids),
+    ),
+    ApiRow(
+        Api(31, "DeleteAcls", 0, 3, flexible_from=2, most_elements=FEW),
+        right=rule(on_cluster(ALTER)),
+        shapes=(Shape(of_rows("filters", "filter_results"), Repeats.KEPT, 10),),
+        handler=lambda parts: partial(on_delete_acls, parts.access, parts.metadata),
+    ),
+)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from functools import partial
 
+from barnabas.broker.admission.guard_steps import rule
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.connections.connection_state import ConnectionState
+from barnabas.broker.logs.metadata import ClusterMetadata
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.current_features import CurrentFeatures
 from barnabas.broker.settings.features import FinalizedFeatures
-from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
+from barnabas.protocol.api import FEW, Api
+from barnabas.protocol.api_table import API_VERSIONS, BY_KEY
 from barnabas.protocol.client_software import SOFTWARE_SINCE, names_software
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import (
@@ -17,12 +24,6 @@ from barnabas.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 from barnabas.protocol.request_context import RequestContext
-
-if TYPE_CHECKING:
-    from barnabas.broker.connections import ConnectionState
-    from barnabas.broker.logs.metadata import ClusterMetadata
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.settings.current_features import CurrentFeatures
 
 TELEMETRY = (71, 72)
 MIN_VERSION_0_SINCE = 4  # earlier versions leave out features whose lowest version is 0
@@ -82,3 +83,17 @@ def unsupported_version_response() -> ApiVersionsResponse:
 def _response(code: Code, apis: Iterable[Api]) -> ApiVersionsResponse:
     keys = [ApiVersion(api.key, api.min_version, api.max_version) for api in apis]
     return ApiVersionsResponse(error_code=code, api_keys=keys)
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+ROWS = (
+    ApiRow(
+        Api(18, "ApiVersions", 0, 4, flexible_from=3, most_elements=FEW),
+        right=rule(),
+        handler=lambda parts: partial(
+            on_api_versions, parts.connections, parts.config, parts.metadata, parts.features
+        ),
+    ),
+)

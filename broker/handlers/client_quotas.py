@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING
+from functools import cache, partial
 
-from barnabas.broker.logs.metadata import QuotaEntity
+from barnabas.broker.admission.guard_steps import on_cluster, rule
+from barnabas.broker.admission.rights import ALTER_CONFIGS, DESCRIBE_CONFIGS
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.logs.metadata import ClusterMetadata, QuotaEntity
+from barnabas.broker.quotas import client_quotas  # noqa: F401 - made with the first quota
 from barnabas.broker.quotas.entities import CLIENT_ID, IP, USER, check_entity, check_quota
+from barnabas.broker.quotas.quotas import Quotas
+from barnabas.protocol.api import FEW, Api
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages import alter_client_quotas as altering
 from barnabas.protocol.messages import describe_client_quotas as describing
@@ -22,10 +27,6 @@ from barnabas.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasResponse,
 )
 from barnabas.protocol.request_context import RequestContext
-
-if TYPE_CHECKING:
-    from barnabas.broker.logs.metadata import ClusterMetadata
-    from barnabas.broker.quotas.quotas import Quotas
 
 EXACT, DEFAULT, ANY = 0, 1, 2
 SLOTS_OF_CHANGES = 16
@@ -183,3 +184,20 @@ def _slot(key: str, slots: int) -> int:
     for letter in key:  # String.hashCode
         code = (31 * code + ord(letter)) & 0xFFFFFFFF
     return (code ^ code >> 16) % slots
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+ROWS = (
+    ApiRow(
+        Api(48, "DescribeClientQuotas", 0, 1, flexible_from=1, most_elements=FEW),
+        right=rule(on_cluster(DESCRIBE_CONFIGS)),
+        handler=lambda parts: partial(on_describe_client_quotas, parts.metadata),
+    ),
+    ApiRow(
+        Api(49, "AlterClientQuotas", 0, 1, flexible_from=1, most_elements=12_000),
+        right=rule(on_cluster(ALTER_CONFIGS)),
+        handler=lambda parts: partial(on_alter_client_quotas, parts.metadata, parts.quotas),
+    ),
+)

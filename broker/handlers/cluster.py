@@ -5,11 +5,30 @@ and move replicas.
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
 
-from barnabas.broker.brokers.cluster import NO_LEADER
+from barnabas.broker.admission import guards
+from barnabas.broker.admission.guard_steps import (
+    Ask,
+    by_hand,
+    each,
+    in_answer,
+    on_cluster,
+    operations_of,
+    rule,
+)
+from barnabas.broker.admission.rights import ALTER, CLUSTER, DESCRIBE, TOPIC
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.brokers.addresses import Addresses
+from barnabas.broker.brokers.cluster import NO_LEADER, Cluster
+from barnabas.broker.brokers.failover import Failover
 from barnabas.broker.brokers.led_partitions import led_partition, led_partition_of_pair
+from barnabas.broker.lazy import Lazy
+from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.logs.topic_names import check_topic_name
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.parts import Parts
+from barnabas.broker.requests.wide_requests import Level, Repeats, Shape
+from barnabas.protocol.api import FEW, Api
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -41,14 +60,6 @@ from barnabas.protocol.messages.list_partition_reassignments import (
 )
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
-
-if TYPE_CHECKING:
-    from barnabas.broker.brokers.addresses import Addresses
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.brokers.failover import Failover
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.logs.metadata import Topic
-    from barnabas.broker.logs.topics import TopicRegistry
 
 NO_ID = uuid.UUID(int=0)
 BROKERS, CONTROLLERS = 1, 2
@@ -356,3 +367,58 @@ def _topic_row(
         partitions=rows,
         topic_authorized_operations=TOPIC_OPERATIONS_BITS,
     )
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+def _handler(parts: Parts) -> ClusterHandler:
+    return ClusterHandler(parts.topics, parts.cluster, parts.addresses, parts.failover)
+
+
+ROWS = (
+    ApiRow(
+        Api(43, "ElectLeaders", 0, 2, flexible_from=2),
+        right=rule(on_cluster(ALTER)),
+        shapes=(
+            Shape(
+                (
+                    Level("topic_partitions", "replica_election_results", ("topic",)),
+                    Level("partitions", "partition_result"),
+                )
+            ),
+        ),
+        handler=lambda parts: _handler(parts).on_elect_leaders,
+    ),
+    ApiRow(
+        Api(45, "AlterPartitionReassignments", 0, 1, flexible_from=0),
+        right=rule(on_cluster(ALTER)),
+        shapes=(
+            Shape((Level("topics", "responses"), Level("partitions", "partitions")), Repeats.KEPT),
+        ),
+        handler=lambda parts: _handler(parts).on_alter_partition_reassignments,
+    ),
+    ApiRow(
+        Api(46, "ListPartitionReassignments", 0, 0, flexible_from=0),
+        right=rule(on_cluster(DESCRIBE)),
+        handler=lambda parts: _handler(parts).on_list_partition_reassignments,
+    ),
+    ApiRow(
+        Api(60, "DescribeCluster", 0, 2, flexible_from=0, most_elements=FEW),
+        right=rule(
+            in_answer(
+                guards.hide_cluster_operations, Ask(DESCRIBE, CLUSTER, "for the operations on it")
+            )
+        ),
+        handler=lambda parts: _handler(parts).on_describe_cluster,
+    ),
+    ApiRow(
+        Api(75, "DescribeTopicPartitions", 0, 0, flexible_from=0),
+        right=rule(
+            by_hand(guards.only_topics_to_describe),
+            operations_of("topics", TOPIC, "name", "topic_authorized_operations"),
+            each(DESCRIBE, TOPIC, "topics.name", "others are left out where all are asked for"),
+        ),
+        handler=lambda parts: _handler(parts).on_describe_topic_partitions,
+    ),
+)

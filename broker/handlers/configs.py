@@ -14,11 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
+from barnabas.broker.admission import guards, rights
+from barnabas.broker.admission.guard_steps import Ask, Rule, by_hand, on_cluster, rule
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.brokers.cluster import Cluster
+from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.logs.topic_names import check_topic_name
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.parts import Parts
+from barnabas.broker.requests.wide_requests import Repeats, Shape, of_rows
+from barnabas.broker.security.acls import Operation as Right
 from barnabas.broker.settings import loggers
 from barnabas.broker.settings.client_metrics import check_client_metrics
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.config_entries import (
     ConfigEntry,
     broker_default_entries,
@@ -34,6 +45,7 @@ from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
 from barnabas.broker.settings.setting import ConfigError, Kind, Setting, nearest
 from barnabas.broker.settings.topic_config import topic_setting_value, validate_topic_configs
+from barnabas.protocol.api import FEW, Api
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages import alter_configs as plain
 from barnabas.protocol.messages import incremental_alter_configs as incremental
@@ -50,12 +62,6 @@ from barnabas.protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 from barnabas.protocol.request_context import RequestContext
-
-if TYPE_CHECKING:
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.logs.metadata import Topic
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.settings.config import BrokerConfig
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 RESOURCE_TYPES_SINCE = 1  # version of ListConfigResources
@@ -557,3 +563,69 @@ def _check_broker_configs(configs: dict[str, str]) -> None:
             setting.parse(text)
         except ConfigError as error:
             raise KafkaError(Code.INVALID_REQUEST, str(error)) from error
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+def _handler(parts: Parts) -> ConfigHandler:
+    return ConfigHandler(parts.config, parts.topics, parts.cluster)
+
+
+def _of_configs(operation: Right) -> Rule:
+    """The rule of a request for configs: the operation on each topic or group, and on the cluster
+    for other resources.
+    """
+    of_cluster = "for brokers and clients' metrics"
+    asks = (
+        Ask(operation, rights.TOPIC),
+        Ask(operation, rights.GROUP),
+        Ask(operation, rights.CLUSTER, of_cluster),
+    )
+    return rule(by_hand(partial(guards.configs, operation=operation), *asks))
+
+
+ROWS = (
+    ApiRow(
+        Api(32, "DescribeConfigs", 0, 4, flexible_from=4),
+        right=_of_configs(rights.DESCRIBE_CONFIGS),
+        shapes=(
+            Shape(
+                of_rows(
+                    "resources", "results", "resource_type", "resource_name", "configuration_keys"
+                ),
+                at_once=10,
+            ),
+        ),
+        handler=lambda parts: _handler(parts).on_describe_configs,
+    ),
+    ApiRow(
+        Api(33, "AlterConfigs", 0, 2, flexible_from=2),
+        right=_of_configs(rights.ALTER_CONFIGS),
+        shapes=(
+            Shape(
+                of_rows("resources", "responses", "resource_type", "resource_name"),
+                Repeats.PAIRED,
+                50,
+            ),
+        ),
+        handler=lambda parts: _handler(parts).on_alter_configs,
+    ),
+    ApiRow(
+        Api(44, "IncrementalAlterConfigs", 0, 1, flexible_from=1),
+        right=_of_configs(rights.ALTER_CONFIGS),
+        shapes=(
+            Shape(
+                of_rows("resources", "responses", "resource_type", "resource_name"),
+                Repeats.PAIRED,
+                50,
+            ),
+        ),
+        handler=lambda parts: _handler(parts).on_incremental_alter_configs,
+    ),
+    ApiRow(
+        Api(74, "ListConfigResources", 0, 1, flexible_from=0, most_elements=FEW),
+        right=rule(on_cluster(rights.DESCRIBE_CONFIGS)),
+        handler=lambda parts: _handler(parts).on_list_config_resources,
+    ),
+)

@@ -8,17 +8,26 @@ import base64
 import logging
 import re
 import uuid
-from typing import TYPE_CHECKING
+from functools import partial
 
-from barnabas.broker.brokers.cluster import NO_LEADER
-from barnabas.broker.group_topics import short_text
+from barnabas.broker import coordinators  # noqa: F401 - for the logs of the internal topics
+from barnabas.broker.admission import guards, rights
+from barnabas.broker.admission.guard_steps import Ask, by_hand, rule
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.brokers.addresses import Addresses
+from barnabas.broker.brokers.cluster import NO_LEADER, Cluster
+from barnabas.broker.groups.group_topics import short_text
 from barnabas.broker.logs.new_files import MADE_BY_A_REQUEST
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.requests.wide_requests import Shape, of_rows
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.features import SHARE_VERSION
 from barnabas.coordinator.internal_topics import (
     OFFSETS_TOPIC,
     SHARE_STATE_TOPIC,
     TRANSACTIONS_TOPIC,
 )
+from barnabas.protocol.api import Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.hot_responses import Endpoint
 from barnabas.protocol.messages.find_coordinator import (
@@ -28,12 +37,6 @@ from barnabas.protocol.messages.find_coordinator import (
 )
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import is_out_of_resources
-
-if TYPE_CHECKING:
-    from barnabas.broker.brokers.addresses import Addresses
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.settings.config import BrokerConfig
 
 logger = logging.getLogger("barnabas.broker")
 
@@ -149,3 +152,25 @@ def _coordinator(
             return Code.COORDINATOR_NOT_AVAILABLE, NOWHERE
         node_id = leadership.leader
     return Code.NONE, addresses.endpoint(node_id, context)
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+ROWS = (
+    ApiRow(
+        Api(10, "FindCoordinator", 0, 6, flexible_from=3),
+        right=rule(
+            by_hand(
+                guards.find_coordinator,
+                Ask(rights.DESCRIBE, rights.GROUP),
+                Ask(rights.DESCRIBE, rights.TRANSACTIONAL_ID),
+                Ask(rights.CLUSTER_ACTION, rights.CLUSTER, "for a share partition"),
+            )
+        ),
+        shapes=(Shape(of_rows("coordinator_keys", "coordinators"), first_version=4),),
+        handler=lambda parts: partial(
+            on_find_coordinator, parts.topics, parts.cluster, parts.addresses, parts.config
+        ),
+    ),
+)

@@ -9,9 +9,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from functools import partial
 
-from barnabas.broker.security.audit import ANONYMOUS
+from barnabas.broker.admission.guard_steps import rule
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.audit import ANONYMOUS
+from barnabas.broker.connections.connection_state import ConnectionState
+from barnabas.protocol.api import FEW, Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
@@ -30,11 +35,6 @@ from barnabas.protocol.messages.renew_delegation_token import (
     RenewDelegationTokenResponse,
 )
 from barnabas.protocol.request_context import RequestContext
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from barnabas.broker.connections import ConnectionState
 
 NEVER_MS = -1
 KNOWS_REQUESTER = 3
@@ -94,3 +94,30 @@ def _refusal(connections: Mapping[int, ConnectionState], context: RequestContext
     if connections[context.connection_id].principal == ANONYMOUS:
         return Code.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     return Code.DELEGATION_TOKEN_AUTH_DISABLED
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+ROWS = (
+    ApiRow(
+        Api(38, "CreateDelegationToken", 0, 3, flexible_from=2, most_elements=FEW),
+        right=rule(),
+        handler=lambda parts: partial(on_create_delegation_token, parts.connections),
+    ),
+    ApiRow(
+        Api(39, "RenewDelegationToken", 0, 2, flexible_from=2, most_elements=FEW),
+        right=rule(),
+        handler=lambda parts: partial(on_renew_delegation_token, parts.connections),
+    ),
+    ApiRow(
+        Api(40, "ExpireDelegationToken", 0, 2, flexible_from=2, most_elements=FEW),
+        right=rule(),
+        handler=lambda parts: partial(on_expire_delegation_token, parts.connections),
+    ),
+    ApiRow(
+        Api(41, "DescribeDelegationToken", 0, 3, flexible_from=2, most_elements=FEW),
+        right=rule(),
+        handler=lambda parts: partial(on_describe_delegation_token, parts.connections),
+    ),
+)

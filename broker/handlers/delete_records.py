@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
+from barnabas.broker.admission.guard_steps import each, rule
+from barnabas.broker.admission.rights import DELETE, TOPIC
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.brokers.cluster import Cluster, NodeTopics
+from barnabas.broker.logs.log_progress import LogProgress
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.requests.wide_requests import Level, Repeats, Shape, of_partitions
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
+from barnabas.protocol.api import Api
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -13,14 +21,9 @@ from barnabas.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from barnabas.protocol.request_context import RequestContext
+from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import NotWrittenError
-
-if TYPE_CHECKING:
-    from barnabas.broker.brokers.cluster import Cluster, NodeTopics
-    from barnabas.broker.logs.log_progress import LogProgress
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.storage.directory.log_manager import LogManager
-    from barnabas.storage.log.log import Log
+from barnabas.storage.log.log import Log
 
 HIGH_WATERMARK = -1
 
@@ -91,3 +94,27 @@ def _log_of(topics: TopicRegistry | NodeTopics, name: str, index: int) -> Log:
     if "delete" not in log.config.cleanup_policy:
         raise KafkaError(Code.POLICY_VIOLATION)
     return log
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+ROWS = (
+    ApiRow(
+        Api(21, "DeleteRecords", 0, 2, flexible_from=2),
+        right=rule(each(DELETE, TOPIC, "topics.name")),
+        shapes=(
+            Shape(
+                of_partitions(
+                    Level("topics", "topics", ("name",)),
+                    "partitions",
+                    "partitions",
+                    "partition_index",
+                ),
+                Repeats.LATEST,
+                10,
+            ),
+        ),
+        handler=lambda parts: partial(on_delete_records, parts.cluster, parts.logs, parts.progress),
+    ),
+)

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
 
+from barnabas.broker.admission.guard_steps import Ask, in_handler, rule
+from barnabas.broker.admission.rights import CLUSTER, CLUSTER_ACTION, READ, TOPIC
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.brokers.addresses import Addresses
+from barnabas.broker.brokers.cluster import Cluster
+from barnabas.broker.connections.access import ClientAccess
+from barnabas.broker.connections.connection_state import ConnectionState
+from barnabas.broker.lazy import Lazy
+from barnabas.broker.logs.metadata import ClusterMetadata
+from barnabas.broker.logs.purgatory import WaitingFetch
 from barnabas.broker.logs.topics import check_leader_epoch
 from barnabas.broker.outbox import PARKED, Answer, Encoded
+from barnabas.broker.quotas.quotas import Quotas
 from barnabas.broker.requests.fetch_sessions import (
     NO_SESSION,
     FetchSession,
@@ -15,10 +26,15 @@ from barnabas.broker.requests.fetch_sessions import (
     Planned,
     TopicKey,
 )
-from barnabas.broker.requests.purgatory import WaitingFetch
+from barnabas.broker.requests.older_fetch import encode_older
+from barnabas.broker.requests.pending_requests import Requests
+from barnabas.broker.requests.wide_requests import WideRequests
+from barnabas.broker.security.authorizer import Access
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.slices import Slices
+from barnabas.protocol.api import Api
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.hot_requests import BATCHES_IN_FETCH
+from barnabas.protocol.hot_requests import BATCHES_IN_FETCH, read_fetch
 from barnabas.protocol.hot_responses import (
     FETCH_TOPIC_IDS,
     CurrentLeader,
@@ -29,28 +45,13 @@ from barnabas.protocol.hot_responses import (
 )
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.request_context import RequestContext
+from barnabas.storage import index_builds  # noqa: F401 - logs use it
+from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.files.txn_index import AbortedTxn
 from barnabas.storage.index_cache import BuildPutOff
+from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from barnabas.broker.brokers.addresses import Addresses
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.connections import ConnectionState
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.logs.metadata import ClusterMetadata
-    from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.requests.wide_requests import WideRequests
-    from barnabas.broker.security.access import ClientAccess
-    from barnabas.broker.security.authorizer import Access
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.storage.directory.log_manager import LogManager
-    from barnabas.storage.files.txn_index import AbortedTxn
-    from barnabas.storage.log.log import Log
-
-READ, CLUSTER_ACTION, TOPIC = 3, 9, 2  # numbers of ACLs
 DIVERGING_SINCE = 12
 TARGETS_AT_ONCE, LOGS_READ_AT_ONCE = 2000, 500
 # sizes in a response of version 11: of a response without topics, of a topic without its name, and
@@ -387,7 +388,6 @@ class _Fetch:
         self, topics: list[tuple[Any, list[FetchedPartition]]], throttle_ms: int
     ) -> list[Piece]:
         """The response in the format of versions before 4."""
-        from barnabas.broker.requests.older_fetch import encode_older
 
         return [encode_older(self._context, topics, self.logs, throttle_ms)]
 
@@ -621,3 +621,31 @@ class FetchHandler:
             return Encoded((yield from fetch.encode_in_slices(fetched)))
         self.requests.park_fetch(context, fetch.waiting(fetched), deadline_ms)
         return PARKED
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+ROWS = (
+    ApiRow(
+        Api(1, "Fetch", 0, 18, flexible_from=12, most_elements=80_000),
+        right=rule(
+            in_handler(Ask(READ, TOPIC), Ask(CLUSTER_ACTION, CLUSTER, "instead, as a replica"))
+        ),
+        read=lambda parts: read_fetch,
+        handler=lambda parts: (
+            FetchHandler(
+                parts.config,
+                parts.metadata,
+                parts.logs,
+                parts.connections,
+                parts.requests,
+                parts.wide,
+                parts.quotas,
+                parts.access,
+                parts.cluster,
+                parts.addresses,
+            ).on_fetch
+        ),
+    ),
+)

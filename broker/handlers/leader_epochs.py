@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
+from barnabas.broker.admission.guard_steps import each, enough_on_cluster, rule
+from barnabas.broker.admission.rights import CLUSTER_ACTION, DESCRIBE, TOPIC
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.brokers.cluster import Cluster
+from barnabas.broker.requests.wide_requests import Level, Shape, of_partitions
+from barnabas.protocol.api import Api
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -12,9 +18,6 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from barnabas.protocol.request_context import RequestContext
-
-if TYPE_CHECKING:
-    from barnabas.broker.brokers.cluster import Cluster
 
 
 def on_offset_for_leader_epoch(
@@ -41,3 +44,25 @@ def on_offset_for_leader_epoch(
             rows.append(EpochEndOffset(code, partition.partition, leader_epoch, end_offset))
         results.append(OffsetForLeaderTopicResult(topic.topic, rows))
     return OffsetForLeaderEpochResponse(topics=results)
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+ROWS = (
+    ApiRow(
+        Api(23, "OffsetForLeaderEpoch", 0, 4, flexible_from=4),
+        right=rule(
+            enough_on_cluster(CLUSTER_ACTION, is_audited=False),
+            each(DESCRIBE, TOPIC, "topics.topic", "or on each topic"),
+        ),
+        shapes=(
+            Shape(
+                of_partitions(
+                    Level("topics", "topics", ("topic",)), "partitions", "partitions", "partition"
+                )
+            ),
+        ),
+        handler=lambda parts: partial(on_offset_for_leader_epoch, parts.cluster),
+    ),
+)

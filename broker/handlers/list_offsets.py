@@ -5,31 +5,36 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from barnabas.broker.admission.guard_steps import each, rule
+from barnabas.broker.admission.rights import DESCRIBE, TOPIC
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.brokers.cluster import Cluster
 from barnabas.broker.outbox import PARKED, Parked
+from barnabas.broker.requests.pending_requests import Requests
+from barnabas.broker.requests.wide_requests import Level, Repeats, Shape, of_partitions
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.protocol.api import Api
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 from barnabas.protocol.records import NO_LEADER_EPOCH
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage import index_builds  # noqa: F401 - logs use it
+from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.index_cache import BuildPutOff
+from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation, reading
 from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
 from barnabas.storage.log.time_search import Searched, SearchResult, SearchTakesLong
-
-if TYPE_CHECKING:
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsTopic
-    from barnabas.storage.directory.log_manager import LogManager
-    from barnabas.storage.log.log import Log
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 EARLIEST_PENDING_UPLOAD = -6
@@ -315,3 +320,30 @@ def _look_up(
             log, timestamp, upper_bound_offset=upper_bound, searched=searched
         )
     return NOT_FOUND if position is None else (position[0], position[1], position[2])
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+ROWS = (
+    ApiRow(
+        Api(2, "ListOffsets", 0, 11, flexible_from=6),
+        right=rule(each(DESCRIBE, TOPIC, "topics.name")),
+        shapes=(
+            Shape(
+                of_partitions(
+                    Level("topics", "topics", ("name",)),
+                    "partitions",
+                    "partitions",
+                    "partition_index",
+                ),
+                Repeats.PAIRED,
+            ),
+        ),
+        handler=lambda parts: (
+            ListOffsetsHandler(
+                parts.config, parts.requests, parts.cluster, parts.logs
+            ).on_list_offsets
+        ),
+    ),
+)

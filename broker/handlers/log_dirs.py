@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from functools import partial
 
+from barnabas.broker.admission.guard_steps import on_cluster, rule
+from barnabas.broker.admission.rights import ALTER, DESCRIBE
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.brokers.cluster import Cluster
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.outbox import Answer
+from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
+from barnabas.protocol.api import Api
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -22,13 +30,7 @@ from barnabas.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from barnabas.protocol.request_context import RequestContext
-
-if TYPE_CHECKING:
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.outbox import Answer
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.storage.log.log import Log
+from barnabas.storage.log.log import Log
 
 
 def on_describe_log_dirs(
@@ -126,3 +128,22 @@ def _why_immovable(registry: TopicRegistry, topic: str, index: int) -> Code:
     except KafkaError as error:
         return error.code
     return Code.NONE
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+ROWS = (
+    ApiRow(
+        Api(34, "AlterReplicaLogDirs", 0, 2, flexible_from=2, most_elements=10_000),
+        right=rule(on_cluster(ALTER)),
+        handler=lambda parts: partial(on_alter_replica_log_dirs, parts.topics),
+    ),
+    ApiRow(
+        Api(35, "DescribeLogDirs", 0, 5, flexible_from=2, most_elements=30_000),
+        right=rule(on_cluster(DESCRIBE)),
+        handler=lambda parts: partial(
+            on_describe_log_dirs, parts.requests, parts.topics, parts.cluster
+        ),
+    ),
+)

@@ -8,15 +8,30 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
 
+from barnabas.broker.admission.guard_steps import Ask, in_handler, rule
+from barnabas.broker.admission.guards import cluster_operations
+from barnabas.broker.admission.rights import CLUSTER, CREATE, DESCRIBE, TOPIC
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.brokers.addresses import Addresses
+from barnabas.broker.brokers.cluster import Cluster
 from barnabas.broker.brokers.led_partitions import led_partitions
+from barnabas.broker.connections.access import ClientAccess
+from barnabas.broker.lazy import Lazy
 from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.logs.topic_names import TakenNames, check_topic_name
-from barnabas.broker.outbox import Answer, Encoded
-from barnabas.broker.requests.imports import FOR_NEW_LOGS
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.outbox import Answer, Encoded, Ids
+from barnabas.broker.quotas.quotas import Quotas
+from barnabas.broker.requests.imports import FOR_NEW_LOGS, Imports
+from barnabas.broker.requests.pending_requests import Requests
+from barnabas.broker.requests.wide_requests import WideRequests
+from barnabas.broker.security.acls import Operation, ResourceType
+from barnabas.broker.security.authorizer import Access
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, ROWS_READ_AT_ONCE, Pieces, Slices
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
+from barnabas.protocol.api import Api
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.metadata_response import (
@@ -29,20 +44,6 @@ from barnabas.protocol.metadata_response import (
 )
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import NotWrittenError
-
-if TYPE_CHECKING:
-    from barnabas.broker.brokers.addresses import Addresses
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.outbox import Ids
-    from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.imports import Imports
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.requests.wide_requests import WideRequests
-    from barnabas.broker.security.access import ClientAccess
-    from barnabas.broker.security.authorizer import Access
-    from barnabas.broker.settings.config import BrokerConfig
 
 logger = logging.getLogger("barnabas.metadata")
 
@@ -406,8 +407,6 @@ class _TopicAccess:
     """The topics that a request's client may see and create."""
 
     def __init__(self, access: Access | None) -> None:
-        from barnabas.broker.security.acls import Operation, ResourceType
-        from barnabas.broker.security.guards import cluster_operations
 
         assert access is not None, "there is an authorizer"
         self._access, self._operation, self._topic = access, Operation, ResourceType.TOPIC
@@ -505,3 +504,35 @@ def _why_missing(name: str) -> Code:
     except KafkaError as error:
         return error.code
     return Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+ROWS = (
+    ApiRow(
+        Api(3, "Metadata", 0, 13, flexible_from=9),
+        right=rule(
+            in_handler(
+                Ask(DESCRIBE, TOPIC, "others are left out where all are asked for"),
+                Ask(CREATE, CLUSTER, "for a topic that is to be made"),
+                Ask(CREATE, TOPIC, "or on the topic"),
+                Ask(DESCRIBE, CLUSTER, "for the operations on it"),
+            )
+        ),
+        handler=lambda parts: (
+            MetadataHandler(
+                parts.config,
+                parts.ids,
+                parts.requests,
+                parts.imports,
+                parts.wide,
+                parts.quotas,
+                parts.access,
+                parts.topics,
+                parts.cluster,
+                parts.addresses,
+            ).on_metadata
+        ),
+    ),
+)

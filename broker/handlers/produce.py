@@ -7,17 +7,35 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from barnabas.broker.logs.new_files import MADE_AT_ONCE
+from barnabas.broker import coordinators  # noqa: F401 - makes the coordinators among the parts
+from barnabas.broker.admission import guards
+from barnabas.broker.admission.guard_steps import Ask, by_hand, rule
+from barnabas.broker.admission.rights import TOPIC, TRANSACTIONAL_ID, WRITE
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.brokers.addresses import Addresses
+from barnabas.broker.brokers.cluster import Cluster, NodeTopics
+from barnabas.broker.lazy import Lazy
+from barnabas.broker.logs.disk_space import DiskSpace
+from barnabas.broker.logs.flush_queue import FlushQueue
+from barnabas.broker.logs.log_progress import LogProgress
+from barnabas.broker.logs.new_files import MADE_AT_ONCE, FilesAhead
+from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded
+from barnabas.broker.quotas.quotas import Quotas
+from barnabas.broker.requests.pending_requests import Requests
+from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.partition_additions import PRODUCE_ADDS
+from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from barnabas.coordinator.transactions.transaction_state import Channel, ProducerIdAndEpoch
+from barnabas.protocol.api import Api
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
-from barnabas.protocol.hot_requests import BATCHES_IN_PRODUCE, PRODUCE_TOPIC_IDS
+from barnabas.protocol.hot_requests import BATCHES_IN_PRODUCE, PRODUCE_TOPIC_IDS, produce_reader
 from barnabas.protocol.hot_responses import ProducedPartition, encode_produce
+from barnabas.protocol.message_sets import is_message_set, upgraded
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -42,28 +60,16 @@ from barnabas.storage.batch.validate import (
     TakesLongError,
     check_client_batch,
 )
+from barnabas.storage.directory.new_files import NewFiles
 from barnabas.storage.disk import NotWrittenError, is_out_of_resources
+from barnabas.storage.log.append_info import AppendInfo
+from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import NEVER_MS
+from barnabas.storage.producers import producer_rows, repetition  # noqa: F401 - logs use them
 from barnabas.storage.producers.refused_batches import add_refused, check_overtaking
 
 logger = logging.getLogger("barnabas.transactions")
 
-if TYPE_CHECKING:
-    from barnabas.broker.brokers.addresses import Addresses
-    from barnabas.broker.brokers.cluster import Cluster, NodeTopics
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.logs.disk_space import DiskSpace
-    from barnabas.broker.logs.flush_queue import FlushQueue
-    from barnabas.broker.logs.log_progress import LogProgress
-    from barnabas.broker.logs.new_files import FilesAhead
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
-    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-    from barnabas.storage.directory.new_files import NewFiles
-    from barnabas.storage.log.append_info import AppendInfo
-    from barnabas.storage.log.log import Log
 
 ZSTD_SINCE = 7
 # appending this many batches of one record, or this many bytes, takes 10 ms
@@ -239,7 +245,7 @@ class TransactionalBatches:
                 _refuse_partitions(produce, pairs)
                 return
             now_ms = produce.context.now_ms
-            added = self._coordinator.on_writing(
+            added = self._coordinator.additions.on_writing(
                 name, ProducerIdAndEpoch(*produce.producer), pairs, now_ms
             )
             try:
@@ -285,7 +291,7 @@ class TransactionalBatches:
             return Code.NONE
         if producers.producer_epoch_of(producer_id) > producer_epoch:
             return Code.INVALID_PRODUCER_EPOCH
-        code = self._coordinator.verify(
+        code = self._coordinator.additions.verify(
             transactional_id, producer_id, producer_epoch, log.topic, log.partition, api_version
         )
         is_unknown = not producers.has_batch_of(producer_id)
@@ -803,7 +809,6 @@ def _upgrade(request: ProduceRequest) -> Unreadable:
     Gives: the partitions whose messages could not be read, with their error codes. Partitions
            beyond `MOST_OLDER_BYTES` get REQUEST_TIMED_OUT, after which clients retry.
     """
-    from barnabas.protocol.message_sets import is_message_set, upgraded
 
     unreadable = {}
     left = MOST_OLDER_BYTES
@@ -985,3 +990,38 @@ def _first_error(answers: Answers) -> str:
             if partition.error_code:
                 return f"{Code(partition.error_code).name} on {name}-{partition.index}"
     return "none"
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+ROWS = (
+    ApiRow(
+        Api(0, "Produce", 0, 13, flexible_from=9),
+        right=rule(
+            by_hand(
+                guards.produce,
+                Ask(WRITE, TOPIC),
+                Ask(WRITE, TRANSACTIONAL_ID, "with batches of a transaction"),
+            ),
+            is_all_allowed=guards.may_produce_all,
+        ),
+        read=lambda parts: produce_reader(parts.config.barnabas_request_max_bytes),
+        handler=lambda parts: (
+            ProduceHandler(
+                parts.cluster,
+                parts.topics,
+                parts.requests,
+                parts.quotas,
+                parts.addresses,
+                parts.disk_space,
+                parts.flushes,
+                parts.progress,
+                parts.transactions,
+                parts.endings,
+                parts.transaction_ends,
+                parts.files_ahead,
+            ).on_produce
+        ),
+    ),
+)

@@ -8,8 +8,15 @@ from __future__ import annotations
 
 import base64
 import uuid
-from typing import TYPE_CHECKING
+from functools import partial
 
+from barnabas.broker.admission.guard_steps import on_cluster, rule
+from barnabas.broker.admission.rights import DESCRIBE
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.brokers.addresses import Addresses
+from barnabas.broker.brokers.cluster import Cluster
+from barnabas.broker.logs.metadata import ClusterMetadata
+from barnabas.protocol.api import FEW, Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -21,12 +28,7 @@ from barnabas.protocol.messages.describe_quorum import (
     ReplicaState,
 )
 from barnabas.protocol.request_context import RequestContext
-
-if TYPE_CHECKING:
-    from barnabas.broker.brokers.addresses import Addresses
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.logs.metadata import ClusterMetadata
-    from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.directory.log_manager import LogManager
 
 METADATA_TOPIC = "__cluster_metadata"
 LISTENER = "PLAINTEXT"
@@ -102,3 +104,17 @@ def _directory_id(
     """The directory id of meta.properties, as a UUID."""
     text = logs.directory_id
     return None if text is None else uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+ROWS = (
+    ApiRow(
+        Api(55, "DescribeQuorum", 0, 2, flexible_from=0, most_elements=FEW),
+        right=rule(on_cluster(DESCRIBE)),
+        handler=lambda parts: partial(
+            on_describe_quorum, parts.metadata, parts.logs, parts.cluster, parts.addresses
+        ),
+    ),
+)

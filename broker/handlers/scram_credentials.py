@@ -6,15 +6,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from functools import partial
 
-from barnabas.broker.logs.metadata import ScramCredential
+from barnabas.broker.admission.guard_steps import on_cluster, rule
+from barnabas.broker.admission.rights import ALTER, DESCRIBE
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.security.scram import (
     BY_NUMBER,
     FEWEST_ITERATIONS,
     MOST_ITERATIONS,
     credential_of,
 )
+from barnabas.broker.security.stored import ScramCredential
+from barnabas.protocol.api import Api
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -29,15 +34,7 @@ from barnabas.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from barnabas.protocol.messages.sasl_authenticate import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-)
-from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from barnabas.protocol.request_context import RequestContext
-
-if TYPE_CHECKING:
-    from barnabas.broker.logs.metadata import ClusterMetadata
 
 Change = ScramCredentialDeletion | ScramCredentialUpsertion
 
@@ -142,18 +139,18 @@ def _checked(metadata: ClusterMetadata, change: Change) -> ScramCredential | Non
 # --- listeners without SASL ---------------------------------------------------------------------
 
 
-def on_sasl_handshake(
-    request: SaslHandshakeRequest, context: RequestContext
-) -> SaslHandshakeResponse:
-    """Refuse the request with ILLEGAL_SASL_STATE, as on every listener without SASL."""
-    return SaslHandshakeResponse(Code.ILLEGAL_SASL_STATE)
+# --- the APIs of this family ----------------------------------------------------------------------
 
 
-def on_sasl_authenticate(
-    request: SaslAuthenticateRequest, context: RequestContext
-) -> SaslAuthenticateResponse:
-    """Refuse the request with ILLEGAL_SASL_STATE, as on every listener without SASL."""
-    return SaslAuthenticateResponse(
-        Code.ILLEGAL_SASL_STATE,
-        "This listener does not authenticate clients: connect without SASL.",
-    )
+ROWS = (
+    ApiRow(
+        Api(50, "DescribeUserScramCredentials", 0, 0, flexible_from=0, most_elements=10_000),
+        right=rule(on_cluster(DESCRIBE)),
+        handler=lambda parts: partial(on_describe_user_scram_credentials, parts.metadata),
+    ),
+    ApiRow(
+        Api(51, "AlterUserScramCredentials", 0, 0, flexible_from=0, most_elements=10_000),
+        right=rule(on_cluster(ALTER)),
+        handler=lambda parts: partial(on_alter_user_scram_credentials, parts.metadata),
+    ),
+)

@@ -10,8 +10,14 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from barnabas.broker import coordinators  # noqa: F401 - makes the coordinators among the parts
+from barnabas.broker.admission.guard_steps import Ask, in_handler, rule, whole
+from barnabas.broker.admission.rights import GROUP, READ, TOPIC
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.logs.purgatory import WaitingFetch
 from barnabas.broker.outbox import PARKED, Answer
-from barnabas.broker.requests.purgatory import WaitingFetch
+from barnabas.broker.parts import Parts
+from barnabas.broker.share import shares  # noqa: F401 - the part of share groups
 from barnabas.broker.share.acknowledging import Acknowledging, MemberRequest
 from barnabas.broker.share.acquisition import ACQUIRE_MODES
 from barnabas.broker.share.share_fetch import VISITED_AT_ONCE, ShareFetch
@@ -23,6 +29,7 @@ from barnabas.broker.share.share_sessions import (
     ShareSession,
 )
 from barnabas.broker.slices import Slices, run_through
+from barnabas.protocol.api import Api
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.share_acknowledge import (
     LeaderIdAndEpoch,
@@ -259,3 +266,36 @@ def _refusal_of_renewal(request: ShareFetchRequest) -> Code:
     """
     fetches = (request.max_bytes, request.min_bytes, request.max_records, request.max_wait_ms)
     return Code.INVALID_REQUEST if any(fetches) else Code.NONE
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+def _handler(parts: Parts) -> ShareHandler:
+    return ShareHandler(
+        parts.config,
+        parts.metadata,
+        parts.logs,
+        parts.requests,
+        parts.quotas,
+        parts.access,
+        parts.features,
+        parts.cluster,
+        parts.addresses,
+        parts.group_configs,
+        parts.shares,
+    )
+
+
+ROWS = (
+    ApiRow(
+        Api(78, "ShareFetch", 1, 2, flexible_from=1, most_elements=80_000),
+        right=rule(whole(READ, GROUP, "group_id"), in_handler(Ask(READ, TOPIC))),
+        handler=lambda parts: _handler(parts).on_share_fetch,
+    ),
+    ApiRow(
+        Api(79, "ShareAcknowledge", 1, 2, flexible_from=1, most_elements=80_000),
+        right=rule(whole(READ, GROUP, "group_id"), in_handler(Ask(READ, TOPIC))),
+        handler=lambda parts: _handler(parts).on_share_acknowledge,
+    ),
+)

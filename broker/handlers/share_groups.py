@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from functools import partial
 
+from barnabas.broker import coordinators  # noqa: F401 - makes the coordinators among the parts
+from barnabas.broker.admission import guards, share_guards
+from barnabas.broker.admission.coordination import Coordination, Heartbeats, One, Several
+from barnabas.broker.admission.guard_steps import (
+    Ask,
+    by_hand,
+    each,
+    every,
+    in_answer,
+    operations_of,
+    rule,
+    whole,
+)
+from barnabas.broker.admission.rights import DELETE, DESCRIBE, GROUP, READ, TOPIC
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.groups.group_runtime import GroupRuntime
+from barnabas.broker.groups.to_groups import ToGroups, without_share_groups
+from barnabas.broker.lazy import Lazy
+from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.outbox import PARKED, Answer
+from barnabas.broker.parts import Parts
+from barnabas.broker.requests.pending_requests import Requests
+from barnabas.broker.requests.wide_requests import Level, Repeats, Shape, of_partitions, of_rows
+from barnabas.broker.settings.current_features import CurrentFeatures
+from barnabas.broker.share.shares import Shares
 from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.coordinator.share.share_records import UNKNOWN_COUNT, SharePartitionKey
 from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET
+from barnabas.protocol.api import Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -18,27 +46,10 @@ from barnabas.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from barnabas.broker.group_runtime import GroupRuntime
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.settings.current_features import CurrentFeatures
-    from barnabas.broker.share.shares import Shares
-    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-    from barnabas.protocol.messages.message import Message
-    from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-    from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from barnabas.protocol.request_context import RequestContext
 
 UNKNOWN_LAG = -1
-
-
-def without_share_groups(request: Message, context: RequestContext) -> Message:
-    """The response if share groups are off: UNSUPPORTED_VERSION, as in Kafka."""
-    return request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)
 
 
 def on_share_group_heartbeat(
@@ -160,3 +171,110 @@ def _of_partition(
     else:
         row.lag = log.high_watermark - summary.start_offset - count
     return row
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+def _to_groups(parts: Parts) -> ToGroups:
+    return ToGroups(parts.groups, parts.group_runtime, parts.requests, parts.features)
+
+
+ROWS = (
+    ApiRow(
+        Api(76, "ShareGroupHeartbeat", 1, 1, flexible_from=1, most_elements=20_000),
+        right=rule(
+            whole(READ, GROUP, "group_id"),
+            every(DESCRIBE, TOPIC, "subscribed_topic_names", "for each that is subscribed"),
+        ),
+        coordination=Coordination(
+            one=One(OFFSETS_TOPIC, "group_id"),
+            heartbeats=Heartbeats(
+                lambda groups: groups.share_requests.on_heartbeat,
+                lambda features: features.speaks_share_groups,
+            ),
+        ),
+        handler=lambda parts: partial(
+            on_share_group_heartbeat,
+            parts.requests,
+            parts.features,
+            parts.groups,
+            parts.group_runtime,
+        ),
+    ),
+    ApiRow(
+        Api(77, "ShareGroupDescribe", 1, 1, flexible_from=1),
+        right=rule(
+            each(DESCRIBE, GROUP, "group_ids"),
+            in_answer(
+                guards.hide_groups_of_hidden_topics, Ask(DESCRIBE, TOPIC, "for all that it reads")
+            ),
+            operations_of("groups", GROUP, "group_id", "authorized_operations"),
+        ),
+        shapes=(Shape(of_rows("group_ids", "groups"), at_once=10),),
+        coordination=Coordination(several=Several(OFFSETS_TOPIC, "group_ids", "groups")),
+        handler=lambda parts: _to_groups(parts).reading_share_groups(
+            parts.groups.share_requests.describe_groups
+        ),
+    ),
+    ApiRow(
+        Api(90, "DescribeShareGroupOffsets", 0, 1, flexible_from=0),
+        right=rule(
+            by_hand(
+                share_guards.describe_offsets,
+                Ask(DESCRIBE, TOPIC, "others are left out where all are asked for"),
+            ),
+            each(DESCRIBE, GROUP, "groups.group_id"),
+        ),
+        shapes=(
+            Shape(
+                (
+                    Level("groups", "groups", ("group_id",)),
+                    Level("topics", "topics", ("topic_name",)),
+                    Level("partitions", "partitions"),
+                )
+            ),
+        ),
+        coordination=Coordination(several=Several(OFFSETS_TOPIC, "groups", "groups", "group_id")),
+        handler=lambda parts: partial(
+            on_describe_share_group_offsets,
+            parts.requests,
+            parts.features,
+            parts.topics,
+            parts.groups,
+            parts.shares,
+        ),
+    ),
+    ApiRow(
+        Api(91, "AlterShareGroupOffsets", 0, 0, flexible_from=0),
+        right=rule(
+            whole(READ, GROUP, "group_id"), by_hand(share_guards.alter_offsets, Ask(READ, TOPIC))
+        ),
+        shapes=(
+            Shape(
+                of_partitions(
+                    Level("topics", "responses", ("topic_name",)),
+                    "partitions",
+                    "partitions",
+                    "partition_index",
+                ),
+                Repeats.LATEST,
+            ),
+        ),
+        coordination=Coordination(one=One(OFFSETS_TOPIC, "group_id"), writes=True),
+        handler=lambda parts: _to_groups(parts).writing_share_groups(
+            parts.groups.share_offsets.on_alter
+        ),
+    ),
+    ApiRow(
+        Api(92, "DeleteShareGroupOffsets", 0, 0, flexible_from=0),
+        right=rule(
+            whole(DELETE, GROUP, "group_id"), by_hand(share_guards.delete_offsets, Ask(READ, TOPIC))
+        ),
+        shapes=(Shape(of_rows("topics", "responses", "topic_name"), at_once=10),),
+        coordination=Coordination(one=One(OFFSETS_TOPIC, "group_id"), writes=True),
+        handler=lambda parts: _to_groups(parts).writing_share_groups(
+            parts.groups.share_offsets.on_delete
+        ),
+    ),
+)

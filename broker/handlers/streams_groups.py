@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from barnabas.broker import coordinators  # noqa: F401 - makes the coordinators among the parts
+from barnabas.broker.admission import streams_guards
+from barnabas.broker.admission.coordination import Coordination, Heartbeats, One, Several
+from barnabas.broker.admission.guard_steps import (
+    Ask,
+    by_hand,
+    each,
+    in_answer,
+    in_handler,
+    operations_of,
+    rule,
+    whole,
+)
+from barnabas.broker.admission.rights import CLUSTER, CREATE, DESCRIBE, GROUP, READ, TOPIC
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.connections.access import ClientAccess
+from barnabas.broker.groups.group_runtime import GroupRuntime
+from barnabas.broker.lazy import Lazy
 from barnabas.broker.outbox import PARKED, Answer
+from barnabas.broker.parts import Parts
+from barnabas.broker.requests.pending_requests import Requests
+from barnabas.broker.requests.wide_requests import Shape, of_rows
+from barnabas.broker.security.acls import Operation, ResourceType
+from barnabas.broker.settings.current_features import CurrentFeatures
+from barnabas.broker.topic_changes.streams_topics import StreamsTopics, check_names
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+from barnabas.coordinator.groups.streams.topic_plan import Status
+from barnabas.coordinator.groups.streams.topology import CreateTopics, InternalTopic
+from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
+from barnabas.coordinator.result import Result
+from barnabas.protocol.api import Api
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
 from barnabas.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
 )
-
-if TYPE_CHECKING:
-    from barnabas.broker.group_runtime import GroupRuntime
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.security.access import ClientAccess
-    from barnabas.broker.settings.current_features import CurrentFeatures
-    from barnabas.broker.streams_topics import StreamsTopics
-    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-    from barnabas.coordinator.groups.streams.topology import CreateTopics, InternalTopic
-    from barnabas.coordinator.result import Result
-    from barnabas.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
-    from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.request_context import RequestContext
 
 
 class StreamsGroupHandler:
@@ -59,8 +76,6 @@ class StreamsGroupHandler:
         if not self._features.speaks_streams_groups:
             return request.error_response(context.api_version, Code.UNSUPPORTED_VERSION)
         if request.topology is not None:
-            from barnabas.broker.streams_topics import check_names
-
             try:
                 check_names(request.topology)
             except KafkaError as error:
@@ -103,7 +118,6 @@ class StreamsGroupHandler:
         access = self._access.of(context)
         if access is None:
             return []
-        from barnabas.broker.security.acls import Operation, ResourceType
 
         if access.is_enough_on_cluster(Operation.CREATE):
             return []
@@ -127,10 +141,63 @@ class StreamsGroupHandler:
 
 def _explain(result: Result, why: str) -> None:
     """Add the reason why internal topics are missing to the response."""
-    from barnabas.coordinator.groups.streams.topic_plan import Status
 
     (reply,) = result.replies
     assert isinstance(reply.response, StreamsGroupHeartbeatResponse)
     for status in reply.response.status or ():
         if status.status_code == Status.MISSING_INTERNAL_TOPICS:
             status.status_detail += f" ({why})"
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+def _handler(parts: Parts) -> StreamsGroupHandler:
+    return StreamsGroupHandler(
+        parts.requests,
+        parts.groups,
+        parts.group_runtime,
+        parts.features,
+        parts.access,
+        parts.streams_topics,
+    )
+
+
+ROWS = (
+    ApiRow(
+        Api(88, "StreamsGroupHeartbeat", 0, 0, flexible_from=0, most_elements=20_000),
+        right=rule(
+            whole(READ, GROUP, "group_id"),
+            by_hand(
+                streams_guards.describe_topology,
+                Ask(DESCRIBE, TOPIC, "for each of the topology of a member that joins"),
+            ),
+            in_handler(
+                Ask(CREATE, CLUSTER, "for internal topics that are to be made"),
+                Ask(CREATE, TOPIC, "or on each of them"),
+            ),
+        ),
+        coordination=Coordination(
+            one=One(OFFSETS_TOPIC, "group_id"),
+            heartbeats=Heartbeats(
+                lambda groups: groups.streams_requests.on_heartbeat,
+                lambda features: features.speaks_streams_groups,
+            ),
+        ),
+        handler=lambda parts: _handler(parts).on_streams_group_heartbeat,
+    ),
+    ApiRow(
+        Api(89, "StreamsGroupDescribe", 0, 0, flexible_from=0),
+        right=rule(
+            each(DESCRIBE, GROUP, "group_ids"),
+            in_answer(
+                streams_guards.hide_groups_of_hidden_topics,
+                Ask(DESCRIBE, TOPIC, "for all of its topology"),
+            ),
+            operations_of("groups", GROUP, "group_id", "authorized_operations"),
+        ),
+        shapes=(Shape(of_rows("group_ids", "groups"), at_once=10),),
+        coordination=Coordination(several=Several(OFFSETS_TOPIC, "group_ids", "groups")),
+        handler=lambda parts: _handler(parts).on_streams_group_describe,
+    ),
+)

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import uuid
+from collections.abc import Mapping
+from functools import partial
 
-from barnabas.broker.requests.telemetry import CODECS, MOST_BYTES, NO_ID
+from barnabas.broker.admission.guard_steps import rule
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.connections.connection_state import ConnectionState
+from barnabas.broker.lazy import Lazy
+from barnabas.broker.outbox import Ids
+from barnabas.broker.requests.telemetry import CODECS, MOST_BYTES, NO_ID, Telemetry
+from barnabas.protocol.api import FEW, Api
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
 from barnabas.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
-
-if TYPE_CHECKING:
-    import uuid
-    from collections.abc import Mapping
-
-    from barnabas.broker.connections import ConnectionState
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.outbox import Ids
-    from barnabas.broker.requests.telemetry import Telemetry
-    from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.request_context import RequestContext
 
 
 def on_get_telemetry_subscriptions(
@@ -87,3 +86,22 @@ def _properties(
         "client_software_version": version,
         "client_source_address": context.client_host.lstrip("/"),
     }
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+ROWS = (
+    ApiRow(
+        Api(71, "GetTelemetrySubscriptions", 0, 0, flexible_from=0, most_elements=FEW),
+        right=rule(),
+        handler=lambda parts: partial(
+            on_get_telemetry_subscriptions, parts.ids, parts.telemetry, parts.connections
+        ),
+    ),
+    ApiRow(
+        Api(72, "PushTelemetry", 0, 0, flexible_from=0, most_elements=FEW),
+        right=rule(),
+        handler=lambda parts: partial(on_push_telemetry, parts.telemetry, parts.connections),
+    ),
+)

@@ -4,15 +4,47 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Container, Generator, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from barnabas.broker import coordinators  # noqa: F401 - makes the coordinators among the parts
+from barnabas.broker.admission import guards
+from barnabas.broker.admission.guard_steps import (
+    Ask,
+    by_hand,
+    each,
+    enough_on_cluster,
+    in_handler,
+    rule,
+)
+from barnabas.broker.admission.rights import (
+    ALTER,
+    CREATE,
+    DELETE,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    TOPIC,
+)
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.brokers.cluster import Cluster
+from barnabas.broker.connections.access import ClientAccess
+from barnabas.broker.lazy import Lazy
 from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.logs.topic_names import TakenNames
+from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.outbox import Answer
+from barnabas.broker.parts import Parts
+from barnabas.broker.quotas.client_quotas import Mutations
+from barnabas.broker.quotas.quotas import Quotas
 from barnabas.broker.requests.encoded_rows import EncodedRows
+from barnabas.broker.requests.pending_requests import Requests
+from barnabas.broker.security.acls import Operation, ResourceType
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.config_entries import topic_entries
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
+from barnabas.broker.topic_changes.new_topics import NewTopics
+from barnabas.broker.topic_changes.topic_deletion import TopicDeletion
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
+from barnabas.protocol.api import CHANGES, Api
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -32,18 +64,6 @@ from barnabas.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
 )
 from barnabas.protocol.request_context import RequestContext
-
-if TYPE_CHECKING:
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.logs.new_topics import NewTopics
-    from barnabas.broker.logs.topic_deletion import TopicDeletion
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.quotas.client_quotas import Mutations
-    from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.security.access import ClientAccess
-    from barnabas.broker.settings.config import BrokerConfig
 
 Key = TypeVar("Key", bound=Hashable)
 Answered = TypeVar("Answered", CreateTopicsResponse, DeleteTopicsResponse, CreatePartitionsResponse)
@@ -174,7 +194,6 @@ class TopicHandler:
         access = self._access.of(context)
         if access is None or context.api_version < CREATION_TELLS_SETTINGS_SINCE:
             return None
-        from barnabas.broker.security.acls import Operation, ResourceType
 
         operation, resource_type = Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC
 
@@ -514,3 +533,49 @@ def _counts(keys: Iterable[Key]) -> dict[Key, int]:
     for key in keys:
         counts[key] = counts.get(key, 0) + 1
     return counts
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+def _handler(parts: Parts) -> TopicHandler:
+    return TopicHandler(
+        parts.config,
+        parts.new_topics,
+        parts.requests,
+        parts.quotas,
+        parts.access,
+        parts.topics,
+        parts.cluster,
+        parts.deletion,
+    )
+
+
+ROWS = (
+    ApiRow(
+        Api(19, "CreateTopics", 0, 7, flexible_from=5, most_elements=2 * CHANGES),
+        right=rule(
+            enough_on_cluster(CREATE),
+            each(CREATE, TOPIC, "topics.name", "or on the topic"),
+            in_handler(Ask(DESCRIBE_CONFIGS, TOPIC, "for the settings in the answer")),
+        ),
+        handler=lambda parts: _handler(parts).on_create_topics,
+    ),
+    ApiRow(
+        Api(20, "DeleteTopics", 0, 6, flexible_from=4, most_elements=CHANGES),
+        right=rule(
+            enough_on_cluster(DELETE),
+            by_hand(
+                guards.delete_topics_step,
+                Ask(DELETE, TOPIC, "or on the topic"),
+                Ask(DESCRIBE, TOPIC, "too, by its name; by its id, for the name in the answer"),
+            ),
+        ),
+        handler=lambda parts: _handler(parts).on_delete_topics,
+    ),
+    ApiRow(
+        Api(37, "CreatePartitions", 0, 3, flexible_from=2, most_elements=CHANGES),
+        right=rule(each(ALTER, TOPIC, "topics.name")),
+        handler=lambda parts: _handler(parts).on_create_partitions,
+    ),
+)

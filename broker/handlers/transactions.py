@@ -8,14 +8,61 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from barnabas.broker import coordinators  # noqa: F401 - makes the coordinators among the parts
+from barnabas.broker.admission import guards
+from barnabas.broker.admission.coordination import Coordination, One, Several
+from barnabas.broker.admission.guard_steps import (
+    Ask,
+    by_hand,
+    each,
+    in_answer,
+    in_handler,
+    on_cluster,
+    rule,
+    whole,
+)
+from barnabas.broker.admission.rights import (
+    ALTER,
+    CLUSTER,
+    CLUSTER_ACTION,
+    DESCRIBE,
+    GROUP,
+    IDEMPOTENT_WRITE,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    TWO_PHASE_COMMIT,
+    WRITE,
+)
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.brokers.cluster import Cluster
+from barnabas.broker.connections.access import ClientAccess
+from barnabas.broker.connections.connection_state import ConnectionState
+from barnabas.broker.groups.group_runtime import GroupRuntime
+from barnabas.broker.lazy import Lazy
+from barnabas.broker.logs.flush_queue import FlushQueue
+from barnabas.broker.logs.log_progress import LogProgress
+from barnabas.broker.logs.new_files import FilesAhead
+from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.outbox import PARKED, Answer, Parked
+from barnabas.broker.parts import Parts
+from barnabas.broker.requests.pending_requests import Requests
+from barnabas.broker.requests.wide_requests import Level, Repeats, Shape, of_partitions, of_rows
+from barnabas.broker.requests.without_space import refuse
+from barnabas.broker.routes import Decide, Handler, Request
+from barnabas.broker.security.acls import Operation, ResourceType
+from barnabas.broker.security.authorizer import Access
 from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
+from barnabas.broker.transactions.to_transactions import to_transactions
+from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import partition_for
 from barnabas.coordinator.transactions import transaction_listing
 from barnabas.coordinator.transactions.partition_additions import OFFSETS_ADD
+from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from barnabas.coordinator.transactions.transaction_listing import EncodedRows
 from barnabas.coordinator.transactions.transaction_state import (
     PREPARED,
@@ -23,6 +70,7 @@ from barnabas.coordinator.transactions.transaction_state import (
     ProducerIdAndEpoch,
     TransactionState,
 )
+from barnabas.protocol.api import FEW, Api
 from barnabas.protocol.client_hosts import DescribeTransactionsWithHostsRequest, TransactionWithHost
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.describe_producers import (
@@ -33,6 +81,7 @@ from barnabas.protocol.messages.describe_producers import (
     TopicResponse,
 )
 from barnabas.protocol.messages.describe_transactions import DescribeTransactionsResponse
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -54,22 +103,9 @@ from barnabas.protocol.messages.write_txn_markers import (
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import NotWrittenError
 from barnabas.storage.log.broker_appends import append_marker
-
-if TYPE_CHECKING:
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.connections import ConnectionState
-    from barnabas.broker.group_runtime import GroupRuntime
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.logs.log_progress import LogProgress
-    from barnabas.broker.logs.new_files import FilesAhead
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.security.access import ClientAccess
-    from barnabas.broker.security.authorizer import Access
-    from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
-    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-    from barnabas.storage.producers.producer_state import ActiveProducer
+from barnabas.storage.log.log import Log
+from barnabas.storage.producers import producer_rows  # noqa: F401 - markers need them
+from barnabas.storage.producers.producer_state import ActiveProducer
 
 
 def client_host(
@@ -122,7 +158,6 @@ def _visible_to(access: Access | None) -> Callable[[str], bool]:
     """A function that tests whether the client may describe a transactional id."""
     if access is None:
         return lambda _: True
-    from barnabas.broker.security.acls import Operation, ResourceType
 
     return partial(access.sees, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
 
@@ -270,11 +305,11 @@ class TxnOffsetCommitHandler:
         transactions, name = self._transactions, request.transactional_id
         if context.api_version >= OFFSETS_ADD:
             producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-            added = transactions.on_writing_offsets(
+            added = transactions.additions.on_writing_offsets(
                 name, producer, request.group_id, context.now_ms
             )
             self._transaction_ends.run(added, context.now_ms)
-        code = transactions.verify_offsets(
+        code = transactions.additions.verify_offsets(
             name,
             request.producer_id,
             request.producer_epoch,
@@ -286,7 +321,7 @@ class TxnOffsetCommitHandler:
             return _offset_commit_refused(request, code)
         self._group_runtime.check_writable(request.group_id)
         self._requests.park(context)
-        result = self._groups.on_txn_offset_commit(request, context, context.now_ms)
+        result = self._groups.commits.on_txn_offset_commit(request, context, context.now_ms)
         two_phase = self._transaction_ends.two_phase_logs(name, context.now_ms)
         if two_phase:
             self._group_runtime.run_durably(result, two_phase, context.now_ms)
@@ -452,3 +487,247 @@ def _producer_state(producer: ActiveProducer) -> ProducerState:
         coordinator_epoch=producer.coordinator_epoch,
         current_txn_start_offset=producer.current_txn_start_offset,
     )
+
+
+class InitProducerIdHandler:
+    """Answers InitProducerId: the coordinator decides.
+
+    If the response says that a transaction is kept for two-phase commit (KIP-939), the transaction
+    has to be durable. An external database may decide on it at once, so a power loss must not
+    remove it. The producer that wrote it may have had an ordinary session, in which responses do
+    not wait for the disk. So the transaction's logs are flushed before it is kept. (Requests of
+    that producer that are still in flight are not part of the prepared transaction.)
+    """
+
+    __slots__ = (
+        "_endings",
+        "_flushes",
+        "_requests",
+        "_topics",
+        "_transaction_ends",
+        "_transactions",
+    )
+
+    def __init__(
+        self,
+        requests: Requests,
+        topics: TopicRegistry,
+        transactions: TransactionCoordinator,
+        endings: Endings,
+        transaction_ends: TransactionEnds,
+        flushes: FlushQueue,
+    ) -> None:
+        self._requests, self._topics, self._flushes = requests, topics, flushes
+        self._transactions = transactions
+        self._endings, self._transaction_ends = endings, transaction_ends
+
+    def on_init_producer_id(
+        self, request: InitProducerIdRequest, context: RequestContext
+    ) -> Parked:
+        """Begin the session of a producer; see `ProducerSessions.on_init_producer_id`."""
+        self._requests.park(context)
+
+        def run(now_ms: int) -> None:
+            try:
+                decided = self._transactions.sessions.on_init_producer_id(request, context, now_ms)
+                self._transaction_ends.run(decided, now_ms)
+            except NotWrittenError:
+                refuse(self._requests, request, context)
+
+        def flush_and_run(now_ms: int) -> None:
+            self._flushes.wait(self._unflushed(request), run, now_ms)
+
+        keeps = request.enable2_pc and request.keep_prepared_txn
+        self._endings.hold_back(
+            request.transactional_id, flush_and_run if keeps else run, context.now_ms
+        )
+        return PARKED
+
+    def _unflushed(self, request: InitProducerIdRequest) -> list[Log]:
+        """The logs to be flushed: those with data of an open transaction of an ordinary session."""
+        transactions = self._transactions
+        open_one = transactions.metadata(request.transactional_id or "")
+        if open_one is None or open_one.is_two_phase or not transactions.settings.is_durable:
+            return []
+        if open_one.state is not TransactionState.ONGOING:
+            return []
+        logs = (self._topics.partition(*partition) for partition in open_one.partitions)
+        return [log for log in logs if log is not None]
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+def _to_coordinator(
+    parts: Parts, decide: Decide[Request], hold_back: str, guard: tuple[str, str, str]
+) -> Handler[Request]:
+    return to_transactions(
+        decide, parts.endings, parts.transaction_ends, parts.transactions, parts.requests,
+        hold_back, guard,
+    )  # fmt: skip
+
+
+ROWS = (
+    ApiRow(
+        Api(22, "InitProducerId", 0, 6, flexible_from=2, most_elements=FEW),
+        right=rule(
+            by_hand(
+                guards.init_producer_id,
+                Ask(WRITE, TRANSACTIONAL_ID),
+                Ask(TWO_PHASE_COMMIT, TRANSACTIONAL_ID, "too, for two-phase commit"),
+                Ask(IDEMPOTENT_WRITE, CLUSTER, "without a transactional id"),
+                Ask(WRITE, TOPIC, "or on any topic"),
+            )
+        ),
+        coordination=Coordination(one=One(TRANSACTIONS_TOPIC, "transactional_id"), writes=True),
+        handler=lambda parts: (
+            InitProducerIdHandler(
+                parts.requests,
+                parts.topics,
+                parts.transactions,
+                parts.endings,
+                parts.transaction_ends,
+                parts.flushes,
+            ).on_init_producer_id
+        ),
+    ),
+    ApiRow(
+        Api(24, "AddPartitionsToTxn", 0, 5, flexible_from=3, most_elements=5_000),
+        right=rule(
+            by_hand(
+                guards.add_partitions,
+                Ask(WRITE, TRANSACTIONAL_ID),
+                Ask(WRITE, TOPIC),
+                Ask(CLUSTER_ACTION, CLUSTER, "instead, from version 4 on"),
+            )
+        ),
+        shapes=(
+            Shape(
+                (
+                    Level("transactions", "results_by_transaction"),
+                    Level("topics", "topic_results"),
+                    Level("partitions", "results_by_partition"),
+                ),
+                Repeats.KEPT,
+                first_version=4,
+            ),
+        ),
+        coordination=Coordination(
+            one=One(TRANSACTIONS_TOPIC, "v3_and_below_transactional_id"),
+            several=Several(
+                TRANSACTIONS_TOPIC, "transactions", "results_by_transaction", "transactional_id", 4
+            ),
+            writes=True,
+        ),
+        handler=lambda parts: _to_coordinator(
+            parts,
+            parts.transactions.additions.on_add_partitions_to_txn,
+            "v3_and_below_transactional_id",
+            (
+                "v3_and_below_transactional_id",
+                "v3_and_below_producer_id",
+                "v3_and_below_producer_epoch",
+            ),
+        ),
+    ),
+    ApiRow(
+        Api(25, "AddOffsetsToTxn", 0, 4, flexible_from=3, most_elements=FEW),
+        right=rule(
+            whole(WRITE, TRANSACTIONAL_ID, "transactional_id"), whole(READ, GROUP, "group_id")
+        ),
+        coordination=Coordination(one=One(TRANSACTIONS_TOPIC, "transactional_id"), writes=True),
+        handler=lambda parts: _to_coordinator(
+            parts,
+            parts.transactions.additions.on_add_offsets_to_txn,
+            "transactional_id",
+            ("transactional_id", "producer_id", "producer_epoch"),
+        ),
+    ),
+    ApiRow(
+        Api(26, "EndTxn", 0, 5, flexible_from=3, most_elements=FEW),
+        right=rule(whole(WRITE, TRANSACTIONAL_ID, "transactional_id")),
+        coordination=Coordination(one=One(TRANSACTIONS_TOPIC, "transactional_id"), writes=True),
+        handler=lambda parts: parts.transaction_ends.on_end_txn,
+    ),
+    ApiRow(
+        Api(27, "WriteTxnMarkers", 0, 2, flexible_from=1),
+        right=rule(on_cluster(ALTER, CLUSTER_ACTION)),
+        shapes=(
+            Shape(
+                (
+                    Level("markers", "markers", ("producer_id", "producer_epoch")),
+                    Level("topics", "topics", ("name",)),
+                    Level("partition_indexes", "partitions"),
+                ),
+                at_once=50,
+            ),
+        ),
+        handler=lambda parts: (
+            WriteTxnMarkersHandler(
+                parts.requests, parts.cluster, parts.groups, parts.progress, parts.files_ahead
+            ).on_write_txn_markers
+        ),
+    ),
+    ApiRow(
+        Api(28, "TxnOffsetCommit", 0, 5, flexible_from=3),
+        right=rule(
+            whole(WRITE, TRANSACTIONAL_ID, "transactional_id"),
+            whole(READ, GROUP, "group_id"),
+            each(READ, TOPIC, "topics.name"),
+        ),
+        shapes=(Shape(of_partitions(Level("topics", "topics", ("name",))), Repeats.KEPT),),
+        coordination=Coordination(one=One(OFFSETS_TOPIC, "group_id"), writes=True),
+        handler=lambda parts: (
+            TxnOffsetCommitHandler(
+                parts.requests,
+                parts.topics,
+                parts.transactions,
+                parts.endings,
+                parts.transaction_ends,
+                parts.groups,
+                parts.group_runtime,
+            ).on_txn_offset_commit
+        ),
+    ),
+    ApiRow(
+        Api(61, "DescribeProducers", 0, 0, flexible_from=0),
+        right=rule(each(READ, TOPIC, "topics.name")),
+        shapes=(
+            Shape(
+                of_partitions(Level("topics", "topics", ("name",)), "partition_indexes"), at_once=50
+            ),
+        ),
+        handler=lambda parts: partial(on_describe_producers, parts.requests, parts.cluster),
+    ),
+    ApiRow(
+        Api(65, "DescribeTransactions", 0, 0, flexible_from=0),
+        right=rule(
+            each(DESCRIBE, TRANSACTIONAL_ID, "transactional_ids"),
+            in_answer(
+                guards.hide_topics_of_transactions, Ask(DESCRIBE, TOPIC, "for each in the answer")
+            ),
+        ),
+        shapes=(Shape(of_rows("transactional_ids", "transaction_states"), at_once=10),),
+        coordination=Coordination(
+            several=Several(TRANSACTIONS_TOPIC, "transactional_ids", "transaction_states")
+        ),
+        read=lambda parts: DescribeTransactionsWithHostsRequest.read,
+        handler=lambda parts: partial(
+            on_describe_transactions,
+            parts.requests,
+            parts.transactions,
+            parts.transaction_ends,
+            parts.connections,
+        ),
+    ),
+    ApiRow(
+        Api(66, "ListTransactions", 0, 2, flexible_from=0, most_elements=10_000),
+        right=rule(in_handler(Ask(DESCRIBE, TRANSACTIONAL_ID, "for each that is listed"))),
+        coordination=Coordination(
+            listed=Several(TRANSACTIONS_TOPIC, "", "transaction_states", "transactional_id")
+        ),
+        handler=lambda parts: partial(
+            on_list_transactions, parts.requests, parts.access, parts.cluster, parts.transactions
+        ),
+    ),
+)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
+from barnabas.broker.admission.guard_steps import on_cluster, rule
+from barnabas.broker.admission.rights import ALTER
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.settings.current_features import CurrentFeatures
+from barnabas.protocol.api import FEW, Api
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -12,9 +17,6 @@ from barnabas.protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 from barnabas.protocol.request_context import RequestContext
-
-if TYPE_CHECKING:
-    from barnabas.broker.settings.current_features import CurrentFeatures
 
 UPGRADE_TYPES_SINCE, ALL_OR_NONE_SINCE = 1, 2  # the request versions that introduced these fields
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3  # an unsafe downgrade may lose metadata
@@ -83,3 +85,15 @@ def _refusal(update: FeatureUpdateKey, reason: str) -> KafkaError:
         Code.INVALID_UPDATE_VERSION,
         f"{update.feature} cannot have level {update.max_version_level}: {reason}.",
     )
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+ROWS = (
+    ApiRow(
+        Api(57, "UpdateFeatures", 0, 2, flexible_from=0, most_elements=FEW),
+        right=rule(on_cluster(ALTER)),
+        handler=lambda parts: partial(on_update_features, parts.features),
+    ),
+)

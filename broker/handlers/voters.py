@@ -7,8 +7,13 @@ The responses are those of an Apache Kafka whose only node is broker and control
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
+from barnabas.broker.admission.guard_steps import on_cluster, rule
+from barnabas.broker.admission.rights import ALTER
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.brokers.cluster import Cluster
+from barnabas.protocol.api import FEW, Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from barnabas.protocol.messages.remove_raft_voter import (
@@ -20,10 +25,7 @@ from barnabas.protocol.messages.unregister_broker import (
     UnregisterBrokerResponse,
 )
 from barnabas.protocol.request_context import RequestContext
-
-if TYPE_CHECKING:
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.directory.log_manager import LogManager
 
 
 def on_unregister_broker(
@@ -70,3 +72,25 @@ def _refusal(logs: LogManager, cluster_id: str | None) -> tuple[Code, str]:
             f"This is the cluster {logs.cluster_id}, not {cluster_id}.",
         )
     return Code.UNSUPPORTED_VERSION, "This broker is the only voter: its quorum cannot change."
+
+
+# --- the APIs of this family ----------------------------------------------------------------------
+
+
+ROWS = (
+    ApiRow(
+        Api(64, "UnregisterBroker", 0, 0, flexible_from=0, most_elements=FEW),
+        right=rule(on_cluster(ALTER)),
+        handler=lambda parts: partial(on_unregister_broker, parts.cluster),
+    ),
+    ApiRow(
+        Api(80, "AddRaftVoter", 0, 1, flexible_from=0, most_elements=FEW),
+        right=rule(on_cluster(ALTER)),
+        handler=lambda parts: partial(on_add_raft_voter, parts.logs),
+    ),
+    ApiRow(
+        Api(81, "RemoveRaftVoter", 0, 0, flexible_from=0, most_elements=FEW),
+        right=rule(on_cluster(ALTER)),
+        handler=lambda parts: partial(on_remove_raft_voter, parts.logs),
+    ),
+)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.flush_queue import FlushQueue
-    from barnabas.broker.requests.purgatory import Purgatory
+    from barnabas.broker.logs.purgatory import Purgatory
     from barnabas.storage.log.log import Log
 
 

@@ -45,7 +45,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, starmap
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.broker.logs import journal_file
 from barnabas.broker.logs.durable_size import DurableSize
@@ -60,6 +60,7 @@ from barnabas.broker.logs.journal_file import (
     decode_frame,
     encode_frame,
 )
+from barnabas.broker.security.stored import Acl, ScramCredential
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, RETENTION_CONFIGS
 from barnabas.storage.disk import REPLACING_SUFFIX, is_out_of_resources, run_at_once
 
@@ -80,31 +81,6 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 """The entity of a quota (KIP-546): pairs of type and name, sorted by type; the name None is the
 default of the type.
 """
-
-
-class ScramCredential(NamedTuple):
-    """The stored credential of a user (RFC 5802). It can verify the password without containing
-    it.
-    """
-
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-    iterations: int
-
-
-class Acl(NamedTuple):
-    """An operation that is allowed or denied to a principal: Kafka's AccessControlEntryRecord, with
-    the numbers of the protocol (KIP-140, KIP-290).
-    """
-
-    resource_type: int
-    resource_name: str
-    pattern_type: int
-    principal: str
-    host: str
-    operation: int
-    permission_type: int
 
 
 @dataclass(slots=True)

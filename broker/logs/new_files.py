@@ -27,15 +27,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import NO_CONNECTION, Work
-
-if TYPE_CHECKING:
-    from barnabas.broker.outbox import Outbox
-    from barnabas.storage.directory.log_manager import LogManager
-    from barnabas.storage.directory.new_files import NewFiles
-    from barnabas.storage.log.log import Log
+from barnabas.broker.outbox import NO_CONNECTION, Outbox, Work
+from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.directory.new_files import NewFiles
+from barnabas.storage.log.log import Log
 
 FEWEST_AHEAD, MOST_AHEAD = 9, 1000
 MADE_AT_ONCE = 16

@@ -20,7 +20,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.broker.connections import ConnectionState
+from barnabas.broker.connections.connection_state import ConnectionState
 from barnabas.broker.outbox import NO_RESPONSE, Answer, Encoded
 from barnabas.broker.quotas.entities import (
     CONSUMER_BYTE_RATE,
@@ -31,7 +31,8 @@ from barnabas.broker.quotas.entities import (
     limit_of_client,
 )
 from barnabas.broker.quotas.rates import Rate, TokenBucket, Windows
-from barnabas.protocol.api_table import RESPONSE_TAGGED_FROM, Api
+from barnabas.protocol.api import Api
+from barnabas.protocol.api_table import RESPONSE_TAGGED_FROM
 from barnabas.protocol.errors import Code, KafkaError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.outbox import Outbox
-    from barnabas.broker.requests.routes import Route
+    from barnabas.broker.routes import Route
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.protocol.messages.message import Message
     from barnabas.protocol.primitives import Buffer

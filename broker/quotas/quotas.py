@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.connections.connection_state import ConnectionState
     from barnabas.broker.logs.metadata import ClusterMetadata, QuotaEntity
     from barnabas.broker.outbox import Outbox
     from barnabas.broker.quotas.client_quotas import ClientQuotas

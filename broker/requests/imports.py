@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from barnabas.broker.outbox import Outbox
 
 FOR_COORDINATORS = (  # the modules that `_coordinators` in broker/assemble.py uses
-    "broker.group_runtime",
-    "broker.group_topics",
-    "broker.logs.topic_deletion",
+    "broker.groups.group_runtime",
+    "broker.groups.group_topics",
+    "broker.topic_changes.topic_deletion",
     "broker.settings.coordinator_settings",
     "broker.transactions.transaction_end",
     "coordinator.groups.group_coordinator",
@@ -30,7 +30,7 @@ FOR_NEW_LOGS = (
     "storage.opening.new_log",
 )
 FOR_TOPICS_AT_A_START = (  # a start imports these modules only if it finds topics
-    "broker.logs.start",
+    "broker.opening.start",
     "broker.transactions.transaction_recovery",
     "storage.opening.recovery",
 )

@@ -34,10 +34,10 @@ from barnabas.protocol.request_context import RequestContext
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.connections.connection_state import ConnectionState
+    from barnabas.broker.logs.purgatory import Purgatory, WaitingFetch
     from barnabas.broker.observation.error_counts import ErrorCounts
     from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.purgatory import Purgatory, WaitingFetch
 
 logger = logging.getLogger("barnabas.broker")
 

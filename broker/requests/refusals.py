@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 
-from barnabas.protocol.api_table import Api
+from barnabas.protocol.api import Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 

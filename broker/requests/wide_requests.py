@@ -3,7 +3,7 @@ bounds.
 
 Most requests are lists of topics, partitions, groups or ids; each element is answered separately.
 The cost of such a request grows with its names, which the client chooses. Three rules apply to all
-such requests, as defined by the table SHAPES:
+such requests, as the shapes in the rows of APIs define them:
 
 - Repeated names are left out when the request is read, if they would only repeat a part of the
 response: a name of 6 bytes may cause a megabyte of response. Requests that change state keep
@@ -42,9 +42,9 @@ from barnabas.storage.disk import NotWrittenError
 if TYPE_CHECKING:
     from barnabas.broker.outbox import Outbox
     from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.requests.routes import Handler, Read, Route
+    from barnabas.broker.routes import Handler, Read, Route
     from barnabas.broker.slices import Slices
-    from barnabas.protocol.api_table import Api
+    from barnabas.protocol.api import Api
     from barnabas.protocol.primitives import Buffer
     from barnabas.protocol.request_context import RequestContext
 
@@ -91,11 +91,12 @@ class Shape(NamedTuple):
     last_version: int = LAST
 
 
-def _of_rows(rows: str, answers: str, *key: str) -> tuple[Level, ...]:
+def of_rows(rows: str, answers: str, *key: str) -> tuple[Level, ...]:
+    """The level of a request with one list."""
     return (Level(rows, answers, key),)
 
 
-def _of_partitions(
+def of_partitions(
     topics: Level, rows: str = "partitions", answers: str = "partitions", *key: str
 ) -> tuple[Level, ...]:
     """The levels of a request with partitions in topics. Takes: key, the fields that identify a
@@ -104,128 +105,9 @@ def _of_partitions(
     return topics, Level(rows, answers, key)
 
 
-_TOPICS = Level("topics", "topics", ("name",))
-_TOPICS_OR_IDS = Level("topics", "topics", ("name", "topic_id"))
-_INDEX = "partition_index"
-_CHANGED_CONFIGS = Shape(
-    _of_rows("resources", "responses", "resource_type", "resource_name"), Repeats.PAIRED, 50
-)
-FEW, SOME = 10, 50
-
-SHAPES: dict[str, tuple[Shape, ...]] = {
-    "ListOffsets": (
-        Shape(_of_partitions(_TOPICS, "partitions", "partitions", _INDEX), Repeats.PAIRED),
-    ),
-    "OffsetCommit": (Shape(_of_partitions(_TOPICS), Repeats.KEPT),),
-    "OffsetFetch": (
-        Shape(_of_partitions(_TOPICS, "partition_indexes"), last_version=7),
-        Shape(
-            (
-                Level("groups", "groups", ("group_id",)),
-                _TOPICS_OR_IDS,
-                Level("partition_indexes", "partitions"),
-            ),
-            first_version=8,
-        ),
-    ),
-    "FindCoordinator": (Shape(_of_rows("coordinator_keys", "coordinators"), first_version=4),),
-    "LeaveGroup": (Shape(_of_rows("members", "members"), Repeats.KEPT, first_version=3),),
-    "DescribeGroups": (Shape(_of_rows("groups", "groups"), at_once=FEW),),
-    "DeleteRecords": (
-        Shape(
-            _of_partitions(_TOPICS, "partitions", "partitions", _INDEX), Repeats.LATEST, FEW
-        ),
-    ),
-    "OffsetForLeaderEpoch": (
-        Shape(
-            _of_partitions(
-                Level("topics", "topics", ("topic",)), "partitions", "partitions", "partition"
-            )
-        ),
-    ),
-    "AddPartitionsToTxn": (
-        Shape(
-            (
-                Level("transactions", "results_by_transaction"),
-                Level("topics", "topic_results"),
-                Level("partitions", "results_by_partition"),
-            ),
-            Repeats.KEPT,
-            first_version=4,
-        ),
-    ),
-    "WriteTxnMarkers": (
-        Shape(
-            (
-                Level("markers", "markers", ("producer_id", "producer_epoch")),
-                _TOPICS,
-                Level("partition_indexes", "partitions"),
-            ),
-            at_once=SOME,
-        ),
-    ),
-    "TxnOffsetCommit": (Shape(_of_partitions(_TOPICS), Repeats.KEPT),),
-    "CreateAcls": (Shape(_of_rows("creations", "results"), Repeats.KEPT),),
-    "DeleteAcls": (Shape(_of_rows("filters", "filter_results"), Repeats.KEPT, FEW),),
-    "DescribeConfigs": (
-        Shape(
-            _of_rows("resources", "results", "resource_type", "resource_name",
-                     "configuration_keys"),
-            at_once=FEW,
-        ),
-    ),
-    "AlterConfigs": (_CHANGED_CONFIGS,),
-    "DeleteGroups": (Shape(_of_rows("groups_names", "results")),),
-    "ElectLeaders": (
-        Shape(
-            (
-                Level("topic_partitions", "replica_election_results", ("topic",)),
-                Level("partitions", "partition_result"),
-            )
-        ),
-    ),
-    "IncrementalAlterConfigs": (_CHANGED_CONFIGS,),
-    "AlterPartitionReassignments": (
-        Shape(
-            (Level("topics", "responses"), Level("partitions", "partitions")), Repeats.KEPT
-        ),
-    ),
-    "OffsetDelete": (Shape(_of_partitions(_TOPICS), Repeats.KEPT),),
-    "DescribeProducers": (Shape(_of_partitions(_TOPICS, "partition_indexes"), at_once=SOME),),
-    "DescribeTransactions": (
-        Shape(_of_rows("transactional_ids", "transaction_states"), at_once=FEW),
-    ),
-    "ConsumerGroupDescribe": (Shape(_of_rows("group_ids", "groups"), at_once=FEW),),
-    "ShareGroupDescribe": (Shape(_of_rows("group_ids", "groups"), at_once=FEW),),
-    "DescribeShareGroupOffsets": (
-        Shape(
-            (
-                Level("groups", "groups", ("group_id",)),
-                Level("topics", "topics", ("topic_name",)),
-                Level("partitions", "partitions"),
-            )
-        ),
-    ),
-    "AlterShareGroupOffsets": (
-        Shape(
-            _of_partitions(
-                Level("topics", "responses", ("topic_name",)), "partitions", "partitions", _INDEX
-            ),
-            Repeats.LATEST,
-        ),
-    ),
-    "DeleteShareGroupOffsets": (Shape(_of_rows("topics", "responses", "topic_name"), at_once=FEW),),
-    "StreamsGroupDescribe": (Shape(_of_rows("group_ids", "groups"), at_once=FEW),),
-}  # fmt: skip
-"""The shapes by the request's name. Other requests have lists that are short, or form one unit:
-their handlers process them as a whole, and their rows in the table of APIs bound the number of
-elements.
-"""
-
-
-def shape_of(api_name: str, version: int) -> Shape | None:
+def shape_of(shapes: Sequence[Shape], version: int) -> Shape | None:
     """The shape of an API's requests in a version; None if they have no lists of names."""
-    for shape in SHAPES.get(api_name, ()):
+    for shape in shapes:
         if shape.first_version <= version <= shape.last_version:
             return shape
     return None
@@ -234,12 +116,12 @@ def shape_of(api_name: str, version: int) -> Shape | None:
 # --- repeated names -----------------------------------------------------------------------------
 
 
-def reading_once(api_name: str, read: Read[Any]) -> Read[Any]:
+def reading_once(shapes: Sequence[Shape], read: Read[Any]) -> Read[Any]:
     """A reader of an API's requests that leaves out repeated names."""
 
     def read_once(data: Buffer, at: int, version: int) -> tuple[Message, int]:
         request, at = read(data, at, version)
-        shape = shape_of(api_name, version)
+        shape = shape_of(shapes, version)
         if shape is not None and shape.repeats is not Repeats.KEPT:
             leave_out_repeats(request, shape)
         return request, at
@@ -577,11 +459,11 @@ class WideRequests:
 
     # --- parts -----------------------------------------------------------------------------------
 
-    def around(self, api: Api, row: Route) -> Route:
+    def around(self, api: Api, shapes: Sequence[Shape], row: Route) -> Route:
         """The route of an API whose requests may be wide, with the division into parts."""
 
         def handle(request: Message, context: RequestContext) -> Answer:
-            shape = shape_of(api.name, context.api_version)
+            shape = shape_of(shapes, context.api_version)
             if shape is None:
                 return row.handle(request, context)
             rows = getattr(request, shape.levels[0].rows)

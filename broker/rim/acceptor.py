@@ -23,7 +23,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from barnabas.broker.outbox import CloseReason
 from barnabas.broker.rim.connection import Connection
-from barnabas.broker.settings.listeners import UNIX_SCHEME
+from barnabas.broker.rim.connection_limits import (
+    ConnectionLimits,
+    ListenerLimits,
+    limits_of_listener,
+)
+from barnabas.protocol.request_context import UNIX_SCHEME
 from barnabas.storage.disk import is_out_of_descriptors
 from barnabas.storage.pooled_disk import kept_from_connections
 
@@ -31,11 +36,10 @@ if TYPE_CHECKING:
     import ssl
 
     from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.connections import ConnectionState
+    from barnabas.broker.connections.connection_state import ConnectionState
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.observation.counters import Counters
     from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.rim.connection_limits import ConnectionLimits, ListenerLimits
     from barnabas.broker.rim.tls import TlsSocket
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.listeners import ListenerConfig
@@ -313,8 +317,6 @@ class Acceptor:
         """The limits of connections, which are created when the first limit is set."""
         core = self._core
         if self._limits is None and (core.quotas.have_addresses or core.config.limits_connections):
-            from barnabas.broker.rim.connection_limits import ConnectionLimits
-
             self._limits = ConnectionLimits(
                 core.config,
                 core.metadata.client_quotas,
@@ -331,8 +333,6 @@ class Acceptor:
         """Give the listeners that have settings of their own their limits."""
         for listener in self.listeners:
             if listener.config.limits_connections:
-                from barnabas.broker.rim.connection_limits import limits_of_listener
-
                 config, now_ms = self._core.config, self._host.steady_ms()
                 listener.limits = limits_of_listener(listener.config, config, now_ms)
 
@@ -407,12 +407,14 @@ class Acceptor:
         if config.tls is None:
             return sock
         if config.has_sasl or not config.tls.asks_for_certificates:
-            return config.tls.wrap(sock)
+            wrapped: TlsSocket = config.tls.wrap(sock)
+            return wrapped
 
         def on_shaken(peer: ssl.SSLSocket) -> None:
             self._core.on_identified(connection_id, config.tls_principal(peer.getpeercert()))
 
-        return config.tls.wrap(sock, on_shaken)
+        shaken: TlsSocket = config.tls.wrap(sock, on_shaken)
+        return shaken
 
     def _pause_accepting(self, why: str, pause_ms: float = ACCEPT_PAUSE_S * 1000) -> None:
         """Stop accepting at all listeners. Clients wait in the queues until there is room."""

@@ -25,7 +25,7 @@ import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from barnabas.broker.security.audit import BY_CERTIFICATE, AuditRecord
+from barnabas.broker.audit import BY_CERTIFICATE, AuditRecord
 from barnabas.protocol.api_table import BY_KEY
 
 logger = logging.getLogger("barnabas.security")

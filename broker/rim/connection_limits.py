@@ -26,8 +26,9 @@ from barnabas.broker.logs.metadata import QuotaEntity
 from barnabas.broker.quotas.entities import limit_of_address
 from barnabas.broker.quotas.rates import Rate, Windows
 from barnabas.broker.settings.config import BrokerConfig, parse_connection_overrides
-from barnabas.broker.settings.listeners import UNIX_SCHEME, ListenerConfig
+from barnabas.broker.settings.listeners import ListenerConfig
 from barnabas.broker.settings.setting import INT_MAX
+from barnabas.protocol.request_context import UNIX_SCHEME
 
 MAX_CONNECTIONS, MAX_RATE = "max.connections", "max.connection.creation.rate"
 FEWEST_KEPT = 1000

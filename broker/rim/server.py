@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from barnabas.broker.audit import ANONYMOUS
 from barnabas.broker.core import Broker
 from barnabas.broker.outbox import CloseReason, FlushJob, Work
 from barnabas.broker.rim.acceptor import Acceptor, host_of
@@ -37,7 +38,6 @@ from barnabas.broker.rim.flusher import Flusher
 from barnabas.broker.rim.receive_turns import ReceiveTurns
 from barnabas.broker.rim.thread_calls import ThreadCalls
 from barnabas.broker.rim.worker import Worker
-from barnabas.broker.security.audit import ANONYMOUS
 from barnabas.protocol.framing import ReceiveMemory
 from barnabas.storage.cleaning.clean_job import CleanJob, CleanResult
 from barnabas.storage.disk import OsDisk, sync_file_system

@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from barnabas.broker.logs.metadata import Acl
+from barnabas.broker.security.stored import Acl
 from barnabas.protocol.errors import Code
 
 WILDCARD = "*"

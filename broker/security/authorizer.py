@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from barnabas.broker.audit import AuditRecord
 from barnabas.broker.security.acls import (
     CLUSTER_NAME,
     IMPLIED_BY,
@@ -29,12 +30,11 @@ from barnabas.broker.security.acls import (
     Permission,
     ResourceType,
 )
-from barnabas.broker.security.audit import AuditRecord
 from barnabas.broker.security.refusals import RefusalLines
-from barnabas.broker.settings.listeners import UNIX_SCHEME
+from barnabas.protocol.request_context import UNIX_SCHEME
 
 if TYPE_CHECKING:
-    from barnabas.broker.logs.metadata import Acl, ClusterMetadata
+    from barnabas.broker.security.stored import Acl
     from barnabas.protocol.request_context import RequestContext
 
 # the maximum number of cached decisions; they take 30 MB, or 100 MB with the longest names
@@ -213,6 +213,16 @@ class AuditedAccess(Access):
         )  # fmt: skip
 
 
+class AclJournal(Protocol):
+    """Where ACLs are stored: `ClusterMetadata` in `broker/logs/metadata.py`."""
+
+    acls: dict[uuid.UUID, Acl]
+
+    def add_acls(self, acls: Mapping[uuid.UUID, Acl]) -> None: ...
+
+    def remove_acls(self, ids: Sequence[uuid.UUID]) -> None: ...
+
+
 class Authorizer:
     """The ACLs of the metadata journal, indexed by (type, pattern, name) and principal, and the
     permissions of each principal.
@@ -226,7 +236,7 @@ class Authorizer:
 
     def __init__(
         self,
-        metadata: ClusterMetadata,
+        journal: AclJournal,
         super_users: Sequence[str] = (),
         *,
         everyone_if_no_acl: bool = False,
@@ -235,7 +245,7 @@ class Authorizer:
         on_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_changed = on_changed
-        self._metadata, self._super_users = metadata, frozenset(super_users)
+        self._journal, self._super_users = journal, frozenset(super_users)
         self._everyone_if_no_acl, self._tell = everyone_if_no_acl, tell
         self.is_on = is_on
         self.refusals = RefusalLines()
@@ -244,7 +254,7 @@ class Authorizer:
         self._index: dict[tuple[int, int, str], dict[str, list[Acl]]] = {}
         # by resource type: the number of prefixed ACLs for each length of the prefix
         self._prefix_lengths: dict[int, dict[int, int]] = {}
-        for acl in metadata.acls.values():
+        for acl in journal.acls.values():
             self._take(acl)
 
     # --- decisions -------------------------------------------------------------------------------
@@ -343,7 +353,7 @@ class Authorizer:
 
     def add(self, acls: Mapping[uuid.UUID, Acl]) -> None:
         """Add ACLs, which are in force when the call returns."""
-        self._metadata.add_acls(acls)
+        self._journal.add_acls(acls)
         for acl in acls.values():
             self._take(acl)
         self._forget()
@@ -351,8 +361,8 @@ class Authorizer:
 
     def remove(self, ids: Sequence[uuid.UUID]) -> None:
         """Remove ACLs, which are no longer in force when the call returns."""
-        acls = [self._metadata.acls[acl_id] for acl_id in ids]
-        self._metadata.remove_acls(ids)
+        acls = [self._journal.acls[acl_id] for acl_id in ids]
+        self._journal.remove_acls(ids)
         for acl in acls:
             self._drop(acl)
         self._forget()

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from barnabas.broker.audit import ANONYMOUS
 from barnabas.broker.java_text import java_pattern, java_template, replaced, trimmed
-from barnabas.broker.security.audit import ANONYMOUS
 
 Subject = tuple[tuple[tuple[str, str], ...], ...]
 _KEYWORDS = {

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from barnabas.broker.logs.metadata import ScramCredential
+from barnabas.broker.security.stored import ScramCredential
 
 MOST_SHOWN = 100
 LONGEST_MESSAGE = 4096

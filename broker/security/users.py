@@ -16,13 +16,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from barnabas.broker.java_text import trimmed
-from barnabas.broker.logs.metadata import ScramCredential
 from barnabas.broker.security.scram import (
     FEWEST_ITERATIONS,
     Mechanism,
     credential_of,
     salted,
 )
+from barnabas.broker.security.stored import ScramCredential
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
 

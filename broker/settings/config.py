@@ -31,7 +31,7 @@ from barnabas.broker.settings.rows_without_effect import (
 from barnabas.broker.settings.setting import INT_MAX, ConfigError, nearest
 
 if TYPE_CHECKING:
-    from barnabas.broker.logs.metadata import ScramCredential
+    from barnabas.broker.security.stored import ScramCredential
 
 KAFKAS_FACTOR = 3  # Apache Kafka's default replication factor for its internal topics
 REPLICATION_FACTORS = (

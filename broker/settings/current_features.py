@@ -9,13 +9,13 @@ from barnabas.broker.settings.features import (
     GROUP_VERSION,
     SHARE_VERSION,
     STREAMS_VERSION,
+    FeatureJournal,
     FinalizedFeatures,
     finalize,
     levels_of,
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.settings.config import BrokerConfig
 
 
@@ -26,14 +26,14 @@ class CurrentFeatures:
     level.
     """
 
-    def __init__(self, config: BrokerConfig, metadata: ClusterMetadata) -> None:
+    def __init__(self, config: BrokerConfig, journal: FeatureJournal) -> None:
         """Finalize the features: the levels of the settings and of UpdateFeatures requests, within
         those that the emulated release supports.
         """
-        self._config, self._metadata = config, metadata
+        self._config, self._journal = config, journal
         supported = config.release.features
-        levels = levels_of(config.barnabas_features, metadata.updated_features, supported)
-        self.finalized: FinalizedFeatures = finalize(metadata, levels, supported)
+        levels = levels_of(config.barnabas_features, journal.updated_features, supported)
+        self.finalized: FinalizedFeatures = finalize(journal, levels, supported)
         self.on_updated: list[Callable[[], None]] = []
 
     @property
@@ -56,10 +56,10 @@ class CurrentFeatures:
     def update(self, updated: Mapping[str, int]) -> None:
         """Set the levels of the given features. Other features keep their levels."""
         self.finalized = finalize(
-            self._metadata,
+            self._journal,
             {**self.finalized.levels, **updated},
             self.finalized.supported,
-            {**self._metadata.updated_features, **updated},
+            {**self._journal.updated_features, **updated},
         )
         for call in self.on_updated:
             call()

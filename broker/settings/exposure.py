@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.broker.settings.listeners import BELIEVES_UNSIGNED, OAUTHBEARER, PREFIX, UNIX_SCHEME
+from barnabas.broker.settings.listeners import BELIEVES_UNSIGNED, OAUTHBEARER, PREFIX
+from barnabas.protocol.request_context import UNIX_SCHEME
 
 if TYPE_CHECKING:
     from barnabas.broker.settings.config import BrokerConfig

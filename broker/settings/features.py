@@ -27,12 +27,10 @@ one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
-from barnabas.protocol.api_table import BY_KEY, Api
-
-if TYPE_CHECKING:
-    from barnabas.broker.logs.metadata import ClusterMetadata
+from barnabas.protocol.api import Api
+from barnabas.protocol.api_table import BY_KEY
 
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
@@ -125,6 +123,16 @@ def release_of(name: str) -> Release:
     return emulated(name)
 
 
+class FeatureJournal(Protocol):
+    """Where the levels of features are stored: `ClusterMetadata` in `broker/logs/metadata.py`."""
+
+    feature_levels: dict[str, int]
+    updated_features: dict[str, int]
+    features_epoch: int
+
+    def set_features(self, levels: Mapping[str, int], updated: Mapping[str, int]) -> None: ...
+
+
 class FinalizedFeatures(NamedTuple):
     """The finalised levels. epoch: a number that rises with each change. supported: the features
     that this broker supports.
@@ -160,7 +168,7 @@ def levels_of(
 
 
 def finalize(
-    metadata: ClusterMetadata,
+    journal: FeatureJournal,
     levels: Mapping[str, int],
     supported: tuple[Feature, ...] = FEATURES,
     updated: Mapping[str, int] | None = None,
@@ -170,7 +178,7 @@ def finalize(
     Takes: updated, the levels that UpdateFeatures has set; None if they are unchanged.
     """
     if updated is None:
-        updated = metadata.updated_features
-    if metadata.feature_levels != levels or metadata.updated_features != updated:
-        metadata.set_features(levels, updated)
-    return FinalizedFeatures(metadata.feature_levels, metadata.features_epoch, supported)
+        updated = journal.updated_features
+    if journal.feature_levels != levels or journal.updated_features != updated:
+        journal.set_features(levels, updated)
+    return FinalizedFeatures(journal.feature_levels, journal.features_epoch, supported)

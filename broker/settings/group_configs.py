@@ -11,16 +11,13 @@ Apache Kafka.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.offset_reset import OffsetResetSetting
 from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
 from barnabas.broker.settings.setting import ConfigError, Setting, boolean, integer, nearest, string
 from barnabas.protocol.errors import Code, KafkaError
-
-if TYPE_CHECKING:
-    from barnabas.broker.logs.metadata import ClusterMetadata
 
 SESSION_TIMEOUT = "session.timeout.ms"
 HEARTBEAT_INTERVAL = "heartbeat.interval.ms"
@@ -226,16 +223,22 @@ def group_overrides(config: BrokerConfig, configs: Mapping[str, str]) -> dict[st
     return values
 
 
+class GroupConfigJournal(Protocol):
+    """Where the settings of groups are stored: `ClusterMetadata` in `broker/logs/metadata.py`."""
+
+    group_configs: dict[str, dict[str, str]]
+
+
 class GroupConfigs:
     """The values of the groups' settings. Their text is parsed only once after each change."""
 
-    def __init__(self, config: BrokerConfig, metadata: ClusterMetadata) -> None:
-        self._config, self._metadata = config, metadata
+    def __init__(self, config: BrokerConfig, journal: GroupConfigJournal) -> None:
+        self._config, self._journal = config, journal
         self._parsed: dict[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {}
 
     def overrides(self, group_id: str) -> Mapping[str, Any]:
         """The settings of the group itself, as typed values by name."""
-        configs = self._metadata.group_configs.get(group_id)
+        configs = self._journal.group_configs.get(group_id)
         if configs is None:
             if self._parsed:
                 self._parsed.pop(group_id, None)

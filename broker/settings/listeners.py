@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from barnabas.installing import install_command
+from barnabas.protocol.request_context import UNIX_SCHEME
 
 if TYPE_CHECKING:
-    from barnabas.broker.rim.tls import TlsListener
     from barnabas.broker.security.oauth import KeySet, TokenSettings
     from barnabas.broker.security.principals import PrincipalMapper
     from barnabas.broker.settings.setting import Setting
@@ -51,9 +51,18 @@ VALIDATORS = (
 _HANDLER = "oauthbearer.sasl.server.callback.handler.class"
 # settings that a listener may have for one SASL mechanism
 OF_MECHANISMS = ("sasl.jaas.config", "connections.max.reauth.ms")
-UNIX, UNIX_SCHEME = "UNIX", "unix://"
+UNIX = "UNIX"
 ANYWHERE = ("0.0.0.0", "::")
 _PORT = re.compile(r"[0-9]{1,5}")
+
+
+class Tls(Protocol):
+    """Makes a listener's TLS connections: `TlsListener` in `broker/rim/tls.py`."""
+
+    @property
+    def asks_for_certificates(self) -> bool: ...
+
+    def wrap(self, sock: Any, on_shaken: Callable[[Any], None] | None = None) -> Any: ...
 
 
 class ListenerError(ValueError):
@@ -107,7 +116,7 @@ class ListenerConfig:
         self.advertised = None if advertised is None else (advertised.host, advertised.port)
         self.own = dict(own)
         self._values, self._settings = values, settings
-        self.tls: TlsListener | None = None
+        self.tls: Tls | None = None
         self.sasl_mechanisms: tuple[str, ...] = tuple(sorted(self["sasl.enabled.mechanisms"]))
         if self.has_sasl and not self.sasl_mechanisms:
             raise ListenerError(

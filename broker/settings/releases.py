@@ -35,7 +35,8 @@ from barnabas.broker.settings.features import (
     Release,
     operations,
 )
-from barnabas.protocol.api_table import APIS, Api
+from barnabas.protocol.api import Api
+from barnabas.protocol.api_table import APIS
 
 # The contents of these releases' responses to ApiVersions: key, first version, last version.
 _VERSIONS_3_9 = """

@@ -31,7 +31,7 @@ from barnabas.protocol.errors import Code, KafkaError
 from barnabas.storage.disk import NotWrittenError
 
 if TYPE_CHECKING:
-    from barnabas.broker.requests.purgatory import Purgatory
+    from barnabas.broker.logs.purgatory import Purgatory
     from barnabas.broker.settings.group_configs import GroupConfigs
     from barnabas.broker.share.first_offsets import FirstOffsets
     from barnabas.broker.share.share_runtime import ShareRuntime

@@ -10,8 +10,8 @@ from itertools import islice
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barnabas.broker.logs.purgatory import WaitingFetch
 from barnabas.broker.outbox import Encoded
-from barnabas.broker.requests.purgatory import WaitingFetch
 from barnabas.broker.share.acknowledging import Acknowledging, Codes
 from barnabas.broker.share.acquisition import RECORD_LIMIT, Acquired, Taker, acquire, without
 from barnabas.broker.share.first_offsets import SearchedLater

@@ -11,11 +11,11 @@ from barnabas.protocol.request_context import RequestContext
 if TYPE_CHECKING:
     from barnabas.broker.brokers.addresses import Addresses
     from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.connections.access import ClientAccess
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.security.access import ClientAccess
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.current_features import CurrentFeatures
     from barnabas.broker.settings.group_configs import GroupConfigs

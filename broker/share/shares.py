@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from barnabas.broker.logs.topics import internal_log_is_damaged
+from barnabas.broker.settings.group_configs import GroupConfigs
 from barnabas.broker.share.first_offsets import FirstOffsets
 from barnabas.broker.share.loaded_partitions import LoadedPartitions
 from barnabas.broker.share.session_ends import SessionEnds
@@ -26,12 +27,11 @@ from barnabas.storage.files.segment_files import CorruptLog
 if TYPE_CHECKING:
     from barnabas.broker.logs.flush_queue import FlushQueue
     from barnabas.broker.logs.log_progress import LogProgress
+    from barnabas.broker.logs.purgatory import Purgatory
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.logs.unwritten_work import UnwrittenWork
     from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.requests.purgatory import Purgatory
     from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.settings.group_configs import GroupConfigs
     from barnabas.coordinator.result import Result
     from barnabas.storage.log.log import Log
 

@@ -38,19 +38,30 @@ Comments in the table mark what a second node would add to it.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from barnabas.broker.outbox import PARKED, Parked
-from barnabas.broker.transactions.ends_on_topics import EndsOnTopics
+from barnabas.broker.lazy import Lazy
+from barnabas.broker.logs.flush_queue import FlushQueue, Frame
+from barnabas.broker.logs.log_progress import LogProgress
+from barnabas.broker.logs.new_files import FilesAhead
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.logs.unwritten_work import UnwrittenWork
+from barnabas.broker.outbox import PARKED, Outbox, Parked
+from barnabas.broker.requests.pending_requests import Requests
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker, UnwrittenMarkers
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from barnabas.coordinator.result import Result, partition_for
+from barnabas.coordinator.result import CoordinatorRecord, Result, partition_for
 from barnabas.coordinator.transactions.transaction_coordinator import (
     END_GIVES_EPOCH,
+    TransactionCoordinator,
     end_txn_response,
 )
 from barnabas.coordinator.transactions.transaction_records import record_of
@@ -59,34 +70,20 @@ from barnabas.coordinator.transactions.transaction_state import (
     Decision,
     KeyEnum,
     SessionAtEnd,
+    TransactionMetadata,
     WaitingEndTxn,
     WaitingInit,
 )
 from barnabas.protocol.errors import Code, DelayedRequest
-from barnabas.protocol.messages.end_txn import EndTxnResponse
+from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
+from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
 from barnabas.storage.disk import NotWrittenError, is_out_of_resources
 from barnabas.storage.log.append_info import NewMarker
 from barnabas.storage.log.broker_appends import append_records, write_marker
-
-if TYPE_CHECKING:
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.logs.flush_queue import FlushQueue, Frame
-    from barnabas.broker.logs.log_progress import LogProgress
-    from barnabas.broker.logs.new_files import FilesAhead
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.logs.unwritten_work import UnwrittenWork
-    from barnabas.broker.outbox import Outbox
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-    from barnabas.coordinator.result import CoordinatorRecord
-    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-    from barnabas.coordinator.transactions.transaction_state import TransactionMetadata
-    from barnabas.protocol.messages.end_txn import EndTxnRequest
-    from barnabas.protocol.request_context import RequestContext
-    from barnabas.storage.log.log import Log
+from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.transactions")
 
@@ -557,8 +554,6 @@ def _refuse(requests: Requests, waiting: WaitingEndTxn | WaitingInit | None) -> 
     if isinstance(waiting, WaitingEndTxn):
         requests.reply(waiting.ticket, end_txn_response(_NO_SPACE))
     elif waiting is not None:
-        from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
-
         refusal = InitProducerIdResponse(error_code=_NO_SPACE, producer_id=-1, producer_epoch=-1)
         requests.reply(waiting.ticket, refusal)
 
@@ -566,12 +561,13 @@ def _refuse(requests: Requests, waiting: WaitingEndTxn | WaitingInit | None) -> 
 # --- running the law ------------------------------------------------------------------------------
 
 
-class TransactionEnds(EndsOnTopics):
+class TransactionEnds:
     """Carries out the Results of the transaction coordinator on the logs, and ends transactions.
 
     flushes_commits: whether commits survive a power loss. in_parts: the transactions whose markers
     `on_tick` appends in parts. markers_at_once: the maximum number of markers in one call; an abort
-    marker counts as COSTS_OF_ABORT. Its parameters are the parts that the law's actions use.
+    marker counts as COSTS_OF_ABORT. _completions: the logs with Complete records that have to be
+    durable, each with the offset up to which it has to be flushed.
     """
 
     def __init__(
@@ -588,9 +584,10 @@ class TransactionEnds(EndsOnTopics):
         files_ahead: Lazy[FilesAhead],
         unwritten: UnwrittenWork,
     ) -> None:
-        is_durable = config.barnabas_transaction_durability == "flush"
-        super().__init__(endings.by_id, transactions, topics, flushes, flushes_commits=is_durable)
-        self._endings = endings
+        self.flushes_commits = config.barnabas_transaction_durability == "flush"
+        self._endings, self._by_id = endings, endings.by_id
+        self._coordinator, self._topics, self._flushes = transactions, topics, flushes
+        self._completions: dict[Log, int] = {}
         self._markers = markers
         self._progress = progress
         self._requests, self._outbox, self._files_ahead = requests, outbox, files_ahead
@@ -733,6 +730,94 @@ class TransactionEnds(EndsOnTopics):
             del self._by_id[ending.transactional_id]
             for call in ending.held_back:  # one of these calls may end the next transaction
                 self._endings.hold_back(ending.transactional_id, call, now_ms)
+
+    # --- topics that are deleted or created, and responses that wait for the disk ----------------
+
+    def _has_lost_partition(self, ending: Ending) -> bool:
+        """Whether a partition with a marker was deleted after the marker was written."""
+        partition = self._topics.partition
+        return any(partition(log.topic, log.partition) is not log for log in ending.logs)
+
+    def flush_completions(self, now_ms: int) -> None:
+        """Flush the Complete records of transactions, since topics that contain their partitions
+        are deleted.
+
+        If a power loss removes a Complete record, the decision is carried out again. If another
+        topic of the same name exists by then, a later transaction that is open in it could not be
+        distinguished from the decided one, since the marker was deleted with the old topic. So a
+        topic is not created before these records are durable (`undurable`), nor while a decision on
+        partitions of that name is being carried out.
+        """
+        # without flushed commits, a power loss aborts open transactions in any case
+        if not self.flushes_commits:
+            return
+        logs = [
+            log
+            for log in self._topics.logs_of(TRANSACTIONS_TOPIC)
+            if log.durability.durable_offset < log.log_end_offset
+        ]
+        self._completions.update((log, log.log_end_offset) for log in logs)
+        self._flushes.wait(logs, lambda _: None, now_ms)
+
+    def is_ending_on(self, topics: Collection[str]) -> bool:
+        """Whether a decision on partitions of the given topics is being carried out."""
+        return self._ending_on(topics) is not None
+
+    def _ending_on(self, topics: Collection[str]) -> Ending | None:
+        """A transaction that is being ended with partitions of these topics; None if there is
+        none.
+        """
+        for ending in self._by_id.values():
+            decision = ending.decision
+            if decision is not None and any(name in topics for name, _ in decision.partitions):
+                return ending
+        return None
+
+    def check_not_stuck_on(self, topics: Collection[str]) -> None:
+        """Check that no decision on partitions of these topics waits for disk space. Raises:
+        NotWrittenError if one does.
+        """
+        for ending in self._by_id.values():
+            if ending.left and ending.decision is not None:
+                for name, _ in ending.decision.partitions:
+                    if name in topics:
+                        raise NotWrittenError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def after_ends_on(
+        self, topics: Collection[str], call: Callable[[int], None], now_ms: int
+    ) -> None:
+        """Make the call once no decision on partitions of the given topics is being carried out."""
+        ending = self._ending_on(topics)
+        if ending is None:
+            call(now_ms)
+        else:
+            ending.held_back.append(lambda now_ms: self.after_ends_on(topics, call, now_ms))
+
+    def undurable(self) -> list[Log]:
+        """The logs with Complete records that have to be durable before a topic is created."""
+        self._completions = {
+            log: offset
+            for log, offset in self._completions.items()
+            if log.durability.durable_offset < offset
+        }
+        return list(self._completions)
+
+    def two_phase_logs(self, transactional_id: str | None, now_ms: int) -> list[Log]:
+        """The log of __transaction_state that contains the transactional id, if the producer's
+        session uses two-phase commit (KIP-939); otherwise no log.
+
+        Responses to such a producer also wait for that log. Its open transaction survives a power
+        loss, so the record of each partition that it wrote to has to survive as well.
+        """
+        coordinator = self._coordinator
+        if (
+            transactional_id is None
+            or transactional_id not in coordinator.two_phase
+            or not coordinator.settings.is_durable
+        ):
+            return []
+        index = coordinator.partition_of(transactional_id)
+        return [self._topics.internal_log(TRANSACTIONS_TOPIC, index, now_ms)]
 
     # --- without space ---------------------------------------------------------------------------
 
@@ -1060,7 +1145,7 @@ class TransactionEnds(EndsOnTopics):
         refused, but the transaction is still complete.
         """
         try:
-            self.run(self._coordinator.begin_session(complete, waiting, now_ms), now_ms)
+            self.run(self._coordinator.sessions.begin_session(complete, waiting, now_ms), now_ms)
         except NotWrittenError as error:
             if not self._unwritten.may_wait:
                 raise

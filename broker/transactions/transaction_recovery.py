@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from barnabas.broker.transactions.transaction_end import Marker
+from barnabas.broker.logs.flush_queue import FlushQueue
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.outbox import Outbox
+from barnabas.broker.transactions.transaction_end import Marker, TransactionEnds, TransactionMarkers
+from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
+from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from barnabas.coordinator.transactions.transaction_records import producer_id_of
-from barnabas.coordinator.transactions.transaction_state import VERSION_2, TransactionState
+from barnabas.coordinator.transactions.transaction_state import (
+    VERSION_2,
+    Decision,
+    TransactionState,
+)
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
-
-if TYPE_CHECKING:
-    from barnabas.broker.logs.flush_queue import FlushQueue
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.outbox import Outbox
-    from barnabas.broker.transactions.transaction_end import TransactionEnds, TransactionMarkers
-    from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker
-    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-    from barnabas.coordinator.transactions.transaction_state import Decision
-    from barnabas.storage.log.log import Log
+from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.transactions")
 

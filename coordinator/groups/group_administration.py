@@ -6,10 +6,10 @@ Source: KIP-518 and KIP-848 (filters of lists), KIP-1043 (errors of DescribeGrou
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
 from barnabas.coordinator.descriptions import InSlices, groups_in_slices, members_in_slices
 from barnabas.coordinator.groups.classic.rebalance import DEAD, State
+from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_kinds import GroupKinds
 from barnabas.coordinator.groups.group_records import offset_tombstone
 from barnabas.coordinator.groups.group_settings import GroupSettings
@@ -17,21 +17,24 @@ from barnabas.coordinator.groups.group_table import GroupTable
 from barnabas.coordinator.groups.group_types import CLASSIC_TYPE
 from barnabas.coordinator.result import Reply, Result, ResultsByPartition
 from barnabas.protocol.errors import Code
-from barnabas.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+from barnabas.protocol.messages import consumer_group_describe as describing
+from barnabas.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
 from barnabas.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
+    DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
+from barnabas.protocol.messages.list_groups import (
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
 from barnabas.protocol.request_context import RequestContext
-
-if TYPE_CHECKING:
-    from barnabas.coordinator.groups.group import Group
-    from barnabas.protocol.messages import consumer_group_describe as describing
-    from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
-    from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
-    from barnabas.protocol.messages.list_groups import ListGroupsRequest
 
 ROWS_AT_ONCE = 500  # the number of groups that one slice of a listing reads
 _FIRST_DESCRIBE_VERSION_WITH_ERRORS = 6
@@ -68,7 +71,7 @@ class GroupAdministration:
         return ListGroupsResponse(groups=listed)
 
     def describe_groups(
-        self, request: DescribeGroupsRequest, api_version: int
+        self, request: DescribeGroupsRequest, context: RequestContext
     ) -> InSlices[DescribeGroupsResponse]:
         """Describe classic groups, in slices: state, members and assignments.
 
@@ -77,7 +80,7 @@ class GroupAdministration:
         """
 
         def describe(group_id: str) -> InSlices[DescribedGroup]:
-            return self._describe(group_id, api_version)
+            return self._describe(group_id, context.api_version)
 
         described = yield from groups_in_slices(request.groups, describe, None)
         if request.include_authorized_operations:
@@ -103,13 +106,12 @@ class GroupAdministration:
         )
 
     def describe_consumer_groups(
-        self, request: describing.ConsumerGroupDescribeRequest
+        self, request: describing.ConsumerGroupDescribeRequest, context: RequestContext
     ) -> InSlices[describing.ConsumerGroupDescribeResponse]:
         """Describe consumer groups, in slices.
 
         A group's row may have the error code GROUP_ID_NOT_FOUND or INVALID_GROUP_ID.
         """
-        from barnabas.protocol.messages import consumer_group_describe as describing
 
         asks = request.include_authorized_operations
         described = yield from groups_in_slices(
@@ -121,7 +123,6 @@ class GroupAdministration:
 
     def _describe_consumer_group(self, group_id: str) -> InSlices[describing.DescribedGroup]:
         """The row of a consumer group. If no consumer group has the id, the row has an error."""
-        from barnabas.protocol.messages import consumer_group_describe as describing
 
         group = self._table.by_id.get(group_id)
         if group is not None and group.is_consumer:

@@ -20,8 +20,8 @@ but replaced by a group of the other type.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from barnabas.coordinator.groups import group_timers as timers_of
 from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
@@ -32,6 +32,7 @@ from barnabas.coordinator.groups.classic.consumer_protocol import (
     read_subscription,
     write_assignment,
 )
+from barnabas.coordinator.groups.classic.group_members import Member
 from barnabas.coordinator.groups.consumer import consumer_group_records as records
 from barnabas.coordinator.groups.consumer.assignors import Assignment
 from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup, held
@@ -43,6 +44,7 @@ from barnabas.coordinator.groups.consumer.consumer_group_records import (
     MemberValue,
 )
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_records import (
     GroupMetadataValue,
     MemberMetadata,
@@ -56,12 +58,6 @@ from barnabas.coordinator.result import CoordinatorRecord, Result
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.wall_clock import WallClock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from barnabas.coordinator.groups.classic.group_members import Member
-    from barnabas.coordinator.groups.group import Group
 
 NO_LEADER = None
 

@@ -22,14 +22,15 @@ group, and the timers; `on_loaded` builds both from the hard state.
 
 from __future__ import annotations
 
-import functools
-import uuid
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from barnabas.coordinator.descriptions import InSlices, at_once
+from barnabas.coordinator.descriptions import at_once
+from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.groups.consumer.topic_patterns import InvalidPatternError, TopicPattern
 from barnabas.coordinator.groups.group import Group
+from barnabas.coordinator.groups.group_administration import GroupAdministration
 from barnabas.coordinator.groups.group_kinds import GroupKinds, GroupsContext
 from barnabas.coordinator.groups.group_records import (
     GroupKey,
@@ -52,9 +53,18 @@ from barnabas.coordinator.groups.group_timers import (
     one_slice,
 )
 from barnabas.coordinator.groups.group_types import type_of_version
+from barnabas.coordinator.groups.membership import Membership
+from barnabas.coordinator.groups.offsets import offset_resets
 from barnabas.coordinator.groups.offsets.group_offsets import OffsetReset, OpenTransaction
+from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
+from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
+from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
+from barnabas.coordinator.groups.share.share_offsets import ShareOffsets
+from barnabas.coordinator.groups.share.share_requests import ShareRequests
 from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
+from barnabas.coordinator.groups.streams.streams_requests import StreamsRequests
+from barnabas.coordinator.groups.topic_directory import TopicDirectory
 from barnabas.coordinator.result import (
     RECORDS_PER_BATCH,
     EpochEnd,
@@ -65,41 +75,11 @@ from barnabas.coordinator.result import (
 )
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code
-from barnabas.protocol.messages.heartbeat import HeartbeatResponse
+from barnabas.protocol.messages import consumer_group_describe as describing
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
-
-if TYPE_CHECKING:
-    from barnabas.coordinator.groups.consumer.topic_patterns import (
-        InvalidPatternError,
-        TopicPattern,
-    )
-    from barnabas.coordinator.groups.group_administration import GroupAdministration
-    from barnabas.coordinator.groups.membership import Membership
-    from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
-    from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
-    from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
-    from barnabas.coordinator.groups.share.share_offsets import ShareOffsets
-    from barnabas.coordinator.groups.share.share_requests import ShareRequests
-    from barnabas.coordinator.groups.streams.streams_requests import StreamsRequests
-    from barnabas.coordinator.groups.topic_directory import TopicDirectory
-    from barnabas.protocol.messages import consumer_group_describe as describing
-    from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-    from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
-    from barnabas.protocol.messages.describe_groups import (
-        DescribeGroupsRequest,
-        DescribeGroupsResponse,
-    )
-    from barnabas.protocol.messages.heartbeat import HeartbeatRequest
-    from barnabas.protocol.messages.join_group import JoinGroupRequest
-    from barnabas.protocol.messages.leave_group import LeaveGroupRequest
-    from barnabas.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-    from barnabas.protocol.messages.offset_commit import OffsetCommitRequest
-    from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest
-    from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
-    from barnabas.protocol.messages.sync_group import SyncGroupRequest
-    from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 MOST_DECODED = 100_000  # the maximum number of decoded topic partitions that are cached
 DUE_AT_ONCE = 100  # the maximum number of deadlines that one tick handles
@@ -108,6 +88,8 @@ RETENTION_CHECK_COST = 10  # the cost of checking a group apart from its offsets
 
 class GroupCoordinator:
     """The coordinator of all groups of this broker.
+
+    Requests go to its parts, which are attributes (see above).
 
     open_transactions: by partition of the internal topic and producer id; only `replay` and
     `replay_marker` change it.
@@ -156,60 +138,15 @@ class GroupCoordinator:
         self._groups = self._table.by_id
         self.open_transactions: dict[tuple[int, int], OpenTransaction] = {}
         self._topic_partitions: dict[bytes, TopicPartition] = {}  # a cache by encoded key
-
-    # The first request that needs one of these parts imports and creates it, so a start loads
-    # neither the parts nor their messages.
-
-    @functools.cached_property
-    def _membership(self) -> Membership:
-        from barnabas.coordinator.groups.membership import Membership
-
-        return Membership(self._table, self._kinds, self._settings, self._removal)
-
-    @functools.cached_property
-    def _commits(self) -> OffsetCommits:
-        from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
-
-        return OffsetCommits(self._table, self._removal, self._context, self._partition_exists)
-
-    @functools.cached_property
-    def _fetches(self) -> OffsetFetches:
-        from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
-
-        return OffsetFetches(self._table, self._context.topics)
-
-    @functools.cached_property
-    def _removal(self) -> OffsetRemoval:
-        from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
-
-        return OffsetRemoval(self._table, self._settings, self._partition_exists)
-
-    @functools.cached_property
-    def _administration(self) -> GroupAdministration:
-        from barnabas.coordinator.groups.group_administration import GroupAdministration
-
-        return GroupAdministration(self._table, self._kinds, self._settings)
-
-    @functools.cached_property
-    def share_requests(self) -> ShareRequests:
-        """Handles the requests of share groups' members."""
-        from barnabas.coordinator.groups.share.share_requests import ShareRequests
-
-        return ShareRequests(self._table, self._kinds, self._settings)
-
-    @functools.cached_property
-    def share_offsets(self) -> ShareOffsets:
-        """Handles the requests about the offsets of share groups."""
-        from barnabas.coordinator.groups.share.share_offsets import ShareOffsets
-
-        return ShareOffsets(self._table, self._context.topics)
-
-    @functools.cached_property
-    def streams_requests(self) -> StreamsRequests:
-        """Handles the requests of streams groups' members, and requests that describe groups."""
-        from barnabas.coordinator.groups.streams.streams_requests import StreamsRequests
-
-        return StreamsRequests(self._table, self._kinds, self._settings, self._removal)
+        table, kinds = self._table, self._kinds
+        self.removal = OffsetRemoval(table, settings, partition_exists)
+        self.membership = Membership(table, kinds, settings, self.removal)
+        self.commits = OffsetCommits(table, self.removal, self._context, partition_exists)
+        self.fetches = OffsetFetches(table, topics)
+        self.administration = GroupAdministration(table, kinds, settings)
+        self.share_requests = ShareRequests(table, kinds, settings)
+        self.share_offsets = ShareOffsets(table, topics)
+        self.streams_requests = StreamsRequests(table, kinds, settings, self.removal)
 
     # --- hard state ------------------------------------------------------------------------------
 
@@ -292,8 +229,6 @@ class GroupCoordinator:
             return
         group = self._table.get_or_create(partition, key.group_id)
         if group.consumer is None:
-            from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
-
             group.consumer = ConsumerGroup()
         group.consumer.replay(key, value)
         if value is None and key.version == records.GROUP_VERSION:
@@ -391,7 +326,6 @@ class GroupCoordinator:
         self, log_end: LogEnd, epoch_end: EpochEnd, *, lost_power: bool
     ) -> list[OffsetReset]:
         """The committed offsets beyond the end of their logs, and the offsets that replace them."""
-        from barnabas.coordinator.groups.offsets import offset_resets
 
         return offset_resets.offsets_beyond_log_end(
             self._groups.values(), log_end, epoch_end, lost_power=lost_power
@@ -468,25 +402,9 @@ class GroupCoordinator:
                 self._timers.schedule(key, now_ms)  # in the next tick, after requests
                 continue
             cost += RETENTION_CHECK_COST + len(self._groups[group_id].offsets.committed)
-            self._removal.check(self._groups[group_id], results, now_ms)
+            self.removal.check(self._groups[group_id], results, now_ms)
 
-    # --- members: see Membership -----------------------------------------------------------------
-
-    def on_join_group(
-        self, request: JoinGroupRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """Handle a JoinGroup. The response may be in the Result of a later event."""
-        return self._membership.on_join_group(request, context, now_ms)
-
-    def on_sync_group(
-        self, request: SyncGroupRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """Store the leader's assignments. The response may be in the Result of a later event."""
-        return self._membership.on_sync_group(request, context, now_ms)
-
-    def completes_rebalance(self, request: SyncGroupRequest) -> bool:
-        """Whether a SyncGroup is the leader's and contains the assignments that the group needs."""
-        return self._membership.completes_rebalance(request)
+    # --- members ---------------------------------------------------------------------------------
 
     def is_being_removed(self, group_id: str, member_id: str) -> bool:
         """Whether the member has no session: its removal is decided, but may not be written yet."""
@@ -509,22 +427,6 @@ class GroupCoordinator:
             request.group_id, context, HeartbeatResponse(error_code=code)
         )
 
-    def on_leave_group(
-        self, request: LeaveGroupRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """Remove the members that leave, and the static members that an administrator removes."""
-        return self._membership.on_leave_group(request, context, now_ms)
-
-    def on_consumer_group_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """Handle a heartbeat that joins a consumer group, stays in it, or leaves it."""
-        return self._membership.on_consumer_group_heartbeat(request, context, now_ms)
-
-    def pattern_to_read(self, request: ConsumerGroupHeartbeatRequest) -> str | None:
-        """A heartbeat's pattern if it takes too long to compile in the core; otherwise None."""
-        return self._membership.pattern_to_read(request)
-
     def keep_pattern(self, regex: str, made: TopicPattern | InvalidPatternError) -> None:
         """Cache a compiled pattern for the heartbeat that contains it."""
         self._kinds.consumers.patterns.keep(regex, made)
@@ -537,62 +439,6 @@ class GroupCoordinator:
         elif group is not None and group.is_consumer:
             group.require_consumer().decide_again()
 
-    # --- offsets: see OffsetCommits, OffsetFetches, OffsetRemoval --------------------------------
-
-    def on_offset_commit(
-        self, request: OffsetCommitRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """Commit offsets."""
-        return self._commits.on_offset_commit(request, context, now_ms)
-
-    def on_txn_offset_commit(
-        self, request: TxnOffsetCommitRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """Store offsets as pending until the producer's transaction ends.
-
-        The host has verified that the group is in the transaction, and has checked the producer's
-        epoch (`TransactionCoordinator.verify_offsets`).
-        """
-        return self._commits.on_txn_offset_commit(request, context, now_ms)
-
-    def on_offset_fetch(
-        self, request: OffsetFetchRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """Fetch committed offsets."""
-        return self._fetches.on_offset_fetch(request, context, now_ms)
-
-    def on_offset_delete(
-        self, request: OffsetDeleteRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """Delete the offsets of topics that no member reads."""
-        return self._removal.on_offset_delete(request, context, now_ms)
-
-    def on_topics_deleted(
-        self, names: Iterable[str], topic_ids: Collection[uuid.UUID]
-    ) -> Iterator[Result]:
-        """Delete, in parts, all offsets of deleted topics (by name), and the states that share
-        groups have for their partitions (by topic id).
-        """
-        return self._removal.on_topics_deleted(names, topic_ids)
-
-    # --- administration: see GroupAdministration -------------------------------------------------
-
-    def list_groups(self, request: ListGroupsRequest) -> Generator[None, int, ListGroupsResponse]:
-        """List the groups, or only those with the requested states and types, in slices."""
-        return self._administration.list_groups(request)
-
-    def describe_groups(
-        self, request: DescribeGroupsRequest, context: RequestContext
-    ) -> InSlices[DescribeGroupsResponse]:
-        """Describe classic groups, in slices: state, members and assignments."""
-        return self._administration.describe_groups(request, context.api_version)
-
-    def describe_consumer_groups(
-        self, request: describing.ConsumerGroupDescribeRequest, context: RequestContext
-    ) -> InSlices[describing.ConsumerGroupDescribeResponse]:
-        """Describe consumer groups, in slices."""
-        return self._administration.describe_consumer_groups(request)
-
     def describe_consumer_group(
         self, group: Group, most: int | None = None
     ) -> describing.DescribedGroup:
@@ -600,9 +446,3 @@ class GroupCoordinator:
         change it.
         """
         return at_once(self._kinds.consumers.describe(group, most))
-
-    def on_delete_groups(
-        self, request: DeleteGroupsRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """Delete groups without members, with all their offsets."""
-        return self._administration.on_delete_groups(request, context, now_ms)

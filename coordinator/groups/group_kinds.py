@@ -9,31 +9,32 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
+from barnabas.coordinator.groups.classic.classic_members import ClassicMembers
+from barnabas.coordinator.groups.consumer import consumer_group_records
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.groups.consumer.consumer_groups import (
+    ConsumerGroups,
+    ConsumerGroupsContext,
+)
+from barnabas.coordinator.groups.group import Group
+from barnabas.coordinator.groups.group_conversion import ClassicGroups, GroupConversion
 from barnabas.coordinator.groups.group_records import GroupMetadataValue
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_timers import TimerKey
 from barnabas.coordinator.groups.group_types import SHARE_TYPE, STREAMS_TYPE
+from barnabas.coordinator.groups.share.share_group import ShareKind
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
+from barnabas.coordinator.groups.share.share_groups import ShareGroups
+from barnabas.coordinator.groups.streams.streams_group import StreamsKind
 from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
+from barnabas.coordinator.groups.streams.streams_groups import StreamsGroups
+from barnabas.coordinator.groups.topic_directory import TopicDirectory
+from barnabas.coordinator.groups.typed_group import GroupMachine, TypedKind
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.wall_clock import WallClock
-
-if TYPE_CHECKING:
-    from barnabas.coordinator.groups.classic.classic_members import ClassicMembers
-    from barnabas.coordinator.groups.consumer.consumer_groups import (
-        ConsumerGroups,
-        ConsumerGroupsContext,
-    )
-    from barnabas.coordinator.groups.group import Group
-    from barnabas.coordinator.groups.group_conversion import GroupConversion
-    from barnabas.coordinator.groups.share.share_groups import ShareGroups
-    from barnabas.coordinator.groups.streams.streams_groups import StreamsGroups
-    from barnabas.coordinator.groups.topic_directory import TopicDirectory
-    from barnabas.coordinator.groups.typed_group import GroupMachine, TypedKind
 
 
 class GroupsContext(NamedTuple):
@@ -76,12 +77,8 @@ class GroupKinds:
         unknown.
         """
         if kind == SHARE_TYPE:
-            from barnabas.coordinator.groups.share.share_group import ShareKind
-
             return ShareKind()
         if kind == STREAMS_TYPE:
-            from barnabas.coordinator.groups.streams.streams_group import StreamsKind
-
             return StreamsKind()
         return None
 
@@ -107,14 +104,12 @@ class GroupKinds:
     @functools.cached_property
     def consumer_records(self) -> types.ModuleType:
         """The module that encodes and decodes the records of consumer groups."""
-        from barnabas.coordinator.groups.consumer import consumer_group_records
 
         return consumer_group_records
 
     @functools.cached_property
     def _consumer_context(self) -> ConsumerGroupsContext:
         """The parts that the state machines of consumer groups use. Created at the first use."""
-        from barnabas.coordinator.groups.consumer.consumer_groups import ConsumerGroupsContext
 
         context = self._context
         return ConsumerGroupsContext(
@@ -129,7 +124,6 @@ class GroupKinds:
     @functools.cached_property
     def conversion(self) -> GroupConversion:
         """Converts groups between the classic and the consumer protocol."""
-        from barnabas.coordinator.groups.group_conversion import ClassicGroups, GroupConversion
 
         context = self._context
         return GroupConversion(
@@ -144,14 +138,12 @@ class GroupKinds:
     @functools.cached_property
     def consumers(self) -> ConsumerGroups:
         """The state machine for members of the consumer protocol."""
-        from barnabas.coordinator.groups.consumer.consumer_groups import ConsumerGroups
 
         return ConsumerGroups(self._consumer_context, self.conversion)
 
     @functools.cached_property
     def classic_members(self) -> ClassicMembers:
         """The state machine for members of the classic protocol in a consumer group."""
-        from barnabas.coordinator.groups.classic.classic_members import ClassicMembers
 
         return ClassicMembers(self._consumer_context, self.conversion, self.consumers)
 
@@ -160,7 +152,6 @@ class GroupKinds:
     @functools.cached_property
     def shares(self) -> ShareGroups:
         """The state machine for members of share groups."""
-        from barnabas.coordinator.groups.share.share_groups import ShareGroups
 
         context = self._context
         return ShareGroups(
@@ -176,7 +167,6 @@ class GroupKinds:
     @functools.cached_property
     def streams(self) -> StreamsGroups:
         """The state machine for members of streams groups."""
-        from barnabas.coordinator.groups.streams.streams_groups import StreamsGroups
 
         context = self._context
         return StreamsGroups(

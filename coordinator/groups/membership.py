@@ -9,8 +9,6 @@ Source: KIP-345, KIP-394, KIP-848.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.coordinator.groups.classic.classic_answers import (
     JoinRequest,
     ParkedRequest,
@@ -18,20 +16,26 @@ from barnabas.coordinator.groups.classic.classic_answers import (
     sync_response,
 )
 from barnabas.coordinator.groups.classic.classic_group import MAX_PROTOCOLS
+from barnabas.coordinator.groups.consumer.consumer_groups import (
+    JOINING,
+    LONGEST_NAME_BYTES,
+    heartbeat_error,
+)
 from barnabas.coordinator.groups.group_kinds import GroupKinds
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
 from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
 from barnabas.coordinator.result import Reply, Result
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.messages.leave_group import LeaveGroupResponse, MemberResponse
+from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas.protocol.messages.join_group import JoinGroupRequest
+from barnabas.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberResponse,
+)
+from barnabas.protocol.messages.sync_group import SyncGroupRequest
 from barnabas.protocol.request_context import RequestContext
-
-if TYPE_CHECKING:
-    from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-    from barnabas.protocol.messages.join_group import JoinGroupRequest
-    from barnabas.protocol.messages.leave_group import LeaveGroupRequest
-    from barnabas.protocol.messages.sync_group import SyncGroupRequest
 
 _FIRST_JOIN_VERSION_WITH_REBALANCE_TIMEOUT = 1
 _FIRST_SYNC_VERSION_WITH_PROTOCOL = 5
@@ -181,7 +185,6 @@ class Membership:
 
         Source: KIP-848.
         """
-        from barnabas.coordinator.groups.consumer.consumer_groups import JOINING, heartbeat_error
 
         group_id = request.group_id
         result = self._table.result(group_id)
@@ -212,7 +215,6 @@ class Membership:
         """The pattern of a heartbeat if compiling it takes too long for the core, otherwise
         None.
         """
-        from barnabas.coordinator.groups.consumer.consumer_groups import LONGEST_NAME_BYTES
 
         regex = request.subscribed_topic_regex
         is_long = bool(regex) and self._kinds.consumers.patterns.takes_long(regex or "")

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.request_context import RequestContext
 
 IsVisible = Callable[[str], bool]  # a function that returns whether a client may describe a topic
 NO_HASH = 0  # the hash of the topics if none of them exists

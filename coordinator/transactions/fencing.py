@@ -8,17 +8,13 @@ Source: KIP-98, KIP-360, KIP-588, KIP-890, KIP-939.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.coordinator.transactions.transaction_state import (
     ProducerIdAndEpoch,
     TransactionMetadata,
     TransactionState,
 )
 from barnabas.protocol.errors import Code, KafkaError
-
-if TYPE_CHECKING:
-    from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.request_context import RequestContext
 
 
 def require_current(

@@ -11,7 +11,6 @@ Source: KIP-98, KIP-447, KIP-890.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from barnabas.coordinator.internal_topics import (
     INTERNAL_TOPICS,
@@ -28,23 +27,21 @@ from barnabas.coordinator.transactions.transaction_state import (
 )
 from barnabas.coordinator.transactions.transaction_table import TransactionTable
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from barnabas.protocol.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
 )
+from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
-
-if TYPE_CHECKING:
-    from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-    from barnabas.protocol.messages.add_partitions_to_txn import (
-        AddPartitionsToTxnRequest,
-        AddPartitionsToTxnTopic,
-    )
-    from barnabas.protocol.request_context import RequestContext
 
 # From these versions on, Produce and TxnOffsetCommit add the partition that they write to (KIP-890,
 # part two).
@@ -271,8 +268,10 @@ class PartitionAdditions:
     def verify(
         self,
         transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        pair: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        topic: str,
+        partition: int,
         api_version: int,
     ) -> Code:
         """Check whether a transactional batch may be appended.
@@ -283,7 +282,8 @@ class PartitionAdditions:
 
         Gives:  NONE, or the error code for the Produce response.
         """
-        code = self._verify(transactional_id, producer, pair)
+        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
+        code = self._verify(transactional_id, producer, TopicPartition(topic, partition))
         if code is Code.PRODUCER_FENCED:
             return Code.INVALID_PRODUCER_EPOCH
         if code is Code.CONCURRENT_TRANSACTIONS and api_version < PRODUCE_ADDS:
@@ -295,10 +295,11 @@ class PartitionAdditions:
     def verify_offsets(
         self,
         transactional_id: str,
-        producer: ProducerIdAndEpoch,
+        producer_id: int,
+        producer_epoch: int,
         group_id: str,
         api_version: int,
-        open_epoch: int | None,
+        open_epoch: int | None = None,
     ) -> Code:
         """Check whether offsets of a group may be appended.
 
@@ -314,6 +315,7 @@ class PartitionAdditions:
         Gives:  NONE, or the error code for the TxnOffsetCommit response.
         """
         table = self._table
+        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
         if producer in table.kept_from:
             return Code.INVALID_PRODUCER_EPOCH
         is_lax = table.settings.transaction_version < VERSION_2 and api_version < OFFSETS_ADD

@@ -13,7 +13,6 @@ Source: KIP-98, KIP-360 (a producer requests its next epoch), KIP-890, KIP-939; 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from barnabas.coordinator.result import Reply, Result
 from barnabas.coordinator.transactions.fencing import code_for_version
@@ -35,12 +34,12 @@ from barnabas.coordinator.transactions.transaction_state import (
 )
 from barnabas.coordinator.transactions.transaction_table import TransactionTable
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
+from barnabas.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.wall_clock import WallClock
-
-if TYPE_CHECKING:
-    from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
-    from barnabas.protocol.request_context import RequestContext
 
 # for earlier versions, INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED
 _FIRST_VERSION_WITH_FENCED = 4
@@ -242,7 +241,7 @@ class ProducerSessions:
             return transaction.prepared_with_next_epoch(False, wall_ms, self._allocate_producer_id)
         return transaction.fenced(requester, wall_ms)
 
-    def on_power_loss(self, now_ms: int, *, spares_two_phase: bool) -> Result:
+    def on_power_loss(self, now_ms: int, *, spares_two_phase: bool = True) -> Result:
         """Give every transactional id another producer id, when the broker starts after a power
         loss.
 

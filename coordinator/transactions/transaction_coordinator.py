@@ -35,12 +35,14 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING
 
 from barnabas.coordinator.result import PartitionExists, Reply, Result, partition_for
-from barnabas.coordinator.transactions import fencing
+from barnabas.coordinator.timers import PUT_OFF_MS, Timers
+from barnabas.coordinator.transactions import fencing, transaction_listing
 from barnabas.coordinator.transactions.end_txn_answers import code_of_version_1, code_of_version_2
-from barnabas.coordinator.transactions.transaction_deadlines import TransactionDeadlines
+from barnabas.coordinator.transactions.partition_additions import PartitionAdditions
+from barnabas.coordinator.transactions.producer_sessions import ProducerSessions
+from barnabas.coordinator.transactions.transaction_listing import Rows
 from barnabas.coordinator.transactions.transaction_records import (
     decode_key,
     decode_record,
@@ -59,25 +61,15 @@ from barnabas.coordinator.transactions.transaction_state import (
     TransactionMetadata,
     TransactionState,
     WaitingEndTxn,
-    WaitingInit,
 )
 from barnabas.coordinator.transactions.transaction_table import TransactionTable, TxnSettings
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
-from barnabas.protocol.messages.end_txn import EndTxnResponse
+from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
-
-if TYPE_CHECKING:
-    from barnabas.coordinator.transactions.partition_additions import PartitionAdditions
-    from barnabas.coordinator.transactions.producer_sessions import ProducerSessions
-    from barnabas.coordinator.transactions.transaction_listing import Rows
-    from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-    from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-    from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
-    from barnabas.protocol.messages.end_txn import EndTxnRequest
-    from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
-    from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 
 END_GIVES_EPOCH = 5  # the first version of EndTxn that belongs to version 2 of the protocol
 _END_KNOWS_FENCED = 2  # for earlier versions, INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED
@@ -103,7 +95,7 @@ def _trace(metadata: TransactionMetadata) -> None:
     )  # fmt: skip
 
 
-class TransactionCoordinator(TransactionDeadlines):
+class TransactionCoordinator:
     """The coordinator of all transactional ids of this broker.
 
     Each id has one TransactionMetadata and at most one deadline: the timeout of its open
@@ -139,7 +131,9 @@ class TransactionCoordinator(TransactionDeadlines):
         table = self._table = TransactionTable(
             partition_count, settings, coordinator_epoch, is_ending
         )
-        super().__init__(table.by_id)
+        self._transactions = table.by_id
+        self._timers: Timers[str] = Timers()
+        self._last_due: list[str] = []  # the ids that the last tick handled
         self.two_phase, self.kept_from = table.two_phase, table.kept_from
         self.is_loaded = False
         self._partition_exists, self._group_partition = partition_exists, group_partition
@@ -151,14 +145,14 @@ class TransactionCoordinator(TransactionDeadlines):
     # neither the parts nor their messages.
 
     @functools.cached_property
-    def _sessions(self) -> ProducerSessions:
-        from barnabas.coordinator.transactions.producer_sessions import ProducerSessions
+    def sessions(self) -> ProducerSessions:
+        """InitProducerId, aborts by the coordinator, and the start after a power loss."""
 
         return ProducerSessions(self._table, self._allocate_producer_id, self._wall)
 
     @functools.cached_property
-    def _additions(self) -> PartitionAdditions:
-        from barnabas.coordinator.transactions.partition_additions import PartitionAdditions
+    def additions(self) -> PartitionAdditions:
+        """AddPartitionsToTxn, AddOffsetsToTxn, writes that add, and verification."""
 
         return PartitionAdditions(
             self._table, self._partition_exists, self._group_partition, self._wall
@@ -296,86 +290,6 @@ class TransactionCoordinator(TransactionDeadlines):
             [partition], now_ms + self._wall.ahead_ms, transaction.client_transaction_version
         )
         return self._table.result(added.transactional_id, [added], [])
-
-    def on_power_loss(self, now_ms: int, *, spares_two_phase: bool = True) -> Result:
-        """Give every transactional id another producer id, at a start after a power loss."""
-        return self._sessions.on_power_loss(now_ms, spares_two_phase=spares_two_phase)
-
-    # --- sessions: see ProducerSessions ----------------------------------------------------------
-
-    def on_init_producer_id(
-        self, request: InitProducerIdRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """Handle the first request of a producer, or its request for the next epoch."""
-        return self._sessions.on_init_producer_id(request, context, now_ms)
-
-    def begin_session(
-        self, transaction: TransactionMetadata, init: WaitingInit, now_ms: int
-    ) -> Result:
-        """Begin the session of an InitProducerId that waited for the end of a transaction."""
-        return self._sessions.begin_session(transaction, init, now_ms)
-
-    # --- partitions: see PartitionAdditions ------------------------------------------------------
-
-    def on_add_partitions_to_txn(
-        self, request: AddPartitionsToTxnRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """Add the partitions that a producer is about to write to, or verify them."""
-        return self._additions.on_add_partitions_to_txn(request, context, now_ms)
-
-    def on_add_offsets_to_txn(
-        self, request: AddOffsetsToTxnRequest, context: RequestContext, now_ms: int
-    ) -> Result:
-        """Add the partition of __consumer_offsets that stores a group."""
-        return self._additions.on_add_offsets_to_txn(request, context, now_ms)
-
-    def on_writing(
-        self,
-        transactional_id: str,
-        producer: ProducerIdAndEpoch,
-        pairs: list[TopicPartition],
-        now_ms: int,
-    ) -> Result:
-        """Add the partitions that a producer of version 2 is about to write to."""
-        return self._additions.on_writing(transactional_id, producer, pairs, now_ms)
-
-    def on_writing_offsets(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str, now_ms: int
-    ) -> Result:
-        """Call `on_writing` for the partition of __consumer_offsets that stores the group."""
-        return self._additions.on_writing_offsets(transactional_id, producer, group_id, now_ms)
-
-    def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        topic: str,
-        partition: int,
-        api_version: int,
-    ) -> Code:
-        """Check if a transactional batch may be appended. Gives: NONE or an error code."""
-        return self._additions.verify(
-            transactional_id,
-            ProducerIdAndEpoch(producer_id, producer_epoch),
-            TopicPartition(topic, partition),
-            api_version,
-        )
-
-    def verify_offsets(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        group_id: str,
-        api_version: int,
-        open_epoch: int | None = None,
-    ) -> Code:
-        """Check whether offsets may be appended. Gives: NONE, or the code for TxnOffsetCommit."""
-        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
-        return self._additions.verify_offsets(
-            transactional_id, producer, group_id, api_version, open_epoch
-        )
 
     # --- connections -----------------------------------------------------------------------------
 
@@ -545,6 +459,15 @@ class TransactionCoordinator(TransactionDeadlines):
 
     # --- timers ----------------------------------------------------------------------------------
 
+    @property
+    def timers(self) -> Timers[str]:
+        """All deadlines; only the coordinator changes them."""
+        return self._timers
+
+    def next_deadline_ms(self) -> int | None:
+        """Return the time when `on_tick` has work next, or None if no deadline is set."""
+        return self._timers.next_deadline_ms()
+
     def on_tick(self, now_ms: int) -> Result:
         """Abort the transactions whose timeout has passed, and remove expired ids.
 
@@ -562,7 +485,7 @@ class TransactionCoordinator(TransactionDeadlines):
                 continue  # the transaction ended in time; replaying its end sets the next deadline
             budget -= len(transaction.partitions)
             if transaction.state is TransactionState.ONGOING:
-                fence = self._sessions.fenced(transaction, NO_PRODUCER, now_ms)
+                fence = self.sessions.fenced(transaction, NO_PRODUCER, now_ms)
                 effects.append(self._table.decision(fence))
             else:
                 moved.append(transaction.expired(now_ms + self._wall.ahead_ms))
@@ -571,12 +494,45 @@ class TransactionCoordinator(TransactionDeadlines):
     def on_abort_requested(self, now_ms: int) -> Result:
         """Abort every open transaction, as its timeout would."""
         fences = [
-            self._sessions.fenced(transaction, NO_PRODUCER, now_ms)
+            self.sessions.fenced(transaction, NO_PRODUCER, now_ms)
             for transaction in self._transactions.values()
             if transaction.state is TransactionState.ONGOING
             and not self._table.is_ending(transaction)
         ]
         return self._table.results([], [self._table.decision(fence) for fence in fences], [])
+
+    def on_not_ended(self, transactional_id: str, now_ms: int, *, is_requested: bool) -> None:
+        """Set a new deadline after the decision to end a transaction was dropped for lack of disk
+        space.
+
+        Takes:  is_requested, whether the producer requested the end. In this case the producer will
+                request it again, and the timeout restarts. Otherwise the abort by timeout is tried
+                again later.
+        """
+        transaction = self._transactions.get(transactional_id)
+        if (
+            transaction is None
+            or transaction.state is not TransactionState.ONGOING
+            or transaction.timeout_ms == NO_TIMEOUT_MS
+        ):
+            return
+        if is_requested:
+            self._timers.schedule(transactional_id, now_ms + transaction.timeout_ms)
+        elif transactional_id not in self._timers:
+            self._timers.schedule(transactional_id, now_ms + PUT_OFF_MS)
+
+    def on_tick_not_written(self, now_ms: int) -> None:
+        """Schedule the decisions of the last `on_tick` again, because there was no disk space for
+        them.
+        """
+        for transactional_id in self._last_due:
+            transaction = self._transactions.get(transactional_id)
+            if (
+                transaction is not None
+                and transaction.state not in PREPARED
+                and transactional_id not in self._timers
+            ):
+                self._timers.schedule(transactional_id, now_ms + PUT_OFF_MS)
 
     # --- inspection (KIP-664) --------------------------------------------------------------------
 
@@ -584,7 +540,6 @@ class TransactionCoordinator(TransactionDeadlines):
         self, request: DescribeTransactionsRequest, context: RequestContext, now_ms: int
     ) -> Result:
         """Describe transactions. Errors for an id: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND."""
-        from barnabas.coordinator.transactions import transaction_listing
 
         response = transaction_listing.described(request, self._transactions)
         return Result(replies=[Reply(context.ticket, response)])
@@ -599,7 +554,6 @@ class TransactionCoordinator(TransactionDeadlines):
 
         Takes:  is_visible, which returns whether the client may see an id.
         """
-        from barnabas.coordinator.transactions import transaction_listing
 
         filters = transaction_listing.Filters.of(request, now_ms + self._wall.ahead_ms)
         return transaction_listing.rows(self._transactions, filters, is_visible)

@@ -15,6 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import NamedTuple
 
+from barnabas.coordinator.groups.consumer.topic_patterns import (
+    LONGEST_AT_ONCE,
+    InvalidPatternError,
+    TopicPattern,
+)
 from barnabas.coordinator.transactions.transaction_state import STATE_BY_NAME, TransactionMetadata
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_transactions import (
@@ -119,10 +124,6 @@ def matching(found: Rows, pattern: str | None) -> Rows | None:
     """
     if not pattern:
         return found
-    from barnabas.coordinator.groups.consumer.topic_patterns import (
-        InvalidPatternError,
-        TopicPattern,
-    )
 
     letters: set[str] = set()
     for row in found:
@@ -143,7 +144,6 @@ def matching(found: Rows, pattern: str | None) -> Rows | None:
 
 def takes_long(found: Rows, pattern: str | None) -> bool:
     """Whether matching and encoding these rows would delay other requests."""
-    from barnabas.coordinator.groups.consumer.topic_patterns import LONGEST_AT_ONCE
 
     if len(found) > ROWS_AT_ONCE:
         return True

@@ -1,4 +1,4 @@
-"""`python -m barnabas.protocol.generator` generates protocol/messages/.
+"""`python -m barnabas.protocol.generator` generates protocol/messages/ and protocol/api_table.py.
 
 With --check, it only prints the names of modules that differ from the schemas.
 """
@@ -10,11 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from barnabas.protocol.api_table import APIS
+from barnabas.protocol.generator.api_rows import apis, table_text
 from barnabas.protocol.generator.emit import module_name, module_text
 from barnabas.protocol.generator.schema import structs_of
 
 TARGET = Path(__file__).parent.parent / "messages"
+API_TABLE = TARGET.parent / "api_table.py"
 WRITTEN_BY_HAND = {"__init__.py", "message.py"}
 
 
@@ -47,19 +48,24 @@ def main(arguments: list[str] | None = None) -> int:
         help="write no file; exit 1 if a module differs from the schemas",
     )
     only_check = parser.parse_args(arguments).check
-    first_versions = {api.name: api.min_version for api in APIS}
-    modules = {f"{module_name(name)}.py": name for name in sorted(api.name for api in APIS)}
+    spoken = apis()
+    first_versions = {api.name: api.min_version for api in spoken}
+    modules = {f"{module_name(name)}.py": name for name in sorted(api.name for api in spoken)}
     differing = [
         path.name
         for path in TARGET.glob("*.py")
         if path.name not in modules and path.name not in WRITTEN_BY_HAND
     ]
-    for file_name, api_name in modules.items():
-        text = formatted(module_text(api_name, structs_of(api_name, first_versions.get(api_name))))
-        path = TARGET / file_name
+    texts = {
+        TARGET / file_name: module_text(api_name, structs_of(api_name, first_versions[api_name]))
+        for file_name, api_name in modules.items()
+    }
+    texts[API_TABLE] = table_text()
+    for path, unformatted in texts.items():
+        text = formatted(unformatted)
         if path.exists() and path.read_text() == text:
             continue
-        differing.append(file_name)
+        differing.append(path.name)
         if not only_check:
             path.write_text(text)
     if only_check and differing:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[2]
 RUN_ALL = """
 import sys
-from barnabas.broker.rim.daemon.main import main
+from barnabas.daemon.main import main
 for line in sys.argv[1:]:
     code = main(line.split())
     print("ENDED", code, line, flush=True)

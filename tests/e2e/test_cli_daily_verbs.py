@@ -19,8 +19,8 @@ from helpers.e2e_clients import (
     unique,
 )
 
-from barnabas.broker.rim.daemon.main import main
 from barnabas.cli.options import confirm
+from barnabas.daemon.main import main
 
 pytestmark = pytest.mark.e2e
 

@@ -109,11 +109,11 @@ def test_command_as_it_is_installed() -> None:
         sys.executable,
         "-P",
         "-c",
-        "import sys; from barnabas.broker.rim.daemon.main import main; sys.exit(main())",
+        "import sys; from barnabas.daemon.main import main; sys.exit(main())",
     ]
     helped = _run([*command, "--help"])
     assert (helped.returncode, "why-stuck" in helped.stdout) == (0, True)
-    loaded = "import sys; from barnabas.broker.rim.daemon.main import main; "
+    loaded = "import sys; from barnabas.daemon.main import main; "
     loaded += "main(['settings', 'num.partitions']); "
     loaded += "sys.exit(sum(name in sys.modules for name in ('click', 'rich', 'kafka')))"
     settings = _run([sys.executable, "-P", "-c", loaded])

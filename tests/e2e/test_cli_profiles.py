@@ -158,7 +158,7 @@ def test_names_of_profiles_are_completed(
     barnabas: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_profiles(Profiles(None, {"staging": Profile("a:1"), "prod": Profile("b:1")}))
-    from barnabas.broker.rim.daemon.main import main
+    from barnabas.daemon.main import main
 
     monkeypatch.setenv("_BARNABAS_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", "barnabas topics list --profile st")

@@ -13,7 +13,7 @@ from helpers.cli_commands import TOPIC, VERBS
 from helpers.e2e_clients import eventually
 
 from barnabas import LocalBroker
-from barnabas.broker.rim.daemon.main import main
+from barnabas.daemon.main import main
 
 pytestmark = pytest.mark.e2e
 

@@ -79,7 +79,7 @@ def test_wheel_and_sdist_have_the_license_and_only_the_projects_packages(
         "barnabas",
         "pyspark_barnabas.py",
     }
-    page = "barnabas/broker/console/static/index.html"
+    page = "barnabas/console/static/index.html"
     assert {"barnabas/py.typed", page, page.replace("index.html", "main.js")} <= set(names)
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     with tarfile.open(sdist) as archive:

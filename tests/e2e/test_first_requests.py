@@ -18,7 +18,8 @@ from fuzz.making import BASE_TOPICS, Knowledge, Maker
 from helpers import loop_watchdog
 
 from barnabas import LocalBroker
-from barnabas.protocol.api_table import APIS, BY_KEY, Api
+from barnabas.protocol.api import Api
+from barnabas.protocol.api_table import APIS, BY_KEY
 
 pytestmark = pytest.mark.e2e
 

@@ -18,9 +18,9 @@ from helpers.e2e_wire import Wire
 from helpers.scrapes import Scrape, ask, port_of, scrape_at
 from sim import wire
 
-from barnabas.broker.metrics.rim.metric import Detail, Kind
-from barnabas.broker.metrics.rim.table import METRICS, OF_REPLICATION
 from barnabas.local_broker import LocalBroker
+from barnabas.metrics.rim.metric import Detail, Kind
+from barnabas.metrics.rim.table import METRICS, OF_REPLICATION
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -17,7 +17,7 @@ from helpers.e2e_clients import PATIENCE_S, eventually
 from helpers.pair import FOLLOWS, MAY_TAKE_OVER, PairNode, etcd, pair
 from helpers.scrapes import port_in, scrape_at
 
-from barnabas.broker.metrics.rim.table import OF_REPLICATION
+from barnabas.metrics.rim.table import OF_REPLICATION
 
 pytestmark = [
     pytest.mark.e2e,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-from barnabas.protocol.api_table import Api
+from barnabas.protocol.api import Api
 from barnabas.protocol.generator.emit import LETTERS
 from barnabas.protocol.generator.schema import Field, Struct, structs_of
 

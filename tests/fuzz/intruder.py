@@ -25,7 +25,7 @@ from helpers.our_messages import request_frame
 from helpers.sasl import JAAS, PASSWORD, USER, final_message, plain_token, scram_log_in
 from helpers.tokens import AUDIENCE, ISSUER, Issuer, bearer_message
 
-from barnabas.broker.security.audit import ANONYMOUS
+from barnabas.broker.audit import ANONYMOUS
 from barnabas.broker.security.authentication import Stage
 from barnabas.broker.security.oauth import parse_keys
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest

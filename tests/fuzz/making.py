@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from helpers import kafka_messages as messages
 
-from barnabas.protocol.api_table import Api
+from barnabas.protocol.api import Api
 from barnabas.protocol.records import CRC_START, NewRecord, computed_crc, encode_batch
 from fuzz.reading import BOUNDS, NUMBERS
 

@@ -27,10 +27,12 @@ from helpers.core_host import CoreHost
 from helpers.scratch import IN_MEMORY
 from helpers.slowness import at_desk_s
 
-from barnabas.broker.logs.metadata import ScramCredential, Topic
-from barnabas.broker.rim.daemon.modes import GC_THRESHOLDS
+from barnabas.broker.logs.metadata import Topic
+from barnabas.broker.security.stored import ScramCredential
 from barnabas.broker.slices import run_through
-from barnabas.protocol.api_table import APIS, Api
+from barnabas.daemon.modes import GC_THRESHOLDS
+from barnabas.protocol.api import Api
+from barnabas.protocol.api_table import APIS
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from helpers import kafka_messages as messages
 
-from barnabas.protocol.api_table import API_VERSIONS, BY_KEY, Api
+from barnabas.protocol.api import Api
+from barnabas.protocol.api_table import API_VERSIONS, BY_KEY
 
 PRODUCE = 0
 _NUMBERS = {

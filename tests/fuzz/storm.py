@@ -26,10 +26,10 @@ from helpers.scratch import SamePlaceDisk
 
 from barnabas.broker.core import Broker
 from barnabas.broker.outbox import CloseReason
-from barnabas.broker.requests.parts import Parts
-from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.parts import Parts
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.daemon.opening import open_broker
 from barnabas.protocol.api_table import APIS, BY_KEY
 from barnabas.protocol.errors import Code, DelayedRequest
 from barnabas.protocol.framing import response_has_tagged_header

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.broker.core import Broker
-from barnabas.broker.requests.parts import Parts
-from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.parts import Parts
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.daemon.opening import open_broker
 from barnabas.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import click
 import pytest
 
-from barnabas.broker.rim.daemon.arguments import parser
-from barnabas.broker.rim.daemon.main import main
 from barnabas.cli.root import make_root
+from barnabas.daemon.arguments import parser
+from barnabas.daemon.main import main
 from helpers.e2e_clients import PATIENCE_S
 
 TOPIC = "orders"
@@ -104,7 +104,7 @@ class CommandLine:
         """Run the command in its own process. When kafka-python's client fails to start, it leaves
         sockets open; they are closed when the process ends.
         """
-        source = "import sys; from barnabas.broker.rim.daemon.main import main; "
+        source = "import sys; from barnabas.daemon.main import main; "
         source += "sys.exit(main(sys.argv[1:]))"
         ended = subprocess.run(
             [sys.executable, "-P", "-c", source, *arguments],

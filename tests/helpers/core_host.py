@@ -8,12 +8,12 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from barnabas.broker.logs.topic_deletion import TopicDeletion
 from barnabas.broker.outbox import FlushJob, Work
-from barnabas.broker.requests.parts import Parts
-from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.parts import Parts
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.slices import run_through
+from barnabas.broker.topic_changes.topic_deletion import TopicDeletion
+from barnabas.daemon.opening import open_broker
 from barnabas.protocol.framing import GIVEN_AWAY_BYTES
 from barnabas.protocol.messages.fetch import (
     FetchPartition,

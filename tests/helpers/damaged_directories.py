@@ -26,9 +26,9 @@ from random import Random
 from typing import Any, NamedTuple
 
 from barnabas.broker.core import Broker
-from barnabas.broker.rim.daemon.opening import JOURNAL, open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from barnabas.daemon.opening import JOURNAL, open_broker
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (

@@ -26,11 +26,11 @@ from sim.disk import Directory, SimDisk
 
 from barnabas.broker.core import Broker
 from barnabas.broker.outbox import FlushJob
-from barnabas.broker.requests.parts import Parts
-from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.parts import Parts
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.result import Result, partition_for
 from barnabas.coordinator.transactions.transaction_records import record_of
+from barnabas.daemon.opening import open_broker
 from barnabas.protocol.errors import Code
 from barnabas.protocol.framing import GIVEN_AWAY_BYTES
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest

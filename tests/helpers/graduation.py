@@ -12,16 +12,7 @@ from collections.abc import Iterable, Mapping
 from sim.disk import SimDisk
 
 from barnabas.broker.core import Broker
-from barnabas.broker.graduation.bootstrap import encode_bootstrap
-from barnabas.broker.graduation.hand_over import HandOver, plan_hand_over
-from barnabas.broker.graduation.kafka_versions import KAFKA_VERSIONS
-from barnabas.broker.graduation.server_properties import StartSettings, write_properties
-from barnabas.broker.graduation.steps import hand_over
-from barnabas.broker.graduation.survey import take_survey
-from barnabas.broker.kafka_directory.kafka_metadata import values_of_file
-from barnabas.broker.kafka_directory.kafka_records import KafkaRecord, encode_record
-from barnabas.broker.logs.metadata import Acl, ScramCredential
-from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.security.stored import Acl, ScramCredential
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import CoordinatorRecord
@@ -30,6 +21,15 @@ from barnabas.coordinator.transactions.transaction_state import (
     TransactionMetadata,
     TransactionState,
 )
+from barnabas.daemon.opening import open_broker
+from barnabas.graduation.bootstrap import encode_bootstrap
+from barnabas.graduation.hand_over import HandOver, plan_hand_over
+from barnabas.graduation.kafka_directory.kafka_metadata import values_of_file
+from barnabas.graduation.kafka_directory.kafka_records import KafkaRecord, encode_record
+from barnabas.graduation.kafka_versions import KAFKA_VERSIONS
+from barnabas.graduation.server_properties import StartSettings, write_properties
+from barnabas.graduation.steps import hand_over
+from barnabas.graduation.survey import take_survey
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.files.checkpoints import CLEAN_SHUTDOWN_NAME

@@ -58,19 +58,19 @@ from helpers.stamped import wrongly_current
 
 TOPICS = {"t": 3, "u": 1, "v": 1}
 EVENTS = {
-    "JoinGroup": "on_join_group",
-    "SyncGroup": "on_sync_group",
+    "JoinGroup": "membership.on_join_group",
+    "SyncGroup": "membership.on_sync_group",
     "Heartbeat": "on_heartbeat",
-    "LeaveGroup": "on_leave_group",
-    "OffsetCommit": "on_offset_commit",
-    "OffsetFetch": "on_offset_fetch",
-    "OffsetDelete": "on_offset_delete",
-    "TxnOffsetCommit": "on_txn_offset_commit",
-    "ListGroups": "list_groups",
-    "DescribeGroups": "describe_groups",
-    "DeleteGroups": "on_delete_groups",
-    "ConsumerGroupHeartbeat": "on_consumer_group_heartbeat",
-    "ConsumerGroupDescribe": "describe_consumer_groups",
+    "LeaveGroup": "membership.on_leave_group",
+    "OffsetCommit": "commits.on_offset_commit",
+    "OffsetFetch": "fetches.on_offset_fetch",
+    "OffsetDelete": "removal.on_offset_delete",
+    "TxnOffsetCommit": "commits.on_txn_offset_commit",
+    "ListGroups": "administration.list_groups",
+    "DescribeGroups": "administration.describe_groups",
+    "DeleteGroups": "administration.on_delete_groups",
+    "ConsumerGroupHeartbeat": "membership.on_consumer_group_heartbeat",
+    "ConsumerGroupDescribe": "administration.describe_consumer_groups",
     "ShareGroupHeartbeat": "share_requests.on_heartbeat",
     "ShareGroupDescribe": "share_requests.describe_groups",
     "AlterShareGroupOffsets": "share_offsets.on_alter",
@@ -883,7 +883,7 @@ class GroupHost:
         for name in names:
             del self.topics[name]
         self.directory.notice()
-        for result in self.coordinator.on_topics_deleted(names, ids):
+        for result in self.coordinator.removal.on_topics_deleted(names, ids):
             self.handle(result)
         self.share_states.forget(ids)
 

@@ -10,15 +10,15 @@ import random
 
 from sim.disk import SimDisk
 
-from barnabas.broker.replication.following import Following
-from barnabas.broker.replication.leading import Leading, ReplicationSettings
-from barnabas.broker.replication.operations import is_local
-from barnabas.broker.replication.replicated_disk import ReplicatedDisk
-from barnabas.broker.replication.wire import NONCE_BYTES
-from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.daemon.opening import open_broker
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.replication.following import Following
+from barnabas.replication.leading import Leading, ReplicationSettings
+from barnabas.replication.operations import is_local
+from barnabas.replication.replicated_disk import ReplicatedDisk
+from barnabas.replication.wire import NONCE_BYTES
 from helpers.disk_broker import DATA_DIR, READER, DiskBroker
 
 SECRET = "of both"

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from barnabas.broker.connections import ConnectionState
+from barnabas.broker.connections.connection_state import ConnectionState
 from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.share.loaded_partition import LoadedPartition
 from barnabas.broker.share.share_sessions import ShareSession

@@ -49,12 +49,12 @@ from barnabas.protocol.wall_clock import WallClock
 from helpers.our_messages import response_class
 
 TOPICS = {"t": 3, "u": 1}
-EVENTS: dict[str, str] = {
-    "InitProducerId": "on_init_producer_id",
-    "AddPartitionsToTxn": "on_add_partitions_to_txn",
-    "AddOffsetsToTxn": "on_add_offsets_to_txn",
-    "EndTxn": "on_end_txn",
-    "DescribeTransactions": "on_describe_transactions",
+EVENTS: dict[str, Callable[[TransactionCoordinator], Any]] = {
+    "InitProducerId": lambda coordinator: coordinator.sessions.on_init_producer_id,
+    "AddPartitionsToTxn": lambda coordinator: coordinator.additions.on_add_partitions_to_txn,
+    "AddOffsetsToTxn": lambda coordinator: coordinator.additions.on_add_offsets_to_txn,
+    "EndTxn": lambda coordinator: coordinator.on_end_txn,
+    "DescribeTransactions": lambda coordinator: coordinator.on_describe_transactions,
 }
 LogRow = tuple[int, int, bytes, bytes | None]
 
@@ -187,7 +187,7 @@ class TxnHost:
         if isinstance(received, ListTransactionsRequest):
             self._list_transactions(received, ticket)
         else:
-            self.handle(getattr(self.coordinator, EVENTS[name])(received, context, self.event_ms()))
+            self.handle(EVENTS[name](self.coordinator)(received, context, self.event_ms()))
         return ticket
 
     def _list_transactions(self, request: ListTransactionsRequest, ticket: int) -> None:
@@ -224,7 +224,9 @@ class TxnHost:
                 response = EndTxnResponse(0, Code.NONE, *producer)
                 done.replies.append(Reply(ticket, response))
             elif isinstance(decision.waiting, WaitingInit):
-                done = self.coordinator.begin_session(complete, decision.waiting, self.event_ms())
+                done = self.coordinator.sessions.begin_session(
+                    complete, decision.waiting, self.event_ms()
+                )
             self.handle(done)
         return decision
 

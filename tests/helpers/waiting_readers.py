@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from barnabas.broker.handlers.fetch import _Fetch
-from barnabas.broker.requests.purgatory import WaitingFetch
+from barnabas.broker.logs.purgatory import WaitingFetch
 from barnabas.broker.share.loaded_partition import LoadedPartition
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.segment_indexes import BuildPutOff

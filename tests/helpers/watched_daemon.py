@@ -336,8 +336,8 @@ def file_reporter(directory: str, process: str) -> Callable[[str], None]:
 
 def main() -> int:
     """Run the daemon with the watch configured by the environment."""
-    from barnabas.broker.rim.daemon import main as daemon
-    from barnabas.broker.rim.daemon import serving
+    from barnabas.daemon import main as daemon
+    from barnabas.daemon import serving
 
     directory = os.environ.get(FAULTS_DIRECTORY)
     if directory:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from mutants import equivalents, judged, targets
+from mutants import judged, targets
 from mutants.hunting import UNFIT, Hunt, Verdict, hunt
 from mutants.mutations import Mutant, MutatedModule, diff_of
 
@@ -43,14 +43,12 @@ def main() -> int:
         ]
     if options.own:
         eligible = [mutant for mutant in eligible if mutant.is_own]
-    judgements = judged.load()
-    effects = judged.effects(judgements)
+    entries = judged.load()
+    harmful = judged.by_key(entries, everything)
     if options.judged:
-        eligible = [mutant for mutant in eligible if mutant.key in effects]
+        eligible = [mutant for mutant in eligible if mutant.key in harmful]
     if options.key:
         eligible = [mutant for mutant in eligible if mutant.key in options.key]
-    entries = equivalents.load()
-    reasons = equivalents.reasons(entries, everything)
     chosen = _sample(
         eligible,
         None if options.sample == "all" or options.key or options.judged else int(options.sample),
@@ -71,13 +69,13 @@ def main() -> int:
         for verdict in found:
             verdicts.append(verdict)
             if options.verbose or not verdict.why:
-                _show(verdict.mutant, _word(verdict, reasons))
+                _show(verdict.mutant, _word(verdict))
 
     if options.sim:
         # This import loads the product, which pytest must load first.
         from mutants import simulating
 
-        known = {entry.key: (entry.seed,) for entry in judgements if entry.seed >= 0}
+        known = {key: (entry.seed,) for key, entry in harmful.items() if entry.seed >= 0}
         hunt_all(simulating.verdicts(ROOT, chosen, modules, options.sim, options.processes, known))
     else:
 
@@ -92,28 +90,19 @@ def main() -> int:
         hunt(ROOT, modules, body, options.tests or ())
     _report(
         verdicts,
-        reasons,
         f"{options.sim} seeds of the simulator" if options.sim else "unit and property tests",
     )
     if options.judged:
-        _report_effects(verdicts, effects)
-    stale = [entry for entry in entries if not any(entry.matches(mutant) for mutant in everything)]
-    for entry in stale:
-        print(
-            f"equivalent.toml: no such mutant any more: {entry.module} {entry.function}: "
-            f"{entry.old!r} -> {entry.new!r}"
-        )
-    keys = {mutant.key for mutant in everything}
-    for entry in judgements:
-        if entry.key not in keys:
+        _report_effects(verdicts, {key: entry.effect for key, entry in harmful.items()})
+    found = set(harmful.values())
+    for entry in entries:
+        if entry not in found:
             print(
                 f"judged.toml: no such mutant any more: {entry.module} {entry.function}: "
-                f"{entry.old!r} -> {entry.new!r}"
+                f"{entry.operator} {entry.number}"
             )
     if options.report:
-        options.report.write_text(
-            json.dumps([_row(verdict, reasons) for verdict in verdicts], indent=1)
-        )
+        options.report.write_text(json.dumps([_row(verdict) for verdict in verdicts], indent=1))
     print(f"took {time.monotonic() - began_s:.0f} s")
     return 0
 
@@ -204,14 +193,12 @@ def _sample(mutants: list[Mutant], count: int | None, seed: str) -> list[Mutant]
     return sorted(chosen, key=lambda mutant: (mutant.module, mutant.line, mutant.key))
 
 
-def _word(verdict: Verdict, reasons: dict[str, str]) -> str:
-    """The verdict in words: found, equivalent, survived or unfit."""
+def _word(verdict: Verdict) -> str:
+    """The verdict in words: found, survived or unfit."""
     if verdict.why == UNFIT:
         return UNFIT
     if verdict.is_found:
         return f"found ({verdict.why}, {verdict.took_s:.1f} s): {verdict.test or ''}"
-    if verdict.mutant.key in reasons:
-        return f"equivalent: {reasons[verdict.mutant.key]}"
     return "SURVIVED" if verdict.tests else "SURVIVED, nothing runs it"
 
 
@@ -225,36 +212,34 @@ def _show(mutant: Mutant, word: str = "") -> None:
     sys.stdout.flush()
 
 
-def _row(verdict: Verdict, reasons: dict[str, str]) -> dict[str, object]:
+def _row(verdict: Verdict) -> dict[str, object]:
     """The verdict as a row of the report."""
     return verdict.mutant._asdict() | {
-        "verdict": _word(verdict, reasons).partition(":")[0].partition(" (")[0],
+        "verdict": _word(verdict).partition(":")[0].partition(" (")[0],
         "test": verdict.test,
         "tests": verdict.tests,
         "took_s": round(verdict.took_s, 2),
     }
 
 
-def _report(verdicts: list[Verdict], reasons: dict[str, str], hunters: str) -> None:
+def _report(verdicts: list[Verdict], hunters: str) -> None:
     """Print the share of found mutants by module, by folder and by kind."""
     counted = [verdict for verdict in verdicts if verdict.why != UNFIT]
-    print(f"\nFound by {hunters}, of mutants that are not equivalent:\n")
+    print(f"\nFound by {hunters}:\n")
     by_module: dict[str, list[Verdict]] = defaultdict(list)
     for verdict in counted:
         by_module[verdict.mutant.module].append(verdict)
         by_module[verdict.mutant.module.partition("/")[0] + "/"].append(verdict)
     for name in sorted(by_module):
-        _print_share(name, by_module[name], reasons)
-    _print_share("all", counted, reasons)
+        _print_share(name, by_module[name])
+    _print_share("all", counted)
     _print_share(
         "steps, order, conditions",
         [verdict for verdict in counted if verdict.mutant.is_own],
-        reasons,
     )
     _print_share(
         "values and operators",
         [verdict for verdict in counted if not verdict.mutant.is_own],
-        reasons,
     )
 
 
@@ -265,22 +250,15 @@ def _report_effects(verdicts: list[Verdict], effects: dict[str, str]) -> None:
     for effect in judged.EFFECTS:
         of_effect = [verdict for verdict in counted if effects[verdict.mutant.key] == effect]
         if of_effect:
-            _print_share(effect, of_effect, {})
+            _print_share(effect, of_effect)
 
 
-def _print_share(name: str, verdicts: Iterable[Verdict], reasons: dict[str, str]) -> None:
-    """Print one line of the report, with the share of mutants that were found. Equivalent mutants
-    do not count.
-    """
+def _print_share(name: str, verdicts: Iterable[Verdict]) -> None:
+    """Print one line of the report, with the share of mutants that were found."""
     verdicts = list(verdicts)
     found = sum(verdict.is_found for verdict in verdicts)
-    equivalent = sum(not verdict.is_found and verdict.mutant.key in reasons for verdict in verdicts)
-    rest = len(verdicts) - equivalent
-    share = f"{100 * found / rest:5.1f} %" if rest else "     - "
-    print(
-        f"  {name:34} {share}  {found} of {rest}"
-        + (f", {equivalent} equivalent" if equivalent else "")
-    )
+    share = f"{100 * found / len(verdicts):5.1f} %" if verdicts else "     - "
+    print(f"  {name:34} {share}  {found} of {len(verdicts)}")
 
 
 if __name__ == "__main__":

@@ -161,6 +161,19 @@ def key_of(module: str, function: str, old: str, new: str, number: int) -> str:
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
+def change_of(root: Path, module: str, function: str, operator: str, number: int) -> str:
+    """The text of a module with one change of a function.
+
+    Takes: number, which of the operator's changes in the function it is, from 1.
+    Raises: ValueError if there is no such change.
+    """
+    mutated = MutatedModule(root, module, lambda _, name: name == function)
+    mutants = [mutant for mutant in mutated.mutants if mutant.operator == operator]
+    if not 1 <= number <= len(mutants):
+        raise ValueError(f"{operator} makes {len(mutants)} changes in {function}")
+    return mutated.source_of(mutants[number - 1])
+
+
 def stripped(text: str) -> str:
     """The text's lines without their indentation."""
     return "\n".join(line.strip() for line in text.splitlines())

@@ -15,12 +15,13 @@ from helpers.graduation import new_disk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.graduation.bootstrap import ClusterImage, encode_bootstrap, read_bootstrap
-from barnabas.broker.graduation.bring_back import _Merge
-from barnabas.broker.graduation.hand_over import HandOver
-from barnabas.broker.graduation.kafka_versions import KAFKA_VERSIONS
-from barnabas.broker.graduation.survey import Survey
-from barnabas.broker.logs.metadata import Acl, ClusterMetadata, ScramCredential
+from barnabas.broker.logs.metadata import ClusterMetadata
+from barnabas.broker.security.stored import Acl, ScramCredential
+from barnabas.graduation.bootstrap import ClusterImage, encode_bootstrap, read_bootstrap
+from barnabas.graduation.bring_back import _Merge
+from barnabas.graduation.hand_over import HandOver
+from barnabas.graduation.kafka_versions import KAFKA_VERSIONS
+from barnabas.graduation.survey import Survey
 from barnabas.protocol.records import batches_in, computed_crc, records_of
 
 KAFKAS = Path(__file__).parent.parent / "fixtures" / "kafka-metadata" / "bootstrap.checkpoint"

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.kafka_directory.kafka_metadata import values_of_log
-from barnabas.broker.kafka_directory.kafka_records import (
+from barnabas.graduation.kafka_directory.kafka_metadata import values_of_log
+from barnabas.graduation.kafka_directory.kafka_records import (
     BEGIN,
     PARTITION,
     PARTITION_CHANGE,

@@ -23,9 +23,10 @@ from barnabas.broker.logs import durable_size, journal_file
 from barnabas.broker.logs import metadata as module
 from barnabas.broker.logs.durable_size import SIZE_SUFFIX
 from barnabas.broker.logs.journal_file import JournalError
-from barnabas.broker.logs.metadata import Acl, ClusterMetadata, ScramCredential, Topic
+from barnabas.broker.logs.metadata import ClusterMetadata, Topic
 from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.outbox import FlushJob, Outbox
+from barnabas.broker.security.stored import Acl, ScramCredential
 
 PATH = "/data/journal"
 NAMES = ("a", "b.c", "__consumer_offsets", "lang" * 40)

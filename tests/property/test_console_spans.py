@@ -13,7 +13,7 @@ from helpers.storage_logs import NOW_MS, batch, new_log, reopened
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.console.spans import (
+from barnabas.console.spans import (
     ABORT_MARKER,
     ABORTED,
     COMMIT_MARKER,

@@ -310,7 +310,7 @@ class TransactionCoordinatorMachine(RuleBasedStateMachine):
     def verify(self, txn: str, nth: int, pair: tuple[str, int]) -> None:
         """Ask, as the leader of a partition, whether the partition is in the open transaction."""
         producer = self.producer(txn, nth)
-        code = self.host.coordinator.verify(txn, *producer, *pair, 9)
+        code = self.host.coordinator.additions.verify(txn, *producer, *pair, 9)
         if not self.is_current(txn, producer):
             assert code in (Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING)
         elif code == Code.NONE:

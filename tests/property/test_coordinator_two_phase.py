@@ -133,8 +133,8 @@ class Prepared(RuleBasedStateMachine):
         pair = self.pair(nth)
         coordinator = self.host.coordinator
         asked = (TXN, ProducerIdAndEpoch(*pair), [T0], self.host.event_ms())
-        self.host.handle(coordinator.on_writing(*asked))
-        code = coordinator.verify(TXN, *pair, *T0, 12)
+        self.host.handle(coordinator.additions.on_writing(*asked))
+        code = coordinator.additions.verify(TXN, *pair, *T0, 12)
         if pair != self.current:
             assert code in (Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING)
         elif self.is_kept:
@@ -154,13 +154,13 @@ class Prepared(RuleBasedStateMachine):
         coordinator = self.host.coordinator
         if version == 5:
             asked = (TXN, ProducerIdAndEpoch(*pair), "group", self.host.event_ms())
-            self.host.handle(coordinator.on_writing_offsets(*asked))
+            self.host.handle(coordinator.additions.on_writing_offsets(*asked))
         else:
             self.host.add_offsets(TXN, *pair, "group")
         open_epoch = None
         if self.has_offsets and self.writer is not None and self.writer[0] == pair[0]:
             open_epoch = self.writer[1]
-        code = coordinator.verify_offsets(TXN, *pair, "group", version, open_epoch)
+        code = coordinator.additions.verify_offsets(TXN, *pair, "group", version, open_epoch)
         if pair == self.current and not self.is_kept:
             assert code == Code.NONE
             self.joined(pair)
@@ -234,7 +234,7 @@ class Prepared(RuleBasedStateMachine):
         if self.level < 2:
             return
         self.host.crash()
-        self.host.handle(self.host.coordinator.on_power_loss(self.host.event_ms()))
+        self.host.handle(self.host.coordinator.sessions.on_power_loss(self.host.event_ms()))
         if self.writer is not None and self.is_two_phase:
             return
         self.end(False)

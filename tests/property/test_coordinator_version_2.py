@@ -100,11 +100,11 @@ class Versions(RuleBasedStateMachine):
         """
         pair = self.pair(nth)
         self.host.handle(
-            self.host.coordinator.on_writing(
+            self.host.coordinator.additions.on_writing(
                 TXN, ProducerIdAndEpoch(*pair), [T0], self.host.event_ms()
             )
         )
-        code = self.host.coordinator.verify(TXN, *pair, *T0, 12)
+        code = self.host.coordinator.additions.verify(TXN, *pair, *T0, 12)
         if pair == self.current:
             assert code == Code.NONE
             self.is_open, self.ended = True, None
@@ -194,7 +194,7 @@ class Versions(RuleBasedStateMachine):
         """
         if self.level == 2:
             self.host.crash()
-            self.host.handle(self.host.coordinator.on_power_loss(self.host.event_ms()))
+            self.host.handle(self.host.coordinator.sessions.on_power_loss(self.host.event_ms()))
             self.abort_if_open()
             metadata = self.host.coordinator.metadata(TXN)
             assert metadata is not None

@@ -13,7 +13,7 @@ from helpers.examples import drawn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.rim.daemon.opening import JOURNAL
+from barnabas.daemon.opening import JOURNAL
 from barnabas.storage.directory.last_run import BOOT_ID_NAME
 
 

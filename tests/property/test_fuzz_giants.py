@@ -4,6 +4,7 @@ This module sends a sample, and `make fuzz` all of them. The requirements are in
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -14,10 +15,11 @@ import pytest
 from fuzz.giants import KINDS, TOO_MANY, array_paths, giants
 from fuzz.giants import SHAPES as ELEMENTS
 from fuzz.ordeal import ALL_RIGHTS, MOST_CALL_S, MOST_MB, PRODUCE, Ordeal, Outcome, findings_of
+from helpers.api_rows import SHAPES
 from helpers.our_messages import read_request
 
-from barnabas.broker.requests import wide_requests
-from barnabas.protocol.api_table import APIS, Api
+from barnabas.protocol.api import Api
+from barnabas.protocol.api_table import APIS
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = "0.008"
@@ -68,7 +70,7 @@ def test_a_repeated_element_does_not_repeat_long_contents_in_the_response(
 
 
 @pytest.mark.parametrize(
-    "api", [api for api in APIS if api.name in wide_requests.SHAPES], ids=lambda api: api.name
+    "api", [api for api in APIS if api.name in SHAPES], ids=lambda api: api.name
 )
 def test_a_request_processed_in_slices_gets_the_same_response(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: Api
@@ -76,7 +78,9 @@ def test_a_request_processed_in_slices_gets_the_same_response(
     """Requests with a few hundred elements, made from the schemas, are processed both at once and
     in slices of seven elements.
     """
-    shapes = wide_requests.SHAPES[api.name]
+    shapes = SHAPES[api.name]
+    family = importlib.import_module(f"barnabas.broker.handlers.{api.family}")
+    rows = family.ROWS
     for shape in shapes:
         version = min(api.max_version, shape.last_version)
         for giant in giants(api, version, 3000, ("distinct",)):
@@ -88,7 +92,10 @@ def test_a_request_processed_in_slices_gets_the_same_response(
             answers = []
             for at_once in (7, 1_000_000):
                 wide = tuple(one._replace(at_once=at_once) for one in shapes)
-                monkeypatch.setitem(wide_requests.SHAPES, api.name, wide)
+                changed = tuple(
+                    row._replace(shapes=wide) if row.api.key == api.key else row for row in rows
+                )
+                monkeypatch.setattr(family, "ROWS", changed)
                 ordeal = Ordeal(tmp_path / f"{giant.name.replace(' ', '-')}-{at_once}")
                 outcome = ordeal.offer(giant, ALL_RIGHTS)
                 assert outcome.answer_bytes > 0, outcome

@@ -27,7 +27,8 @@ from helpers.scratch import scratch_directory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.protocol.api_table import APIS, Api
+from barnabas.protocol.api import Api
+from barnabas.protocol.api_table import APIS
 from barnabas.protocol.primitives import MalformedMessageError
 from barnabas.protocol.records import NewRecord, encode_batch
 

@@ -38,10 +38,10 @@ from hypothesis import strategies as st
 from sim.disk import Directory, SimDisk
 
 from barnabas.broker.core import Broker
-from barnabas.broker.graduation.bootstrap import encode_bootstrap, read_bootstrap
-from barnabas.broker.graduation.bring_back import bring_back
-from barnabas.broker.graduation.survey import GraduationError, UncleanError
-from barnabas.broker.kafka_directory.kafka_records import (
+from barnabas.coordinator.result import CoordinatorRecord
+from barnabas.graduation.bootstrap import encode_bootstrap, read_bootstrap
+from barnabas.graduation.bring_back import bring_back
+from barnabas.graduation.kafka_directory.kafka_records import (
     CONFIG,
     PARTITION,
     PARTITION_CHANGE,
@@ -49,7 +49,7 @@ from barnabas.broker.kafka_directory.kafka_records import (
     TOPIC,
     KafkaRecord,
 )
-from barnabas.coordinator.result import CoordinatorRecord
+from barnabas.graduation.survey import GraduationError, UncleanError
 from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, MARK_NAME, is_graduated
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import (

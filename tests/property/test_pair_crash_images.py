@@ -24,8 +24,8 @@ from helpers.standby_pair import LeaderBroker, Pair, replicated_files
 from helpers.strays import strays_of
 from sim.disk import SimDisk
 
-from barnabas.broker.replication.following import FOLLOWING, StandbyNote, holding_of
-from barnabas.broker.replication.leadership import Holding
+from barnabas.replication.following import FOLLOWING, StandbyNote, holding_of
+from barnabas.replication.leadership import Holding
 
 SHARE = 200  # the quick test tries one of every SHARE images
 PARTS = ("transactions", "requests", "remake", "retention", "compaction", "returns")

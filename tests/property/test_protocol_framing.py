@@ -11,7 +11,8 @@ from helpers import kafka_messages as messages
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.protocol.api_table import APIS, Api
+from barnabas.protocol.api import Api
+from barnabas.protocol.api_table import APIS
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.framing import (
     KEPT_BYTES,

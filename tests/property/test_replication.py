@@ -17,13 +17,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sim.disk import SimDisk
 
-from barnabas.broker.replication import catch_up as catch_up_module
-from barnabas.broker.replication import wire
-from barnabas.broker.replication.admission import Admission, Reply
-from barnabas.broker.replication.catch_up import CatchUp, Held, add_to_inventory, take_inventory
-from barnabas.broker.replication.operations import Operation, Replica
-from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.protocol.errors import Code
+from barnabas.replication import catch_up as catch_up_module
+from barnabas.replication import wire
+from barnabas.replication.admission import Admission, Reply
+from barnabas.replication.catch_up import CatchUp, Held, add_to_inventory, take_inventory
+from barnabas.replication.operations import Operation, Replica
+from barnabas.replication.replicated_disk import ReplicatedDisk
 
 TOPICS = ("a", "b", "c")
 ACTIONS = st.one_of(

@@ -12,8 +12,8 @@ from helpers.examples import drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.requests import purgatory
-from barnabas.broker.requests.purgatory import Purgatory, WaitingFetch
+from barnabas.broker.logs import purgatory
+from barnabas.broker.logs.purgatory import Purgatory, WaitingFetch
 from barnabas.coordinator import timers
 from barnabas.coordinator.timers import Timers
 from barnabas.storage.directory.trash import Trash

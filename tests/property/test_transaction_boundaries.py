@@ -95,7 +95,7 @@ def took(host: TxnHost, step: str, producer_id: int, epoch: int) -> bool:
         case "commit" | "abort":
             code = host.end("txn", producer_id, epoch, step == "commit")
         case "verify":
-            code = host.coordinator.verify("txn", producer_id, epoch, "t", 0, 9)
+            code = host.coordinator.additions.verify("txn", producer_id, epoch, "t", 0, 9)
         case _:
             ((_, codes),) = host.add_batch([("txn", producer_id, epoch, False, T0)], version=4)
             code = codes[("t", 0)]
@@ -128,7 +128,7 @@ def test_no_request_and_no_start_meets_an_epoch_that_it_cannot_go_on_with(
                 host.crash()
             case "power loss":
                 host.crash()
-                host.handle(host.coordinator.on_power_loss(host.event_ms()))
+                host.handle(host.coordinator.sessions.on_power_loss(host.event_ms()))
             case "new session":
                 answer = host.init("txn")
                 assert answer.error_code == Code.NONE

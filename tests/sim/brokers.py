@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.brokers.coordinator_edge import SINGLE
-from barnabas.broker.control.observed import error_codes
+from helpers.api_rows import ROWS
+
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
+from barnabas.test_control.observed import error_codes
 from sim import wire
 from sim.loop import Future
 from sim.network import LOST, REQUEST_TIMEOUT_MS, Forgiving, Link
@@ -49,7 +50,8 @@ def places(call: wire.Call, cluster: Cluster) -> list[Place]:
             )
             for row in topic.partitions
         ]
-    one = SINGLE.get(call.name)
+    coordination = ROWS[call.name].coordination
+    one = None if coordination is None else coordination.one
     key = getattr(message, one.field) if one is not None else None
     if one is None or not key:
         return []

@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from barnabas.broker.admission.coordinator_edge import _Edge
 from barnabas.broker.brokers.cluster import NodeTopics
-from barnabas.broker.brokers.coordinator_edge import _Edge
 from barnabas.broker.core import Broker
 from barnabas.broker.handlers import fetch as fetch_handler
 from barnabas.broker.handlers.produce import ProduceHandler, TransactionalBatches
@@ -41,9 +41,11 @@ from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck, GroupOffsets
 from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
 from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
+from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import Result
 from barnabas.coordinator.transactions import fencing, transaction_state
+from barnabas.coordinator.transactions.partition_additions import PartitionAdditions
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.transactions.producer_sessions import ProducerSessions
 from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
@@ -682,10 +684,10 @@ def deleted_logs_are_found_again() -> Iterator[None]:
     tweak=focuses.with_remakes,
 )
 def offsets_outlive_their_topic() -> Iterator[None]:
-    def on_topics_deleted(self: GroupCoordinator, *_: Any) -> Iterator[Result]:
+    def on_topics_deleted(self: OffsetRemoval, *_: Any) -> Iterator[Result]:
         return iter(())
 
-    with changed(GroupCoordinator, "on_topics_deleted", on_topics_deleted):
+    with changed(OffsetRemoval, "on_topics_deleted", on_topics_deleted):
         yield
 
 
@@ -1339,19 +1341,19 @@ def former_epochs_are_remembered() -> Iterator[None]:
 )
 def adding_is_not_written() -> Iterator[None]:
     def on_writing(
-        self: TransactionCoordinator, name: str, producer: Any, pairs: Any, now_ms: int
+        self: PartitionAdditions, name: str, producer: Any, pairs: Any, now_ms: int
     ) -> Result:
         try:
-            added = self._additions.with_partitions(
-                self._transactions.get(name), name, producer, pairs, now_ms, 2
+            added = self.with_partitions(
+                self._table.by_id.get(name), name, producer, pairs, now_ms, 2
             )
         except KafkaError:
             return Result()
         if added is not None:
-            self.apply(added)
+            self._table.by_id[name] = added
         return Result()
 
-    with changed(TransactionCoordinator, "on_writing", on_writing):
+    with changed(PartitionAdditions, "on_writing", on_writing):
         yield
 
 

@@ -12,13 +12,13 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.broker.replication.lease_exchange import (
+from barnabas.replication.lease_exchange import (
     HttpAnswer,
     HttpCall,
     HttpFailure,
     HttpOutcome,
 )
-from barnabas.broker.replication.lease_record import LeaseRecord, decode_lease_record
+from barnabas.replication.lease_record import LeaseRecord, decode_lease_record
 from sim.loop import Loop
 
 USER, PASSWORD = "barnabas", "of etcd"

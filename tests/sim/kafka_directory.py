@@ -23,14 +23,14 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from barnabas.broker.kafka_directory.kafka_metadata import (
+from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
+from barnabas.graduation.kafka_directory.kafka_metadata import (
     CONFIG,
     DIRECTORY,
     OF_TOPIC,
     PRODUCER_IDS,
     TOPIC,
 )
-from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
 from barnabas.protocol.records import CRC_START, NewRecord, batches_in, encode_batch
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,

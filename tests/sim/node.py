@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.core import Broker
 from barnabas.broker.outbox import CloseReason, FlushJob, Work
-from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.daemon.opening import open_broker
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest

@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.replication.admission import Admission
-from barnabas.broker.replication.following import Following, StandbyNote, holding_of
-from barnabas.broker.replication.held_answers import HeldAnswers
-from barnabas.broker.replication.leadership import (
+from barnabas.replication.admission import Admission
+from barnabas.replication.following import Following, StandbyNote, holding_of
+from barnabas.replication.held_answers import HeldAnswers
+from barnabas.replication.leadership import (
     TIMEOUT_PARTS,
     Answer,
     Holding,
@@ -24,19 +24,19 @@ from barnabas.broker.replication.leadership import (
     LeaseSettings,
     Role,
 )
-from barnabas.broker.replication.leading import GREETING_MS, Leading, ReplicationSettings
-from barnabas.broker.replication.lease_exchange import EngineSettings, EtcdExchange, Exchange
-from barnabas.broker.replication.lease_record import LeaseRecordError, NodeAddresses
-from barnabas.broker.replication.leased_lead import LeasedLead
-from barnabas.broker.replication.member_steps import MemberSteps, node_of
-from barnabas.broker.replication.operations import DivergedError
-from barnabas.broker.replication.replicated_disk import ReplicatedDisk
-from barnabas.broker.replication.rim.early_sync import EarlySync
-from barnabas.broker.replication.rim.lease_keeper import LeaseKeeper
-from barnabas.broker.replication.standby_feed import StandbyFeed
-from barnabas.broker.replication.standby_steps import Connect, Copy, Receive, Send, Steps, Wait
-from barnabas.broker.replication.steps_of_end import Until, steps_of_end
-from barnabas.broker.replication.wire import NONCE_BYTES
+from barnabas.replication.leading import GREETING_MS, Leading, ReplicationSettings
+from barnabas.replication.lease_exchange import EngineSettings, EtcdExchange, Exchange
+from barnabas.replication.lease_record import LeaseRecordError, NodeAddresses
+from barnabas.replication.leased_lead import LeasedLead
+from barnabas.replication.member_steps import MemberSteps, node_of
+from barnabas.replication.operations import DivergedError
+from barnabas.replication.replicated_disk import ReplicatedDisk
+from barnabas.replication.rim.early_sync import EarlySync
+from barnabas.replication.rim.lease_keeper import LeaseKeeper
+from barnabas.replication.standby_feed import StandbyFeed
+from barnabas.replication.standby_steps import Connect, Copy, Receive, Send, Steps, Wait
+from barnabas.replication.steps_of_end import Until, steps_of_end
+from barnabas.replication.wire import NONCE_BYTES
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import LOCK_NAME
 from barnabas.storage.files.leader_epochs import HighestEpoch

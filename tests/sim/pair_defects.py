@@ -8,19 +8,19 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from barnabas.broker.replication import catch_up as catch_up_module
-from barnabas.broker.replication.catch_up import CatchUp
-from barnabas.broker.replication.following import Following, StandbyNote
-from barnabas.broker.replication.leadership import Leadership
-from barnabas.broker.replication.leading import Leading, StandbyLink
-from barnabas.broker.replication.lease_exchange import EtcdExchange
-from barnabas.broker.replication.lease_record import LeaseRecord
-from barnabas.broker.replication.leased_lead import Keeper
-from barnabas.broker.replication.member_steps import MemberSteps
-from barnabas.broker.replication.operations import Kind, Operation, Replica, is_unfinished
-from barnabas.broker.replication.replicated_disk import ReplicatedDisk
-from barnabas.broker.replication.rim.early_sync import EarlySync
-from barnabas.broker.replication.steps_of_end import Ending, Until
+from barnabas.replication import catch_up as catch_up_module
+from barnabas.replication.catch_up import CatchUp
+from barnabas.replication.following import Following, StandbyNote
+from barnabas.replication.leadership import Leadership
+from barnabas.replication.leading import Leading, StandbyLink
+from barnabas.replication.lease_exchange import EtcdExchange
+from barnabas.replication.lease_record import LeaseRecord
+from barnabas.replication.leased_lead import Keeper
+from barnabas.replication.member_steps import MemberSteps
+from barnabas.replication.operations import Kind, Operation, Replica, is_unfinished
+from barnabas.replication.replicated_disk import ReplicatedDisk
+from barnabas.replication.rim.early_sync import EarlySync
+from barnabas.replication.steps_of_end import Ending, Until
 from barnabas.storage.directory.last_run import RunNote
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.files.leader_epochs import HighestEpoch

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from barnabas.broker.replication.leadership import Holding
-from barnabas.broker.replication.operations import is_local, is_unfinished
-from barnabas.broker.replication.wire import NONCE_BYTES
+from barnabas.replication.leadership import Holding
+from barnabas.replication.operations import is_local, is_unfinished
+from barnabas.replication.wire import NONCE_BYTES
 from barnabas.storage.files.checkpoints import META_PROPERTIES_NAME
 from sim.clients import Asking
 from sim.etcd import Etcd, Member

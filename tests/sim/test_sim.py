@@ -19,9 +19,9 @@ import pytest
 from checkers import NEVER_MS, Life, Partition
 
 from barnabas.broker.handlers import metadata, transactions
-from barnabas.broker.logs import flush_queue, topic_deletion, topics
+from barnabas.broker.logs import flush_queue, purgatory, topics
 from barnabas.broker.logs.unwritten_work import UnwrittenWork
-from barnabas.broker.requests import purgatory
+from barnabas.broker.topic_changes import topic_deletion
 from barnabas.broker.transactions import transaction_end
 from barnabas.coordinator.groups import group_administration, group_coordinator
 from barnabas.coordinator.groups.group_conversion import GroupConversion

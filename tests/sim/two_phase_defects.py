@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from barnabas.broker.handlers.produce import ProduceHandler
+from barnabas.coordinator.transactions.producer_sessions import ProducerSessions
 from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from barnabas.coordinator.transactions.transaction_state import TransactionMetadata
 from barnabas.coordinator.transactions.transaction_table import TxnSettings
@@ -50,30 +51,29 @@ def prepared_transactions_time_out() -> Iterator[None]:
 
 @defect("who comes after a crash aborts what was prepared", "lost", "torn", tweak=with_time)
 def kept_transactions_are_aborted() -> Iterator[None]:
-    init = TransactionCoordinator.on_init_producer_id
+    init = ProducerSessions.on_init_producer_id
 
-    def on_init_producer_id(
-        self: TransactionCoordinator, request: Any, context: Any, now_ms: int
-    ) -> Any:
+    def on_init_producer_id(self: ProducerSessions, request: Any, context: Any, now_ms: int) -> Any:
         request.keep_prepared_txn = False
         return init(self, request, context, now_ms)
 
-    with changed(TransactionCoordinator, "on_init_producer_id", on_init_producer_id):
+    with changed(ProducerSessions, "on_init_producer_id", on_init_producer_id):
         yield
 
 
 @defect("a loss of power aborts what was prepared", "lost", "torn", tweak=with_power)
 def power_losses_abort_prepared_transactions() -> Iterator[None]:
-    on_power_loss = TransactionCoordinator.on_power_loss
+    on_power_loss = ProducerSessions.on_power_loss
 
-    def of_all(self: TransactionCoordinator, now_ms: int, **_: bool) -> Any:
-        kept, self.settings = self.settings, TxnSettings(is_durable=False)
+    def of_all(self: ProducerSessions, now_ms: int, **_: bool) -> Any:
+        table = self._table
+        kept, table.settings = table.settings, TxnSettings(is_durable=False)
         try:
             return on_power_loss(self, now_ms, spares_two_phase=False)
         finally:
-            self.settings = kept
+            table.settings = kept
 
-    with changed(TransactionCoordinator, "on_power_loss", of_all):
+    with changed(ProducerSessions, "on_power_loss", of_all):
         yield
 
 

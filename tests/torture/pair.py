@@ -32,11 +32,11 @@ from helpers.pair import KEY, PairNode, etcd
 from helpers.ports import free_port
 from helpers.tcp_proxy import TcpProxy
 
-from barnabas.broker.replication.leadership import Found, Read
-from barnabas.broker.replication.lease_engine import EtcdEngine
-from barnabas.broker.replication.lease_exchange import EngineSettings
-from barnabas.broker.replication.lease_record import LeaseRecord, decode_lease_record
-from barnabas.broker.replication.operations import is_local, is_unfinished
+from barnabas.replication.leadership import Found, Read
+from barnabas.replication.lease_engine import EtcdEngine
+from barnabas.replication.lease_exchange import EngineSettings
+from barnabas.replication.lease_record import LeaseRecord, decode_lease_record
+from barnabas.replication.operations import is_local, is_unfinished
 from torture import commit_probe
 from torture.clients import BROKER_SETTINGS, CLIENT_DEEDS, ROUND_S, Report, Round, _rows, now_ms
 

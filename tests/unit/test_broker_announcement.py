@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.rim.daemon.announcing import announce
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.certificates import make_certificates
+from barnabas.daemon.announcing import announce
 
 
 @pytest.mark.parametrize(

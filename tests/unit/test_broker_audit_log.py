@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.broker.audit import AuditRecord
 from barnabas.broker.rim.audit_log import AuditLog
-from barnabas.broker.security.audit import AuditRecord
 
 RECORD = AuditRecord(
     "User:ann\n", "192.0.2.1", "client", 20, "DELETE", "TOPIC", "orders", is_allowed=False

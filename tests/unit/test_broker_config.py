@@ -729,7 +729,8 @@ def test_a_setting_that_has_an_effect_is_read_somewhere() -> None:
     root = Path(__file__).parents[2]
     code = "\n".join(
         path.read_text()
-        for path in (root / "broker").rglob("*.py")
+        for folder in ("broker", "barnabas")
+        for path in (root / folder).rglob("*.py")
         if not path.name.startswith("rows_")
     )
     names = set(re.findall(r"\.(\w+)\b", code)) | set(re.findall(r'"([a-z.]+)"', code))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from barnabas.broker.connections import ConnectionState, login_record
-from barnabas.broker.security.audit import ANONYMOUS, AuditRecord
+from barnabas.broker.audit import ANONYMOUS, AuditRecord
+from barnabas.broker.connections.connection_state import ConnectionState, login_record
 from barnabas.broker.settings.config import BrokerConfig
 
 

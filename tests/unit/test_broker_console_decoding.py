@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 from helpers.schema_registry import FakeRegistry, basic, fake_registry
 
-from barnabas.broker.console.decoding import MOST_BYTES_AT_ONCE, Decoded, Values, first_part
-from barnabas.broker.console.filters import Facts, contains_text, parse_filter
-from barnabas.broker.console.rim import decoder as decoder_module
-from barnabas.broker.console.rim.decoder import Decoder, RequestDecoding
-from barnabas.broker.console.search import Bounds, Search, _Reader
+from barnabas.console.decoding import MOST_BYTES_AT_ONCE, Decoded, Values, first_part
+from barnabas.console.filters import Facts, contains_text, parse_filter
+from barnabas.console.rim import decoder as decoder_module
+from barnabas.console.rim.decoder import Decoder, RequestDecoding
+from barnabas.console.search import Bounds, Search, _Reader
 from barnabas.protocol.records import Record
 from barnabas.schemas import avro_sizes, wire_format
 from barnabas.schemas.avro import AvroSerde

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost
 
-from barnabas.broker.console.rim import endpoint, source, watch
-from barnabas.broker.console.rim.endpoint import Console
 from barnabas.broker.observation.error_counts import ErrorCounts
+from barnabas.console.rim import endpoint, source, watch
+from barnabas.console.rim.endpoint import Console
 
 METADATA_FRAME = memoryview(b"\0\3" + bytes(20))
 

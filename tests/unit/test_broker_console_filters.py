@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.console import filters
-from barnabas.broker.console.filters import Facts, FilterError, contains_text, parse_filter
+from barnabas.console import filters
+from barnabas.console.filters import Facts, FilterError, contains_text, parse_filter
 from barnabas.protocol.records import Record
 
 ORDER = json.dumps(

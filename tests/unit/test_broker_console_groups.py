@@ -10,14 +10,14 @@ import pytest
 from helpers.disk_broker import DiskBroker
 from helpers.share_member import ACCEPT, REJECT, RELEASE, SHARED, ShareMember, begin_group
 
-from barnabas.broker.console import groups
-from barnabas.broker.console.groups import (
+from barnabas.broker.observe import CommittedOffsetState, GroupState
+from barnabas.console import groups
+from barnabas.console.groups import (
     describe_in_flight,
     partition_progress,
     progress_of,
 )
-from barnabas.broker.console.history import NO_TREND
-from barnabas.broker.observation.observe import CommittedOffsetState, GroupState
+from barnabas.console.history import NO_TREND
 
 BEHIND = CommittedOffsetState("orders", 0, 4, 6)
 AT_END = CommittedOffsetState("orders", 1, 4, 0)

@@ -10,9 +10,9 @@ import tracemalloc
 
 import pytest
 
-from barnabas.broker.console import history as module
-from barnabas.broker.console.history import INTERVAL_MS, LENGTH, History, Rates
-from barnabas.broker.observation.observe import CommittedOffsetState, GroupState, PartitionState
+from barnabas.broker.observe import CommittedOffsetState, GroupState, PartitionState
+from barnabas.console import history as module
+from barnabas.console.history import INTERVAL_MS, LENGTH, History, Rates
 
 
 def partition(topic: str, index: int, end: int, size: int = 0, start: int = 0) -> PartitionState:

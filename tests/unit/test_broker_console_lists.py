@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.console import lists, views
-from barnabas.broker.console.lists import (
+from barnabas.broker.observe import (
+    CommittedOffsetState,
+    GroupState,
+    OpenTransaction,
+    PartitionState,
+    TransactionalIdState,
+)
+from barnabas.console import lists, views
+from barnabas.console.lists import (
     GROUP_COLUMNS,
     PLACE_COLUMNS,
     TRANSACTION_COLUMNS,
@@ -18,13 +25,6 @@ from barnabas.broker.console.lists import (
     part_of,
     place_rows,
     transaction_rows,
-)
-from barnabas.broker.observation.observe import (
-    CommittedOffsetState,
-    GroupState,
-    OpenTransaction,
-    PartitionState,
-    TransactionalIdState,
 )
 
 NOW_MS = 1_800_000_000_000

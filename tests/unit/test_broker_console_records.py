@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from helpers.storage_logs import NOW_MS, SECOND_MS, append_unchecked, batch, broken, new_log
 
-from barnabas.broker.console import records
-from barnabas.broker.console.records import MOST_SHOWN_BYTES, read_records, take_records
+from barnabas.console import records
+from barnabas.console.records import MOST_SHOWN_BYTES, read_records, take_records
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log

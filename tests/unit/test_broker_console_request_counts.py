@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.console.request_counts import RequestCounts
+from barnabas.console.request_counts import RequestCounts
 from barnabas.protocol.api_table import BY_KEY
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker.console import views
-from barnabas.broker.console.rights import restricted
-from barnabas.broker.observation.observe import (
+from barnabas.broker.observe import (
     CommittedOffsetState,
     GroupState,
     OpenTransaction,
@@ -12,6 +10,8 @@ from barnabas.broker.observation.observe import (
     TransactionalIdState,
 )
 from barnabas.broker.security.acls import Operation, ResourceType
+from barnabas.console import views
+from barnabas.console.rights import restricted
 
 TOPIC, GROUP, TXN = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from helpers.storage_logs import NOW_MS, SECOND_MS, append_unchecked, batch, broken, open_manager
 
-from barnabas.broker.console import search
-from barnabas.broker.console.filters import parse_filter
-from barnabas.broker.console.search import (
+from barnabas.console import search
+from barnabas.console.filters import parse_filter
+from barnabas.console.search import (
     Bounds,
     Result,
     Search,
@@ -22,7 +22,7 @@ from barnabas.broker.console.search import (
     parse_places,
     places_text,
 )
-from barnabas.broker.console.spans import Window, take_window
+from barnabas.console.spans import Window, take_window
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log_config import LogConfig
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.console import sessions as module
-from barnabas.broker.console.sessions import (
+from barnabas.console import sessions as module
+from barnabas.console.sessions import (
     FAILURES_MS,
     IDLE_MS,
     LONGEST_MS,

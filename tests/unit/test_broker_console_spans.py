@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from helpers.storage_logs import NOW_MS, batch, new_log
 
-from barnabas.broker.console.spans import (
+from barnabas.console.spans import (
     GAP,
     MOST_INDEX_ENTRIES,
     OPEN,

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from barnabas.broker.console import views
-from barnabas.broker.console.history import Rates
-from barnabas.broker.console.topic_rows import TopicRow, in_order, known, topic_rows
-from barnabas.broker.observation.observe import OpenTransaction, PartitionState
+from barnabas.broker.observe import OpenTransaction, PartitionState
+from barnabas.console import views
+from barnabas.console.history import Rates
+from barnabas.console.topic_rows import TopicRow, in_order, known, topic_rows
 
 
 def partition(topic: str, index: int, *, start: int, stable: int, end: int) -> PartitionState:

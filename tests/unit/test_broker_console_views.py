@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.console import views
-from barnabas.broker.console.spans import Span, Strip, Window
-from barnabas.broker.observation.observe import (
+from barnabas.broker.observe import (
     CommittedOffsetState,
     GroupState,
     OpenTransaction,
     PartitionState,
     TransactionalIdState,
 )
+from barnabas.console import views
+from barnabas.console.spans import Span, Strip, Window
 from barnabas.why_stuck import WaitingGroup, sentence
 
 NOW_MS = 1_800_000_000_000

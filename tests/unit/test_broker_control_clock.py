@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.control.rim.clock import ControlledClock
+from barnabas.test_control.rim.clock import ControlledClock
 
 
 class Machine:

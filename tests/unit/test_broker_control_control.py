@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.control.observed import observe
-from barnabas.broker.control.rim.clock import ControlledClock
-from barnabas.broker.control.rim.control import Control, Exchange, Journal
-from barnabas.broker.control.rim.endpoint import _route
 from barnabas.protocol.framing import SIZE, encode_request
 from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
+from barnabas.test_control.observed import observe
+from barnabas.test_control.rim.clock import ControlledClock
+from barnabas.test_control.rim.control import Control, Exchange, Journal
+from barnabas.test_control.rim.endpoint import _route
 
 
 def exchange(number: int) -> Exchange:

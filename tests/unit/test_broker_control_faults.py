@@ -9,15 +9,6 @@ from uuid import UUID
 
 import pytest
 
-from barnabas.broker.control.faults import Action, FaultTable, fault_of
-from barnabas.broker.control.observed import (
-    ObservedRequest,
-    answer_of,
-    error_codes,
-    observe,
-    plain,
-    with_fetch_session,
-)
 from barnabas.protocol.errors import Code
 from barnabas.protocol.framing import SIZE, encode_request
 from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -35,6 +26,15 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.test_control.faults import Action, FaultTable, fault_of
+from barnabas.test_control.observed import (
+    ObservedRequest,
+    answer_of,
+    error_codes,
+    observe,
+    plain,
+    with_fetch_session,
+)
 
 
 def seen(request: Message, version: int, client_id: str = "client") -> ObservedRequest:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.control.forgetful_disk import ForgetfulDisk
+from barnabas.test_control.forgetful_disk import ForgetfulDisk
 
 
 @pytest.fixture

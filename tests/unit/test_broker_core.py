@@ -15,14 +15,12 @@ import pytest
 from helpers.admin_host import CountedIds
 from helpers.core_host import CoreHost, delete_topic, error_of, fetch, produce
 from helpers.disk_broker import DiskBroker, Producer
-from helpers.our_messages import request_frame
 from helpers.repeating import repeat_until
-from helpers.walks import PACKAGES, Walk
 
 from barnabas.broker.handlers import produce as produce_handler
 from barnabas.broker.logs.flush_queue import LONGEST_LATER_MS
-from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.daemon.opening import open_broker
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (
@@ -64,24 +62,7 @@ def host(tmp_path: Path) -> Iterator[CoreHost]:
     host.close()
 
 
-# --- a request's way ----------------------------------------------------------------------------
-
-
-def test_a_small_produce_takes_few_function_calls(host: CoreHost) -> None:
-    """Each function call adds nearly one percent to the cost of a Produce request with one record,
-    so a further call must be worth this cost.
-    """
-    host.create("t")
-    for _ in range(3):  # so that everything exists that the first request creates
-        assert error_of(host.call(1, produce("t"), 9)) == 0
-    frame = memoryview(bytearray(request_frame(produce("t"), 9, 1)))
-    with Walk() as walk:
-        host.broker.on_frame(1, frame, host.now_ms)
-    assert [connection for connection, _ in host.broker.outbox.sends] == [1]
-    host.broker.outbox.sends.clear()
-    files = walk.files(*PACKAGES)
-    print(f"{files.total()} calls in {len(files)} files, {walk.changes} changes of file")
-    assert files.total() <= 24 and len(files) <= 15 and walk.changes <= 15, walk.calls
+# --- parts of a request --------------------------------------------------------------------------
 
 
 def test_each_part_has_its_own_ticket_and_its_amendments_apply_in_order(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from barnabas.broker.metrics.rim.metric import Kind
-from barnabas.broker.metrics.rim.table import METRICS
 from barnabas.broker.observation.counters import Counters
 from barnabas.coordinator.result import Counted
+from barnabas.metrics.rim.metric import Kind
+from barnabas.metrics.rim.table import METRICS
 
 BROKER = Path(__file__).parents[2] / "broker"
 

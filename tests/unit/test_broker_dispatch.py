@@ -4,31 +4,25 @@ just arrived. The table of requests names the handler of each request.
 
 from __future__ import annotations
 
-import ast
-from dataclasses import fields
-from functools import partial
-from inspect import signature
+import subprocess
+import sys
 from pathlib import Path
-from types import MethodType
 from typing import Any
 
 import pytest
 from helpers.core_host import CoreHost
 from helpers.our_messages import request_frame
 
-from barnabas.broker import handlers
 from barnabas.broker.core import DECODED_AT_ONCE_BYTES
+from barnabas.broker.handlers import metadata
 from barnabas.broker.outbox import NO_CONNECTION
-from barnabas.broker.requests.dispatch import ROWS, Row, import_modules
 from barnabas.broker.requests.imports import (
-    FOR_COORDINATORS,
     FOR_NEW_LOGS,
     FOR_TOPICS_AT_A_START,
     import_all,
 )
-from barnabas.broker.requests.parts import Parts
-from barnabas.broker.requests.routes import Route
-from barnabas.protocol.api_table import APIS, Api
+from barnabas.broker.routes import Route
+from barnabas.protocol.api_table import APIS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -173,7 +167,8 @@ def test_a_fault_of_the_handler_of_a_first_request_closes_its_connection(
     def fail(*_: Any) -> Any:
         raise KeyError("ours")
 
-    monkeypatch.setitem(ROWS, 3, Row(lambda _: fail))
+    (row,) = metadata.ROWS
+    monkeypatch.setattr(metadata, "ROWS", (row._replace(handler=lambda _: fail),))
     importing.ask(importing.connect(1), asking(1), METADATA_VERSION)
     importing.finish_work()
     assert "please report it" in importing.closed[1]
@@ -245,86 +240,30 @@ def test_a_stop_creates_a_topic_that_waits_for_imports(importing: CoreHost) -> N
 
 
 def test_all_modules_that_the_worker_imports_exist() -> None:
-    """A row with the name of a module that no longer exists would fail only at the first
-    request.
-    """
-    import_all((*FOR_COORDINATORS, *FOR_NEW_LOGS, *FOR_TOPICS_AT_A_START))
-    for api in APIS:
-        import_modules(api, is_one=False)
+    import_all((*FOR_NEW_LOGS, *FOR_TOPICS_AT_A_START))
 
 
-# --- the table -----------------------------------------------------------------------------------
+IMPORTING = """
+import sys
+from barnabas.broker.dispatch import import_family, load_route
+from barnabas.protocol.api_table import BY_KEY
+sys.path.insert(0, "tests")
+from pathlib import Path
+from helpers.core_host import CoreHost
+host = CoreHost(Path(sys.argv[2]))
+api = BY_KEY[int(sys.argv[1])]
+import_family(api, is_one=True)
+before = set(sys.modules)
+load_route(host.parts, api)
+print(*sorted(name for name in set(sys.modules) - before if name.startswith("barnabas.")))
+"""
 
 
-@pytest.fixture(scope="module")
-def table_host(tmp_path_factory: pytest.TempPathFactory) -> CoreHost:
-    return CoreHost(tmp_path_factory.mktemp("table"))
-
-
-@pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-def test_each_row_names_the_parameters_of_its_handler(table_host: CoreHost, api: Api) -> None:
-    """A row has the names of its handler's parameters as strings, which a type checker does not
-    check.
-    """
-    host = table_host
-    route = host.broker.routes.load(api)
-    assert route.name == api.name
-    handler = ROWS[api.key].make(host.parts)
-    taken: list[tuple[str, Any]] = []
-    function: Any = handler
-    holder = getattr(handler, "__self__", None)
-    if isinstance(handler, partial):
-        function = handler.func
-    elif isinstance(handler, MethodType):
-        function = handler.__func__
-        if function.__module__.startswith("barnabas.broker.handlers."):
-            made_by = type(handler.__self__).__init__
-            taken = parameters_of(made_by)[1:]
-            # the parts that this handler needs are attributes of a separate class
-            if [name for name, _ in taken] == ["parts"]:
-                holder = handler.__self__._parts
-                taken = [
-                    (name, one.__forward_arg__) for name, one in holder.__annotations__.items()
-                ]
-    parameters = parameters_of(function)
-    if isinstance(handler, MethodType):
-        parameters = parameters[1:]
-    at = next((at for at, (name, _) in enumerate(parameters) if name == "request"), None)
-    if at is None:
-        return  # the row of a coordinator creates this handler
-    taken += parameters[:at]
-    of_parts = {field.name: field.type for field in fields(Parts)}
-    of_parts |= {  # the parts that come from the coordinators
-        name: signature(one.fget).return_annotation
-        for name, one in vars(Parts).items()
-        if isinstance(one, property) and one.fget is not None
-    }
-    assert {name: of_parts.get(name) for name, _ in taken} == dict(taken)
-    if isinstance(handler, partial):
-        assert [getattr(host.parts, name) for name, _ in taken] == list(handler.args)
-    else:
-        for name, _ in taken:
-            held = getattr(holder, f"_{name}", None) or getattr(holder, name)
-            assert held is getattr(host.parts, name)
-    if "module" not in str(parameters[at][1]) and parameters[at][1] not in ("Any", "Request"):
-        name = str(parameters[at][1]).rpartition(".")[2]
-        assert name in (f"{api.name}Request", f"{api.name}WithHostsRequest")
-
-
-def parameters_of(function: Any) -> list[tuple[str, Any]]:
-    return [(one.name, one.annotation) for one in signature(function).parameters.values()]
-
-
-def test_each_handler_is_named_by_a_row() -> None:
-    """Rows name handlers as strings, which the check for dead code does not see."""
-    broker = Path(handlers.__path__[0])
-    table = (broker.parent / "requests" / "dispatch.py").read_text()
-    named = {
-        f"{path.stem}:{node.name}"
-        for path in broker.glob("*.py")
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.FunctionDef | ast.ClassDef)
-        and (node.name.startswith("on_") or node.name.endswith("Handler"))
-    }
-    assert len(named) > 30
-    assert {name for name in named if f'"{name}' not in table} == set()
+def test_a_family_has_all_modules_of_its_handlers_when_it_is_imported(tmp_path: Path) -> None:
+    """The worker imports a family. What a handler imported later would hold up the loop."""
+    for api in {api.family: api for api in APIS}.values():
+        done = subprocess.run(
+            [sys.executable, "-c", IMPORTING, str(api.key), str(tmp_path / api.name)],
+            capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2],
+        )  # fmt: skip
+        assert done.stdout.split() == [], api.name

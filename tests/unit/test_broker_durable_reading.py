@@ -10,9 +10,9 @@ import pytest
 from helpers.admin_host import CountedIds
 from helpers.disk_broker import DiskBroker, Producer
 
-from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.transactions.transaction_end import Marker
+from barnabas.daemon.opening import open_broker
 
 
 def test_records_that_are_not_durable_are_not_read() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.rim.daemon.arguments import StartError, parser
-from barnabas.broker.rim.daemon.configure import read_config
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.exposure import is_local, warnings_of
+from barnabas.daemon.arguments import StartError, parser
+from barnabas.daemon.configure import read_config
 
 
 def warnings(arguments: tuple[str, ...] = (), **settings: str) -> str:

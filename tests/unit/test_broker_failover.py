@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost, error_of, fetch, produce
 
-from barnabas.broker.group_topics import short_text
+from barnabas.broker.groups.group_topics import short_text
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import initialize_share_group_state as state

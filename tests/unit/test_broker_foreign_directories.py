@@ -12,7 +12,7 @@ from helpers.disk_broker import DATA_DIR, DiskBroker
 
 from barnabas.broker.logs.durable_size import SIZE_SUFFIX
 from barnabas.broker.logs.metadata import changes_in
-from barnabas.broker.rim.daemon.opening import JOURNAL
+from barnabas.daemon.opening import JOURNAL
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsRequest,

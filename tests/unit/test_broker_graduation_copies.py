@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.graduation import copies
-from barnabas.broker.graduation.copies import copy_directory
+from barnabas.graduation import copies
+from barnabas.graduation.copies import copy_directory
 
 CLOSED, ACTIVE = f"{0:020}.log", f"{7:020}.log"
 LEFT_OUT = (

@@ -8,13 +8,13 @@ import pytest
 from helpers.graduation import CREDENTIAL, NOW_MS, fill, new_disk, opened, planned
 from sim.disk import SimDisk
 
-from barnabas.broker.graduation.hand_over import HandOver
-from barnabas.broker.graduation.server_properties import INTER_BROKER_USER
 from barnabas.broker.security.jaas import parse_jaas
 from barnabas.broker.security.scram import SCRAM_SHA_512, credential_of, salted
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.properties import read_properties
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
+from barnabas.graduation.hand_over import HandOver
+from barnabas.graduation.server_properties import INTER_BROKER_USER
 
 
 @pytest.fixture(scope="module")

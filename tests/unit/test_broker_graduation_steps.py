@@ -24,12 +24,12 @@ from helpers.graduation import (
 )
 from sim.disk import Crash, SimDisk
 
-from barnabas.broker.graduation.bootstrap import encode_bootstrap, read_bootstrap
-from barnabas.broker.graduation.bring_back import BringBackReport, bring_back, merged
-from barnabas.broker.graduation.hand_over import HandOver
-from barnabas.broker.graduation.survey import GraduationError
-from barnabas.broker.kafka_directory.kafka_metadata import values_of_checkpoint
-from barnabas.broker.kafka_directory.kafka_records import (
+from barnabas.daemon.opening import open_broker
+from barnabas.graduation.bootstrap import encode_bootstrap, read_bootstrap
+from barnabas.graduation.bring_back import BringBackReport, bring_back, merged
+from barnabas.graduation.hand_over import HandOver
+from barnabas.graduation.kafka_directory.kafka_metadata import values_of_checkpoint
+from barnabas.graduation.kafka_directory.kafka_records import (
     ABORT,
     BEGIN,
     CONFIG,
@@ -42,7 +42,7 @@ from barnabas.broker.kafka_directory.kafka_records import (
     decode_record,
     encode_record,
 )
-from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.graduation.survey import GraduationError
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, MARK_NAME, is_graduated
 from barnabas.storage.directory.last_run import LastRun, RunNote

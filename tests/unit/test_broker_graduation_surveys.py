@@ -21,18 +21,18 @@ from helpers.graduation import (
 )
 from sim.disk import SimDisk
 
-from barnabas.broker.graduation.preparation import start_and_stop
-from barnabas.broker.graduation.survey import (
+from barnabas.coordinator.result import CoordinatorRecord
+from barnabas.coordinator.transactions.transaction_state import NO_TIMEOUT_MS
+from barnabas.graduation.preparation import start_and_stop
+from barnabas.graduation.survey import (
     GraduationError,
     UncleanError,
     check_decided,
     take_survey,
 )
-from barnabas.broker.replication.following import StandbyNote
-from barnabas.broker.replication.wire import AnswersWait
-from barnabas.coordinator.result import CoordinatorRecord
-from barnabas.coordinator.transactions.transaction_state import NO_TIMEOUT_MS
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.replication.following import StandbyNote
+from barnabas.replication.wire import AnswersWait
 from barnabas.storage.directory.last_run import RunNote
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME

@@ -9,13 +9,13 @@ from helpers.admin_host import NOW_MS, CountedIds
 from helpers.graduation import DATA, config_of, fill, new_disk, planned
 from sim.disk import SimDisk
 
-from barnabas.broker.graduation.survey import GraduationError, take_survey
-from barnabas.broker.rim.daemon.opening import open_broker
 from barnabas.coordinator.groups.group_records import group_tombstone
 from barnabas.coordinator.groups.share import share_group_records as share
 from barnabas.coordinator.groups.streams import streams_group_records as streams
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.coordinator.result import CoordinatorRecord
+from barnabas.daemon.opening import open_broker
+from barnabas.graduation.survey import GraduationError, take_survey
 from barnabas.storage.log.broker_appends import append_records
 
 OLDER, NEWER = ("3.9", "4.0"), "4.3"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from helpers.admin_host import NOW_MS, AdminHost
 
-from barnabas.broker.group_topics import GroupTopics, short_text
+from barnabas.broker.groups.group_topics import GroupTopics, short_text
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.group_configs import (
     GroupConfigs,

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.broker.connections import ConnectionState
+from barnabas.broker.connections.connection_state import ConnectionState
 from barnabas.broker.handlers.api_versions import on_api_versions, unsupported_version_response
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.features import FinalizedFeatures

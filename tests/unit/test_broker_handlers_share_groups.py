@@ -16,15 +16,15 @@ from helpers.disk_broker import READER, DiskBroker
 from helpers.repeating import repeat_until
 from sim.disk import Refusal
 
-from barnabas.broker.console.groups import describe_members
-from barnabas.broker.group_topics import short_text
+from barnabas.broker.groups.group_topics import short_text
 from barnabas.broker.handlers.coordinators import share_key
-from barnabas.broker.observation.observe import (
+from barnabas.broker.observe import (
     CommittedOffsetState,
     GroupState,
     look_at_groups,
 )
 from barnabas.broker.share.state_changes import StateChanges
+from barnabas.console.groups import describe_members
 from barnabas.coordinator.groups.share.state_changes import StateChange, StateRow
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.result import partition_for

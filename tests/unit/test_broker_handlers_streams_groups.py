@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost
 
-from barnabas.broker.logs.metadata import Acl
 from barnabas.broker.security.acls import Operation, PatternType, Permission, ResourceType
+from barnabas.broker.security.stored import Acl
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE
 from barnabas.coordinator.groups.streams.topic_plan import Status
 from barnabas.protocol.errors import Code

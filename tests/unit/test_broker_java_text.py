@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from barnabas.broker.java_text import java_pattern, trimmed
-from barnabas.broker.logs.metadata import Acl
 from barnabas.broker.security.acls import Operation, PatternType, Permission, ResourceType
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.jaas import JaasError, parse_jaas
 from barnabas.broker.security.plain import PlainServer
 from barnabas.broker.security.principals import MappingError, PrincipalMapper
 from barnabas.broker.security.scram import SCRAM_SHA_256, AuthenticationError, ScramServer
+from barnabas.broker.security.stored import Acl
 from barnabas.broker.security.users import parse_users
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.setting import ConfigError

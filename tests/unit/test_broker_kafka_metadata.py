@@ -19,10 +19,11 @@ from helpers.admin_host import CountedIds
 from helpers.storage_logs import kill, set_offset_and_epoch
 
 from barnabas.broker.core import Broker
-from barnabas.broker.kafka_directory.kafka_metadata import DIRECTORY, read_kafka_metadata
-from barnabas.broker.logs.metadata import Acl, QuotaEntity, ScramCredential
-from barnabas.broker.rim.daemon.opening import open_broker
+from barnabas.broker.logs.metadata import QuotaEntity
+from barnabas.broker.security.stored import Acl, ScramCredential
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.daemon.opening import open_broker
+from barnabas.graduation.kafka_directory.kafka_metadata import DIRECTORY, read_kafka_metadata
 from barnabas.protocol.records import NewRecord, encode_batch, read_header
 from barnabas.storage.directory.last_run import BOOT_ID_NAME
 from barnabas.storage.disk import OsDisk

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from barnabas.broker.rim.daemon.loading_ahead import FIRST_APIS, LoadingAhead
-from barnabas.protocol.api_table import Api
+from barnabas.daemon.loading_ahead import FIRST_APIS, LoadingAhead
+from barnabas.protocol.api import Api
 
 
 class FakeLoop:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.core_host import CoreHost
 
-from barnabas.broker.observation.login_counts import LoginCounts
+from barnabas.broker.connections.login_counts import LoginCounts
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest

@@ -9,8 +9,6 @@ processes make some attempts longer. The limit is that of the watchdog of the ev
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,9 +22,9 @@ from helpers.share_member import SHARED, ShareMember, begin_group
 from helpers.slowness import least_desk_s
 
 from barnabas.broker.core import Broker
-from barnabas.broker.rim.daemon.modes import GC_THRESHOLDS
 from barnabas.coordinator.groups.streams.streams_groups import streams_group_of
 from barnabas.coordinator.groups.streams.tasks import TaskSet, each
+from barnabas.daemon.modes import GC_THRESHOLDS
 from barnabas.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     Subtopology,
@@ -145,36 +143,6 @@ def test_ten_thousand_tasks_are_assigned(
         return timed.longest_s
 
     assert best_of_attempts(attempt) < MOST_S
-
-
-def test_a_streams_group_s_timers_load_nothing_of_consumer_groups(tmp_path: Path) -> None:
-    """The test runs in a separate process, since another test may have loaded the module."""
-    program = f"""
-import sys
-from pathlib import Path
-from helpers.core_host import CoreHost
-from helpers.slowness import least_desk_s
-from unit.test_broker_long_calls import AT_ONCE, beat
-from barnabas.protocol.messages.streams_group_heartbeat import Subtopology, Topology
-host = CoreHost(Path({str(tmp_path)!r}), **AT_ONCE)
-host.create("in", 3)
-host.connect(1)
-answer = host.call(1, beat("m", 0, Topology(0, [Subtopology("0", ["in"], [], [], [], [], [])])), 0)
-assert answer.error_code == 0
-host.tick(3_600_000)
-print(*[name for name in sys.modules if name.startswith("barnabas.coordinator.groups.consumer.")])
-"""
-    tests = Path(__file__).resolve().parents[1]
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tests,
-        capture_output=True,
-        text=True,
-        env={"PYTHONPATH": f"{tests}:{tests.parent}"},
-        check=True,
-    )
-    loaded = done.stdout.split()
-    assert loaded in ([], ["barnabas.coordinator.groups.consumer.consumer_group_settings"])
 
 
 # --- share groups --------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from helpers.admin_host import NOW_MS, AdminHost, creatable
 from helpers.disk_broker import DATA_DIR, DiskBroker
 from sim.disk import Crash
 
-from barnabas.broker.graduation.survey import take_survey
+from barnabas.graduation.survey import take_survey
 from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME
 from barnabas.storage.log.log import Log
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.rim.daemon.arguments import parser
-from barnabas.broker.rim.daemon.configure import read_config
-from barnabas.broker.rim.daemon.main import main
-from barnabas.broker.rim.daemon.modes import _unusable_data_directory
-from barnabas.broker.rim.daemon.serving import _explain
-from barnabas.broker.rim.daemon.signals import SIGNALS, Signals
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.properties import read_properties
+from barnabas.daemon.arguments import parser
+from barnabas.daemon.configure import read_config
+from barnabas.daemon.main import main
+from barnabas.daemon.modes import _unusable_data_directory
+from barnabas.daemon.serving import _explain
+from barnabas.daemon.signals import SIGNALS, Signals
 from barnabas.storage.disk import FailedFsync
 
 
@@ -186,7 +186,7 @@ def test_an_interrupt_during_the_start_prints_nothing(
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("barnabas.broker.rim.daemon.modes.start", interrupted)
+    monkeypatch.setattr("barnabas.daemon.modes.start", interrupted)
     assert main(["start"]) == 130
     assert capsys.readouterr().err == ""
 

@@ -28,15 +28,10 @@ from barnabas.broker.logs.durable_size import (
     highest_record,
 )
 from barnabas.broker.logs.journal_file import ENCODED_AT_ONCE, JournalError, decode_frame
-from barnabas.broker.logs.metadata import (
-    SMALLEST_REWRITE,
-    ClusterMetadata,
-    ScramCredential,
-    Topic,
-    changes_in,
-)
+from barnabas.broker.logs.metadata import SMALLEST_REWRITE, ClusterMetadata, Topic, changes_in
 from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.outbox import Outbox
+from barnabas.broker.security.stored import ScramCredential
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import REPLACING_SUFFIX, File, OsDisk
 

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from barnabas.broker.metrics.histogram import BOUNDS_NS, Histogram
-from barnabas.broker.metrics.labels import label_text
-from barnabas.broker.metrics.rim import measured, seen
-from barnabas.broker.metrics.rim.exposition import Exposition
-from barnabas.broker.metrics.rim.measured import Instruments, TimedSelector
-from barnabas.broker.metrics.rim.metric import Detail, Kind, Metric
-from barnabas.broker.metrics.rim.table import METRICS
-from barnabas.broker.rim.daemon import main as command
+from barnabas.daemon import main as command
 from barnabas.installing import install_command
+from barnabas.metrics.histogram import BOUNDS_NS, Histogram
+from barnabas.metrics.labels import label_text
+from barnabas.metrics.rim import measured, seen
+from barnabas.metrics.rim.exposition import Exposition
+from barnabas.metrics.rim.measured import Instruments, TimedSelector
+from barnabas.metrics.rim.metric import Detail, Kind, Metric
+from barnabas.metrics.rim.table import METRICS
 
 DOCS = Path(__file__).parents[2] / "docs"
 DURATIONS = st.lists(st.integers(0, 2 * BOUNDS_NS[-1]) | st.sampled_from(BOUNDS_NS))

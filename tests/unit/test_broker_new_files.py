@@ -20,8 +20,6 @@ from sim.disk import Refusal
 from barnabas.broker.handlers.produce import ROWS_AT_ONCE
 from barnabas.broker.logs import new_files
 from barnabas.broker.logs.new_files import FEWEST_AHEAD, MADE_AT_ONCE, MADE_BY_A_REQUEST
-from barnabas.broker.replication.operations import Kind, Operation
-from barnabas.broker.replication.replicated_disk import ReplicatedDisk
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -47,6 +45,8 @@ from barnabas.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from barnabas.protocol.records import NewRecord, decode_marker, encode_batch
+from barnabas.replication.operations import Kind, Operation
+from barnabas.replication.replicated_disk import ReplicatedDisk
 from barnabas.storage.directory.new_files import is_of_new_files, new_suffix
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.checkpoints import LEADER_EPOCH_NAME, PARTITION_METADATA_NAME

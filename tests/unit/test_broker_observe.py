@@ -11,7 +11,7 @@ from typing import TypeVar
 import pytest
 from helpers.core_host import CoreHost, produce
 
-from barnabas.broker.observation.observe import (
+from barnabas.broker.observe import (
     NO_OFFSET,
     ROWS_AT_ONCE,
     CommittedOffsetState,

@@ -19,12 +19,12 @@ from helpers.core_host import CoreHost
 from helpers.slowness import at_desk_s
 
 from barnabas.broker.logs.metadata import Topic
-from barnabas.broker.rim.daemon.modes import GC_THRESHOLDS
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.transaction_state import (
     TransactionMetadata,
     TransactionState,
 )
+from barnabas.daemon.modes import GC_THRESHOLDS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

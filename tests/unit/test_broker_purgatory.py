@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from helpers.repeating import repeat_until
 
-from barnabas.broker.requests.purgatory import FEWEST_SWEPT, Purgatory, WaitingFetch
+from barnabas.broker.logs.purgatory import FEWEST_SWEPT, Purgatory, WaitingFetch
 
 
 class Wait:

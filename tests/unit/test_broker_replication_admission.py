@@ -9,13 +9,13 @@ from collections.abc import Iterable
 import pytest
 from sim.disk import SimDisk
 
-from barnabas.broker.replication import admission as admission_module
-from barnabas.broker.replication.admission import Admission, Reply
-from barnabas.broker.replication.following import Following
-from barnabas.broker.replication.leading import Leading, ReplicationSettings
-from barnabas.broker.replication.lease_record import NodeAddresses
-from barnabas.broker.replication.operations import Kind, Operation
-from barnabas.broker.replication.wire import NONCE_BYTES, VERSION, Frames, WireError, frame
+from barnabas.replication import admission as admission_module
+from barnabas.replication.admission import Admission, Reply
+from barnabas.replication.following import Following
+from barnabas.replication.leading import Leading, ReplicationSettings
+from barnabas.replication.lease_record import NodeAddresses
+from barnabas.replication.operations import Kind, Operation
+from barnabas.replication.wire import NONCE_BYTES, VERSION, Frames, WireError, frame
 
 SECRET, NONCE = "of both", b"n" * NONCE_BYTES
 ANOTHER = "another standby is connected, and only one is possible"

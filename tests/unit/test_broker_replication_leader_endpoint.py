@@ -17,16 +17,16 @@ import pytest
 from helpers.virtual_loop import VirtualLoop, VirtualPort, received, stream_pair
 from sim.disk import SimDisk
 
-from barnabas.broker.replication import admission
-from barnabas.broker.replication.following import Following
-from barnabas.broker.replication.leadership import Role
-from barnabas.broker.replication.leading import GREETING_MS
-from barnabas.broker.replication.lease_record import LeaseRecordError, NodeAddresses
-from barnabas.broker.replication.replicated_disk import ReplicatedDisk
-from barnabas.broker.replication.rim.leader_endpoint import SENDS_REST_S, Leader
-from barnabas.broker.replication.rim.lease_endpoint import LAPSED, RELEASE_S, LeasedLeader
-from barnabas.broker.replication.wire import NONCE_BYTES, VERSION, frame
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.replication import admission
+from barnabas.replication.following import Following
+from barnabas.replication.leadership import Role
+from barnabas.replication.leading import GREETING_MS
+from barnabas.replication.lease_record import LeaseRecordError, NodeAddresses
+from barnabas.replication.replicated_disk import ReplicatedDisk
+from barnabas.replication.rim.leader_endpoint import SENDS_REST_S, Leader
+from barnabas.replication.rim.lease_endpoint import LAPSED, RELEASE_S, LeasedLeader
+from barnabas.replication.wire import NONCE_BYTES, VERSION, frame
 
 DIRECTORY = "/x"
 TIMEOUT_MS = 1000

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.replication.held_answers import HeldAnswers
-from barnabas.broker.replication.leadership import Role
-from barnabas.broker.replication.lease_record import LeaseRecordError, NodeAddresses
-from barnabas.broker.replication.leased_lead import LeasedLead
-from barnabas.broker.replication.rim.lease_endpoint import LAPSED
-from barnabas.broker.replication.standby_feed import StandbyFeed, Turn
-from barnabas.broker.replication.steps_of_end import Until, steps_of_end
 from barnabas.broker.rim.connection import Connection
 from barnabas.protocol.framing import ReceiveMemory
+from barnabas.replication.held_answers import HeldAnswers
+from barnabas.replication.leadership import Role
+from barnabas.replication.lease_record import LeaseRecordError, NodeAddresses
+from barnabas.replication.leased_lead import LeasedLead
+from barnabas.replication.rim.lease_endpoint import LAPSED
+from barnabas.replication.standby_feed import StandbyFeed, Turn
+from barnabas.replication.steps_of_end import Until, steps_of_end
 from barnabas.storage.disk import Slice
 
 # --- answers that wait ---------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from barnabas.broker.replication.leadership import (
+from barnabas.replication.leadership import (
     ABSENT,
     Answer,
     Conflict,
@@ -24,7 +24,7 @@ from barnabas.broker.replication.leadership import (
     Write,
     Written,
 )
-from barnabas.broker.replication.lease_record import (
+from barnabas.replication.lease_record import (
     LeaseRecord,
     LeaseRecordError,
     NodeAddresses,

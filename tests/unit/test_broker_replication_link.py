@@ -19,12 +19,14 @@ import pytest
 from helpers.standby_pair import SECRET
 from sim.disk import SimDisk
 
-from barnabas.broker.replication import admission
-from barnabas.broker.replication.following import Following
-from barnabas.broker.replication.leading import Leading, ReplicationSettings
-from barnabas.broker.replication.replicated_disk import ReplicatedDisk
-from barnabas.broker.replication.rim import leader_endpoint
-from barnabas.broker.replication.rim.link_security import (
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.certificates import make_certificates
+from barnabas.replication import admission
+from barnabas.replication.following import Following
+from barnabas.replication.leading import Leading, ReplicationSettings
+from barnabas.replication.replicated_disk import ReplicatedDisk
+from barnabas.replication.rim import leader_endpoint
+from barnabas.replication.rim.link_security import (
     LinkSecurityError,
     check_address,
     check_secret,
@@ -32,10 +34,8 @@ from barnabas.broker.replication.rim.link_security import (
     leaders_tls,
     standbys_tls,
 )
-from barnabas.broker.replication.rim.standby import Standby
-from barnabas.broker.replication.wire import NONCE_BYTES, VERSION, WireError, frame
-from barnabas.broker.settings.config import BrokerConfig
-from barnabas.certificates import make_certificates
+from barnabas.replication.rim.standby import Standby
+from barnabas.replication.wire import NONCE_BYTES, VERSION, WireError, frame
 
 NONCE = b"n" * NONCE_BYTES
 PATIENCE_S = 60

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from sim.disk import SimDisk
 
-from barnabas.broker.replication import standby_steps
-from barnabas.broker.replication.following import Following
-from barnabas.broker.replication.leadership import Role
-from barnabas.broker.replication.lease_record import (
+from barnabas.replication import standby_steps
+from barnabas.replication.following import Following
+from barnabas.replication.leadership import Role
+from barnabas.replication.lease_record import (
     LeaseRecord,
     LeaseRecordError,
     NodeAddresses,
 )
-from barnabas.broker.replication.member_steps import MemberSteps, node_of
-from barnabas.broker.replication.standby_steps import (
+from barnabas.replication.member_steps import MemberSteps, node_of
+from barnabas.replication.standby_steps import (
     Connect,
     Copy,
     HangUp,
@@ -30,7 +30,7 @@ from barnabas.broker.replication.standby_steps import (
     Steps,
     Wait,
 )
-from barnabas.broker.replication.wire import NONCE_BYTES
+from barnabas.replication.wire import NONCE_BYTES
 from barnabas.storage.files.leader_epochs import HighestEpoch
 
 ADDRESS = ("127.0.0.1", 9)

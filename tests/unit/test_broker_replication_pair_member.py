@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.replication.leadership import (
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.replication.leadership import (
     TIMEOUT_PARTS,
     Found,
     Holding,
@@ -23,13 +24,12 @@ from barnabas.broker.replication.leadership import (
     Read,
     Role,
 )
-from barnabas.broker.replication.lease_record import LeaseRecord, LeaseRecordError, NodeAddresses
-from barnabas.broker.replication.rim import lease_keeper, pair_member
-from barnabas.broker.replication.rim.lease_keeper import LeaseKeeper
-from barnabas.broker.replication.rim.pair_member import PairMember, begin_again
-from barnabas.broker.replication.rim.standby import SIGNALS
-from barnabas.broker.replication.standby_steps import Steps, Wait
-from barnabas.broker.settings.config import BrokerConfig
+from barnabas.replication.lease_record import LeaseRecord, LeaseRecordError, NodeAddresses
+from barnabas.replication.rim import lease_keeper, pair_member
+from barnabas.replication.rim.lease_keeper import LeaseKeeper
+from barnabas.replication.rim.pair_member import PairMember, begin_again
+from barnabas.replication.rim.standby import SIGNALS
+from barnabas.replication.standby_steps import Steps, Wait
 
 PATIENCE_S = 30.0
 LEADERS = NodeAddresses("127.0.0.1:9093", {"PLAINTEXT": "db1:9092"})

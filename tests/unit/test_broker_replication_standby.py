@@ -16,11 +16,13 @@ from typing import Any
 import pytest
 from helpers.ports import refusing_port
 
-from barnabas.broker.replication import standby_steps
-from barnabas.broker.replication.rim import standby
-from barnabas.broker.replication.rim.link_security import LinkSecurityError
-from barnabas.broker.replication.rim.standby import SIGNALS, Standby
-from barnabas.broker.replication.standby_steps import (
+from barnabas.broker.rim.tls import TlsError
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.replication import standby_steps
+from barnabas.replication.rim import standby
+from barnabas.replication.rim.link_security import LinkSecurityError
+from barnabas.replication.rim.standby import SIGNALS, Standby
+from barnabas.replication.standby_steps import (
     Connect,
     HangUp,
     LinkError,
@@ -29,8 +31,6 @@ from barnabas.broker.replication.standby_steps import (
     Steps,
     Wait,
 )
-from barnabas.broker.rim.tls import TlsError
-from barnabas.broker.settings.config import BrokerConfig
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import META_PROPERTIES_NAME, STANDBY_NOTE_NAME
 

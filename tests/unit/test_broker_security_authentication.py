@@ -12,7 +12,7 @@ import pytest
 from helpers.core_host import CoreHost
 from helpers.sasl import PASSWORD, REAUTH_MS, USER, plain_token, sasl_host, scram_log_in
 
-from barnabas.broker.security.gate import READING_TIME_MS
+from barnabas.broker.admission.gate import READING_TIME_MS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest

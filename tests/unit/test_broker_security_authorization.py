@@ -12,11 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from helpers.api_rows import RULES
 from helpers.core_host import CoreHost
 
-from barnabas.broker.logs.metadata import Acl
+from barnabas.broker.admission import guards, streams_guards
+from barnabas.broker.admission.rights import GROUP, TOPIC, TRANSACTIONAL_ID
 from barnabas.broker.security import authorizer as authorizer_module
-from barnabas.broker.security import guards, streams_guards
 from barnabas.broker.security.acls import (
     CLUSTER_NAME,
     Operation,
@@ -24,14 +25,9 @@ from barnabas.broker.security.acls import (
     Permission,
     ResourceType,
 )
-from barnabas.broker.security.authorization import (
-    GROUP,
-    OPEN,
-    RULES,
-    TOPIC,
-    TRANSACTIONAL_ID,
-)
-from barnabas.protocol.api_table import APIS, Api
+from barnabas.broker.security.stored import Acl
+from barnabas.protocol.api import Api
+from barnabas.protocol.api_table import APIS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import (
     consumer_group_describe,
@@ -111,8 +107,8 @@ def test_each_request_has_a_row_and_no_row_is_of_nothing() -> None:
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_each_request_checks_a_right_or_is_open_to_all(api: Api) -> None:
     rule = RULES[api.name]
-    assert (rule is OPEN) == (api.name in FOR_EVERYBODY)
-    assert bool(rule.asks) == (rule is not OPEN)
+    assert (not rule.takes) == (api.name in FOR_EVERYBODY)
+    assert bool(rule.asks) == (bool(rule.takes))
 
 
 # The rights that each request may need, from "Operations and resources on protocols" in Apache
@@ -175,7 +171,7 @@ def test_each_request_checks_the_rights_that_apache_kafka_checks() -> None:
     assert {
         name: {f"{ask.operation.name} {ask.resource_type.name}" for ask in rule.asks}
         for name, rule in RULES.items()
-        if rule is not OPEN
+        if bool(rule.takes)
     } == expected
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from helpers.core_host import CoreHost
 
-from barnabas.broker.logs.metadata import Acl, ClusterMetadata
+from barnabas.broker.audit import AuditRecord
+from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.security import authorizer as module
 from barnabas.broker.security.acls import (
     AclFilter,
@@ -22,8 +23,8 @@ from barnabas.broker.security.acls import (
     Permission,
     ResourceType,
 )
-from barnabas.broker.security.audit import AuditRecord
 from barnabas.broker.security.authorizer import Access, Authorizer
+from barnabas.broker.security.stored import Acl
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import OsDisk
 

@@ -15,7 +15,8 @@ from helpers.our_messages import request_class
 from helpers.sasl import PASSWORD, USER, plain_token, sasl_host
 from helpers.slowness import least_desk_s
 
-from barnabas.protocol.api_table import BY_KEY, Api
+from barnabas.protocol.api import Api
+from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from helpers.tokens import Issuer
 
+from barnabas.broker.rim import jwks
+from barnabas.broker.rim.jwks import JwksReader
 from barnabas.broker.security.oauth import KeySet, KeySetError
-from barnabas.broker.security.rim import jwks
-from barnabas.broker.security.rim.jwks import JwksReader
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import ListenerConfig
 

@@ -14,7 +14,7 @@ import pytest
 from helpers.core_host import CoreHost
 from helpers.tokens import AUDIENCE, ISSUER, Issuer, bearer_message
 
-from barnabas.broker.security.gate import READING_TIME_MS
+from barnabas.broker.admission.gate import READING_TIME_MS
 from barnabas.broker.security.oauth import (
     LONGEST_MESSAGE,
     REFUSAL,

@@ -6,7 +6,6 @@ import base64
 
 import pytest
 
-from barnabas.broker.logs.metadata import ScramCredential
 from barnabas.broker.security.scram import (
     LONGEST_MESSAGE,
     SCRAM_SHA_256,
@@ -16,6 +15,7 @@ from barnabas.broker.security.scram import (
     credential_of,
     salted,
 )
+from barnabas.broker.security.stored import ScramCredential
 
 # the example of RFC 7677, section 3
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")

@@ -25,11 +25,6 @@ import pytest
 from barnabas.broker.observation import log_lines
 from barnabas.broker.observation.counters import Counters
 from barnabas.broker.outbox import FlushJob, Outbox, Work
-from barnabas.broker.replication import wire
-from barnabas.broker.replication.leadership import Role
-from barnabas.broker.replication.replicated_disk import ReplicatedDisk
-from barnabas.broker.replication.rim.leader_endpoint import Leader
-from barnabas.broker.replication.rim.lease_endpoint import LeasedLeader
 from barnabas.broker.rim import server
 from barnabas.broker.rim.acceptor import _most_connections, listener_at, unix_listener_at
 from barnabas.broker.rim.closing_lines import MOST_LINES_OF_AN_ADDRESS, ClosingLines
@@ -40,6 +35,11 @@ from barnabas.broker.settings.config import BrokerConfig
 from barnabas.certificates import make_certificates
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.wall_clock import WallClock
+from barnabas.replication import wire
+from barnabas.replication.leadership import Role
+from barnabas.replication.replicated_disk import ReplicatedDisk
+from barnabas.replication.rim.leader_endpoint import Leader
+from barnabas.replication.rim.lease_endpoint import LeasedLeader
 from barnabas.storage.disk import OsDisk, Slice
 from barnabas.storage.pooled_disk import PooledDisk
 

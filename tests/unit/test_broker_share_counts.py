@@ -14,8 +14,8 @@ from helpers.share_member import (
     configure,
 )
 
-from barnabas.broker.metrics.rim.share_rows import TYPES
 from barnabas.broker.share.share_counts import ShareCounts
+from barnabas.metrics.rim.share_rows import TYPES
 from barnabas.protocol.errors import Code
 
 LOCK_MS = 30_000

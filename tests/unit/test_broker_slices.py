@@ -43,7 +43,7 @@ NO_ID = uuid.UUID(int=0)
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a slice create or delete only one log."""
     monkeypatch.setattr("barnabas.broker.logs.topics.LOGS_MADE_AT_ONCE", 1)
-    monkeypatch.setattr("barnabas.broker.logs.topic_deletion.LOGS_DELETED_AT_ONCE", 1)
+    monkeypatch.setattr("barnabas.broker.topic_changes.topic_deletion.LOGS_DELETED_AT_ONCE", 1)
 
 
 def creation(*names: str, partitions: int = 1) -> Any:

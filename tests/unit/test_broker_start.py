@@ -18,7 +18,7 @@ from helpers.core_host import delete_topic, produce
 from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
 from sim.disk import Crash
 
-from barnabas.broker.logs import start
+from barnabas.broker.opening import start
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.coordinator.transactions.transaction_records import encode_key, encode_value

@@ -22,8 +22,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 from helpers.waiting_input import has_input
 
+from barnabas.broker.audit import ANONYMOUS
 from barnabas.broker.rim.tls import TlsError, TlsListener, make_context
-from barnabas.broker.security.audit import ANONYMOUS
 from barnabas.broker.security.principals import PrincipalMapper
 from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
 from barnabas.broker.settings.setting import Kind

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from helpers.disk_broker import DiskBroker, Producer
-from helpers.our_messages import request_frame
-from helpers.walks import PACKAGES, Walk
 
 from barnabas.broker.transactions.transaction_end import (
     LAW,
@@ -24,7 +22,6 @@ from barnabas.broker.transactions.transaction_end import (
     Step,
 )
 from barnabas.broker.transactions.transaction_end import TransactionEnds as Ends
-from barnabas.coordinator.transactions.transaction_state import TransactionState
 from barnabas.storage.directory.new_files import NewFiles
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_files import LogFiles
@@ -341,44 +338,3 @@ def test_a_repeated_commit_waits_for_the_first_one() -> None:
     assert p.add("t", 0) == 0, (
         "after an EndTxn over a new connection, the former one may still be used for other requests"
     )
-
-
-# --- a walk -------------------------------------------------------------------------------------
-
-
-def walk_of_a_commit(version: int) -> Walk:
-    """Record the function calls from the EndTxn frame to the Complete record, for one partition and
-    the default settings.
-    """
-    b, p = ready()
-    frame = memoryview(bytearray(request_frame(p.end_request(True), version, 1)))
-    broker = b.broker
-    with Walk() as walk:
-        broker.on_frame(p.connection, frame, b.now_ms)
-        (job,) = broker.outbox.flushes
-        broker.on_flushed(job, b.now_ms)
-        broker.on_sent(b.now_ms)
-    assert len(broker.outbox.sends) == 1 and broker.routes.parts.transaction_ends.is_idle
-    transaction = broker.transactions.metadata("txn")
-    assert transaction is not None and transaction.state is TransactionState.COMPLETE_COMMIT
-    return walk
-
-
-@pytest.mark.parametrize("version", range(1, 6))
-def test_a_commit_takes_few_function_calls_and_files(version: int) -> None:
-    """The first count covers `broker` and `coordinator`, which make the decisions; the second also
-    covers `protocol` and `storage`, which do the work.
-
-    The limits are the current numbers. A further call, file or change of file makes the path harder
-    to read, so it needs a good reason. docs/ARCHITECTURE.md, "The files of a commit", explains the
-    number of files.
-    """
-    walk_of_a_commit(version)  # the first call creates files and caches that later calls reuse
-    walk = walk_of_a_commit(version)
-    deciding, everything = walk.files("broker", "coordinator"), walk.files(*PACKAGES)
-    print(f"{deciding.total()} calls in {len(deciding)} files of broker and coordinator")
-    print(f"{everything.total()} calls in {len(everything)} files of all packages")
-    print(f"{walk.changes} times the next call is in another file")
-    assert deciding.total() <= 66 and len(deciding) <= 10, deciding
-    assert everything.total() <= 97 and len(everything) <= 20, everything
-    assert walk.changes <= 62

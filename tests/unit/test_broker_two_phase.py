@@ -15,9 +15,7 @@ from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
 from helpers.full_disk import ALL
 from sim.disk import Refusal
 
-from barnabas.broker.logs.start import UNHEARD_PRODUCER_IDS
-from barnabas.broker.replication.following import StandbyNote
-from barnabas.broker.replication.wire import AnswersWait
+from barnabas.broker.opening.start import UNHEARD_PRODUCER_IDS
 from barnabas.coordinator.result import partition_for
 from barnabas.coordinator.transactions.transaction_state import NO_PRODUCER, NO_TIMEOUT_MS
 from barnabas.protocol.errors import Code
@@ -28,6 +26,8 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
 )
 from barnabas.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.replication.following import StandbyNote
+from barnabas.replication.wire import AnswersWait
 
 LAST_EPOCH = 32766
 MONTH_MS = 30 * 24 * 3600 * 1000

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from fuzz.giants import TOO_MANY, Giant, array_paths, giants
+from helpers.api_rows import SHAPES
 from helpers.core_host import CoreHost
 from helpers.our_messages import read_request, request_class
 from helpers.repeating import repeat_until
@@ -20,7 +21,6 @@ from helpers.repeating import repeat_until
 from barnabas.broker.requests import wide_requests
 from barnabas.broker.requests.encoded_rows import EncodedRows, join_rows
 from barnabas.broker.requests.wide_requests import (
-    SHAPES,
     CollectedAnswer,
     Repeats,
     Shape,
@@ -28,7 +28,8 @@ from barnabas.broker.requests.wide_requests import (
     parts_of,
     shape_of,
 )
-from barnabas.protocol.api_table import APIS, BY_KEY, Api
+from barnabas.protocol.api import Api
+from barnabas.protocol.api_table import APIS, BY_KEY
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -335,7 +336,7 @@ def test_denied_access_to_thousands_of_resources_is_answered_in_slices(guarded: 
 
 
 def test_allowed_topics_are_created_although_thousands_of_others_are_denied(guarded: Host) -> None:
-    from barnabas.broker.logs.metadata import Acl
+    from barnabas.broker.security.stored import Acl
 
     acl = Acl(2, "n00000", 4, "User:ann", "*", 5, 3)  # CREATE on topics with this prefix
     assert guarded.parts.access.authorizer is not None
@@ -474,7 +475,7 @@ def test_the_parts_of_a_request_have_each_row_once_and_the_levels_that_continue(
     """A request is split into parts of at most ten elements. `continued` is the number of levels
     (group, topic) at which a part continues the row of the part before it.
     """
-    shape = shape_of("OffsetFetch", 8)
+    shape = shape_of(SHAPES["OffsetFetch"], 8)
     assert shape is not None
     groups = [
         OffsetFetchRequestGroup("a", topics=None),
@@ -530,7 +531,7 @@ def test_a_response_collected_from_parts_is_encoded_as_a_whole_one() -> None:
     def response(*groups: Any) -> messages.OffsetFetchResponse:
         return messages.OffsetFetchResponse(groups=list(groups))
 
-    shape = shape_of("OffsetFetch", 8)
+    shape = shape_of(SHAPES["OffsetFetch"], 8)
     assert shape is not None
     collected = CollectedAnswer(shape.levels, 8)
     collected.add(response(group("a"), group("b", ("t", [0, 1]))), 0)
@@ -544,7 +545,7 @@ def test_a_response_collected_from_parts_is_encoded_as_a_whole_one() -> None:
 def test_a_response_collected_from_parts_has_the_error_of_any_part() -> None:
     from barnabas.protocol.messages.elect_leaders import ElectLeadersResponse, ReplicaElectionResult
 
-    shape = shape_of("ElectLeaders", 2)
+    shape = shape_of(SHAPES["ElectLeaders"], 2)
     assert shape is not None
     collected = CollectedAnswer(shape.levels, 2)
     collected.add(

@@ -5,9 +5,9 @@ denied.
 from __future__ import annotations
 
 import pytest
+from helpers.api_rows import RULES
 
 from barnabas.broker.security.acls import ResourceType
-from barnabas.broker.security.authorization import RULES
 from barnabas.cli.denied import OF_REQUEST
 
 KINDS = {

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from barnabas.broker.rim.daemon.arguments import parser
 from barnabas.cli.root import make_root
+from barnabas.daemon.arguments import parser
 
 GIVES_3 = {"check", "log verify", "txn why-stuck"}
 _LINE_WITH_COMMAND = re.compile(r"\bbarnabas [a-z]")

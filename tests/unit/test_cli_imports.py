@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-COMMAND = "from barnabas.broker.rim.daemon.main import main; main({arguments!r})"
+COMMAND = "from barnabas.daemon.main import main; main({arguments!r})"
 HEAVY = ("asyncio", "anyio", "click", "rich", "kafka", "email", "urllib.request", "http")
 
 
@@ -64,6 +64,6 @@ def test_a_schema_loads_the_library_of_its_kind(source: str) -> None:
 
 
 def test_the_broker_loads_no_library_of_schemas_for_its_console() -> None:
-    rim = "barnabas.broker.console.rim"
+    rim = "barnabas.console.rim"
     found = _loaded(f"import {rim}.endpoint, {rim}.decoder")
     assert found & {*OF_SCHEMAS, "barnabas.schemas.registry"} == set()

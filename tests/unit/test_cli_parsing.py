@@ -260,7 +260,7 @@ def test_shell_completion_suggests_commands_options_and_values(
     monkeypatch.setenv("_BARNABAS_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
-    from barnabas.broker.rim.daemon.main import main
+    from barnabas.daemon.main import main
 
     with pytest.raises(SystemExit):
         main([])

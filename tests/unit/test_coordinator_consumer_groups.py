@@ -502,7 +502,7 @@ def test_a_heartbeat_whose_records_were_dropped_is_decided_again_immediately() -
     host.topics["t"] = 6
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=m.epoch)
     context = RequestContext(9, 1, "client", "/192.0.2.7")
-    dropped = host.coordinator.on_consumer_group_heartbeat(request, context, host.now_ms)
+    dropped = host.coordinator.membership.on_consumer_group_heartbeat(request, context, host.now_ms)
     assert dropped.records
     host.coordinator.on_records_dropped("g")
     m.beat()

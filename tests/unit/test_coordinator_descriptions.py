@@ -100,8 +100,10 @@ def test_each_kind_of_group_is_described_in_slices(
             host.streams_heartbeat(name)
     coordinator, context = host.coordinator, RequestContext(1, 5, "c", "h")
     work: Any = {
-        "classic": lambda: coordinator.describe_groups(DescribeGroupsRequest(["g"]), context),
-        "consumer": lambda: coordinator.describe_consumer_groups(
+        "classic": lambda: coordinator.administration.describe_groups(
+            DescribeGroupsRequest(["g"]), context
+        ),
+        "consumer": lambda: coordinator.administration.describe_consumer_groups(
             ConsumerGroupDescribeRequest(["g"]), context
         ),
         "share": lambda: coordinator.share_requests.describe_groups(

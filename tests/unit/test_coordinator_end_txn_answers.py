@@ -79,7 +79,7 @@ class Ended(TxnHost):
         if self._version < 5:
             self.add(TXN, *producer, {"t": [0]})
         else:
-            self.handle(self.coordinator.on_writing(TXN, producer, [T0], self.event_ms()))
+            self.handle(self.coordinator.additions.on_writing(TXN, producer, [T0], self.event_ms()))
 
     def decide(self, *, commit: bool) -> None:
         self.begin()

@@ -565,7 +565,7 @@ def test_a_large_group_is_deleted_in_several_batches_and_answered_after_the_last
     host.checks = False
     host.commit("g", {"t": dict.fromkeys(range(2_500), 1)})
     request = DeleteGroupsRequest(groups_names=["g"])
-    result = host.coordinator.on_delete_groups(
+    result = host.coordinator.administration.on_delete_groups(
         request, RequestContext(1, 2, "client", CLIENT_HOST), host.now_ms
     )
     parts = [result, *result.more]
@@ -580,7 +580,7 @@ def test_the_offsets_of_deleted_topics_are_removed_in_parts():
         host.commit(group, {"t": dict.fromkeys(range(2_500), 1), "kept": {0: 1}})
     host.txn_commit("pending", {"t": {0: 1}})
     parts = []
-    for result in host.coordinator.on_topics_deleted(["t"], ()):
+    for result in host.coordinator.removal.on_topics_deleted(["t"], ()):
         parts.append(sum(len(part.records) for part in (result, *result.more)))
         host.handle(result)
         host.delete_groups("h")
@@ -1150,7 +1150,7 @@ def test_a_result_names_the_partition_of_its_group():
         request = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
         )
-        return host.coordinator.on_offset_fetch(request, context, host.now_ms).partition
+        return host.coordinator.fetches.on_offset_fetch(request, context, host.now_ms).partition
 
     assert partition_of("hello", "another") == partition_for("hello", 50) == 22
 
@@ -1170,7 +1170,7 @@ def test_groups_are_searched_in_parts_for_the_offsets_of_a_deleted_topic(topic):
     for number in range(2_500):
         host.commit(f"g{number}", {topic: {0: 1}})
     parts = []
-    for result in host.coordinator.on_topics_deleted(["t"], ()):
+    for result in host.coordinator.removal.on_topics_deleted(["t"], ()):
         parts.append(sum(len(part.records) for part in (result, *result.more)))
         host.handle(result)
     assert sum(parts) == (2_500 if topic == "t" else 0)

@@ -172,7 +172,10 @@ def test_a_new_session_fences_the_old(host: TxnHost) -> None:
     pid, epoch = begun(host)
     assert init_of(host.init("txn")) == (0, pid, 2)
     assert [(effect.producer_epoch, effect.commit) for effect in host.written] == [(1, False)]
-    assert host.coordinator.verify("txn", pid, epoch, "t", 0, 9) == Code.INVALID_PRODUCER_EPOCH
+    assert (
+        host.coordinator.additions.verify("txn", pid, epoch, "t", 0, 9)
+        == Code.INVALID_PRODUCER_EPOCH
+    )
     assert host.add("txn", pid, epoch, T0) == {("t", 0): Code.PRODUCER_FENCED}
     assert host.end("txn", pid, epoch, True) == Code.PRODUCER_FENCED
     assert host.end("txn", pid, epoch, True, version=1) == Code.INVALID_PRODUCER_EPOCH
@@ -216,7 +219,10 @@ def test_a_transaction_that_timed_out_is_aborted_and_its_producer_fenced(host: T
         (effect.producer_id, effect.producer_epoch, effect.commit) for effect in host.written
     ] == [(pid, epoch + 1, False)]
     assert host.end("txn", pid, epoch, True) == Code.PRODUCER_FENCED
-    assert host.coordinator.verify("txn", pid, epoch, "t", 0, 9) == Code.INVALID_PRODUCER_EPOCH
+    assert (
+        host.coordinator.additions.verify("txn", pid, epoch, "t", 0, 9)
+        == Code.INVALID_PRODUCER_EPOCH
+    )
     assert host.add("txn", pid, epoch, T0) == {("t", 0): Code.PRODUCER_FENCED}
     assert init_of(host.init("txn")) == (0, pid, epoch + 2)
 
@@ -288,16 +294,17 @@ def test_transactions_are_described_and_listed_by_filters(host: TxnHost) -> None
 
 def test_a_batch_for_a_partition_that_was_not_added_is_refused(host: TxnHost) -> None:
     _, pid, epoch = init_of(host.init("txn"))
-    assert host.coordinator.verify("txn", pid, epoch, "t", 0, 9) == Code.INVALID_TXN_STATE
+    assert host.coordinator.additions.verify("txn", pid, epoch, "t", 0, 9) == Code.INVALID_TXN_STATE
     host.add("txn", pid, epoch, {"t": [1]})
-    assert host.coordinator.verify("txn", pid, epoch, "t", 0, 9) == Code.INVALID_TXN_STATE
-    assert host.coordinator.verify("txn", pid, epoch, "t", 1, 9) == 0
+    assert host.coordinator.additions.verify("txn", pid, epoch, "t", 0, 9) == Code.INVALID_TXN_STATE
+    assert host.coordinator.additions.verify("txn", pid, epoch, "t", 1, 9) == 0
     assert (
-        host.coordinator.verify("txn", pid + 1, epoch, "t", 1, 9)
+        host.coordinator.additions.verify("txn", pid + 1, epoch, "t", 1, 9)
         == Code.INVALID_PRODUCER_ID_MAPPING
     )
     assert (
-        host.coordinator.verify("absent", pid, epoch, "t", 1, 9) == Code.INVALID_PRODUCER_ID_MAPPING
+        host.coordinator.additions.verify("absent", pid, epoch, "t", 1, 9)
+        == Code.INVALID_PRODUCER_ID_MAPPING
     )
 
 
@@ -317,7 +324,9 @@ def test_offsets_in_an_open_transaction_are_checked_by_its_epoch(
     """Like Apache Kafka 3.9, the coordinator accepts a later epoch. It refuses the highest epoch,
     which no producer can have.
     """
-    assert host.coordinator.verify_offsets("txn", 7, epoch, "group", 3, open_epoch) == code
+    assert (
+        host.coordinator.additions.verify_offsets("txn", 7, epoch, "group", 3, open_epoch) == code
+    )
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -328,18 +337,23 @@ def test_a_later_epoch_commits_offsets_below_level_2_and_version_5_alone(
     host = TxnHost(settings=TxnSettings(transaction_version=level))
     pid, epoch = begun(host)
     host.add_offsets("txn", pid, epoch, "group")
-    later = host.coordinator.verify_offsets("txn", pid, epoch + 1, "group", version, epoch)
+    later = host.coordinator.additions.verify_offsets(
+        "txn", pid, epoch + 1, "group", version, epoch
+    )
     is_accepted = level < 2 and version < 5
     assert later == (Code.NONE if is_accepted else Code.INVALID_PRODUCER_EPOCH)
 
 
 def test_offsets_without_adding_the_group(host: TxnHost) -> None:
     _, pid, epoch = init_of(host.init("txn"))
-    assert host.coordinator.verify_offsets("txn", pid, epoch, "group", 3) == Code.INVALID_TXN_STATE
-    assert host.add_offsets("txn", pid, epoch, "group") == 0
-    assert host.coordinator.verify_offsets("txn", pid, epoch, "group", 3) == 0
     assert (
-        host.coordinator.verify_offsets("txn", pid, epoch + 1, "group", 3)
+        host.coordinator.additions.verify_offsets("txn", pid, epoch, "group", 3)
+        == Code.INVALID_TXN_STATE
+    )
+    assert host.add_offsets("txn", pid, epoch, "group") == 0
+    assert host.coordinator.additions.verify_offsets("txn", pid, epoch, "group", 3) == 0
+    assert (
+        host.coordinator.additions.verify_offsets("txn", pid, epoch + 1, "group", 3)
         == Code.INVALID_PRODUCER_EPOCH
     )
 
@@ -411,9 +425,11 @@ def test_while_markers_are_written_requests_get_retriable_errors(slow: TxnHost) 
     assert slow.add("txn", pid, epoch, T0) == {("t", 0): Code.CONCURRENT_TRANSACTIONS}
     assert slow.add_offsets("txn", pid, epoch, "group") == Code.CONCURRENT_TRANSACTIONS
     assert slow.init("txn").error_code == Code.CONCURRENT_TRANSACTIONS
-    assert slow.coordinator.verify("txn", pid, epoch, "t", 0, 9) == Code.NOT_ENOUGH_REPLICAS
     assert (
-        slow.coordinator.verify_offsets("txn", pid, epoch, "group", 3)
+        slow.coordinator.additions.verify("txn", pid, epoch, "t", 0, 9) == Code.NOT_ENOUGH_REPLICAS
+    )
+    assert (
+        slow.coordinator.additions.verify_offsets("txn", pid, epoch, "group", 3)
         == Code.CONCURRENT_TRANSACTIONS
     )
     assert slow.add_batch([("txn", pid, epoch, True, T0)], version=5) == [
@@ -779,7 +795,10 @@ def test_a_producer_whose_id_expired_is_refused() -> None:
     host.tick(100_000)
     assert host.add("txn", pid, epoch, T0) == {("t", 0): Code.INVALID_PRODUCER_ID_MAPPING}
     assert host.end("txn", pid, epoch, True) == Code.INVALID_PRODUCER_ID_MAPPING
-    assert host.coordinator.verify("txn", pid, epoch, "t", 0, 9) == Code.INVALID_PRODUCER_ID_MAPPING
+    assert (
+        host.coordinator.additions.verify("txn", pid, epoch, "t", 0, 9)
+        == Code.INVALID_PRODUCER_ID_MAPPING
+    )
     code, other, new_epoch = init_of(host.init("txn"))
     assert (code, new_epoch) == (Code.NONE, 0) and other != pid
     assert init_of(host.init("txn", pid=pid, epoch=epoch)) == (Code.PRODUCER_FENCED, -1, -1)
@@ -977,8 +996,13 @@ def test_an_epoch_that_only_fences_belongs_to_no_producer(
     assert host.add_offsets("txn", *guess, "g") == Code.PRODUCER_FENCED
     assert host.end("txn", *guess, False) == Code.PRODUCER_FENCED
     assert init_of(host.init("txn", pid=guess[0], epoch=guess[1])) == (Code.PRODUCER_FENCED, -1, -1)
-    assert host.coordinator.verify("txn", *guess, "t", 0, 9) == Code.INVALID_PRODUCER_EPOCH
-    assert host.coordinator.verify_offsets("txn", *guess, "g", 3) == Code.INVALID_PRODUCER_EPOCH
+    assert (
+        host.coordinator.additions.verify("txn", *guess, "t", 0, 9) == Code.INVALID_PRODUCER_EPOCH
+    )
+    assert (
+        host.coordinator.additions.verify_offsets("txn", *guess, "g", 3)
+        == Code.INVALID_PRODUCER_EPOCH
+    )
     assert host.add_batch([("txn", *guess, True, T0)], version=4) == [
         ("txn", {("t", 0): Code.PRODUCER_FENCED})
     ]
@@ -1067,7 +1091,7 @@ def test_after_a_power_loss_every_producer_is_fenced_once(slow: TxnHost) -> None
     slow.end("decided", decided_pid, 0, commit=True, call=False)
     idle_pid = slow.init("idle").producer_id
     slow.crash()
-    slow.handle(slow.coordinator.on_power_loss(slow.event_ms()))
+    slow.handle(slow.coordinator.sessions.on_power_loss(slow.event_ms()))
     while slow.markers:
         slow.write_markers()
     assert sorted((one.transactional_id, one.commit) for one in slow.written) == [
@@ -1093,7 +1117,7 @@ def test_a_producer_that_requested_its_next_epoch_gets_it_after_a_power_loss(
     metadata = slow.coordinator.metadata("txn")
     assert metadata is not None and not metadata.is_epoch_given_out
     slow.crash()
-    slow.handle(slow.coordinator.on_power_loss(slow.event_ms()))
+    slow.handle(slow.coordinator.sessions.on_power_loss(slow.event_ms()))
     while slow.markers:
         slow.write_markers()
     again = slow.init("txn", pid=pid, epoch=epoch)
@@ -1134,7 +1158,9 @@ def test_a_decision_applies_before_its_record_is_written(host: TxnHost) -> None:
     assert host.end("txn", pid, epoch, commit=False) == Code.CONCURRENT_TRANSACTIONS
     assert host.init("txn").error_code == Code.CONCURRENT_TRANSACTIONS
     assert host.add_offsets("txn", pid, epoch, "g") == Code.CONCURRENT_TRANSACTIONS
-    assert host.coordinator.verify("txn", pid, epoch, "t", 0, 9) is Code.NOT_ENOUGH_REPLICAS
+    assert (
+        host.coordinator.additions.verify("txn", pid, epoch, "t", 0, 9) is Code.NOT_ENOUGH_REPLICAS
+    )
     host.tick(60_000)
     assert host.coordinator.snapshot()["txn"].state is TransactionState.ONGOING, (
         "the timeout comes too late"
@@ -1212,7 +1238,7 @@ def test_an_epoch_is_returned_only_after_it_is_durable(host: TxnHost) -> None:
         request = InitProducerIdRequest(
             transactional_id="txn", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
         )
-        result = host.coordinator.on_init_producer_id(request, context, host.event_ms())
+        result = host.coordinator.sessions.on_init_producer_id(request, context, host.event_ms())
         assert result.durable and len(result.records) == len(result.replies) == 1
         host.init("txn")
 
@@ -1248,12 +1274,12 @@ def test_records_of_transactions_have_the_wall_clock_time(slow: TxnHost) -> None
     slow.write_markers()
     slow.tick(1_000)
     slow.crash()
-    slow.handle(slow.coordinator.on_power_loss(slow.event_ms()))
+    slow.handle(slow.coordinator.sessions.on_power_loss(slow.event_ms()))
     assert_recorded_now(TransactionState.EMPTY)
     slow.add("txn", *slow.coordinator.snapshot()["txn"].producer, T0)
     slow.tick(1_000)
     slow.crash()
-    slow.handle(slow.coordinator.on_power_loss(slow.event_ms()))
+    slow.handle(slow.coordinator.sessions.on_power_loss(slow.event_ms()))
     assert_recorded_now(TransactionState.PREPARE_ABORT)
 
 
@@ -1293,7 +1319,7 @@ def test_a_partition_that_a_start_adds_changes_nothing_else(host: TxnHost, versi
     _, *pair = init_of(host.init("txn"))
     producer, t0 = ProducerIdAndEpoch(*pair), TopicPartition("t", 0)
     if version:
-        host.handle(host.coordinator.on_writing("txn", producer, [t0], host.event_ms()))
+        host.handle(host.coordinator.additions.on_writing("txn", producer, [t0], host.event_ms()))
     else:
         host.add("txn", *producer, T0)
     before = host.coordinator.metadata("txn")

@@ -15,7 +15,7 @@ import pytest
 from helpers.core_host import CoreHost
 from helpers.slowness import least_desk_s
 
-from barnabas.broker.logs.metadata import Acl
+from barnabas.broker.security.stored import Acl
 from barnabas.coordinator.transactions import transaction_listing
 from barnabas.coordinator.transactions.transaction_listing import (
     LONGEST_PATTERN_BYTES,

@@ -13,12 +13,12 @@ import pytest
 from helpers.recording_disk import RecordingDisk
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, new_log, open_manager
 
-from barnabas.broker.replication.following import AnswersWait, StandbyNote
 from barnabas.broker.transactions.unwritten_markers import (
     UNWRITTEN_MARKERS_NAME,
     UnwrittenMarker,
     UnwrittenMarkers,
 )
+from barnabas.replication.following import AnswersWait, StandbyNote
 from barnabas.storage.directory.last_run import BOOT_ID_NAME, RunNote
 from barnabas.storage.directory.meta_properties import MetaProperties, take_directory
 from barnabas.storage.files.checkpoints import (
@@ -36,15 +36,15 @@ PRODUCT = ("barnabas", "broker", "coordinator", "protocol", "storage", "spark_co
 
 # Calls that other tests cover, which restart after a power loss or check the order of steps.
 SEEN_ELSEWHERE = {
-    "broker/graduation/steps.py:hand_over": "unit/test_broker_graduation_steps.py",
+    "barnabas/graduation/steps.py:hand_over": "unit/test_broker_graduation_steps.py",
     "storage/cleaning/segment_swap.py:_manifest_after": "property/test_storage_cleaner.py",
     "storage/cleaning/segment_swap.py:_complete": "unit/test_storage_segment_swap.py",
     "storage/directory/offset_checkpoints.py:write": "unit/test_storage_offset_checkpoints.py",
 }
-SYNCED_WITH_THE_COPY = {"broker/replication/member_steps.py:_take_directory"}
+SYNCED_WITH_THE_COPY = {"barnabas/replication/member_steps.py:_take_directory"}
 PASSED_ON = {  # callers choose whether the write is synced
-    "broker/control/forgetful_disk.py:write_atomic",
-    "broker/replication/replicated_disk.py:write_atomic",
+    "barnabas/test_control/forgetful_disk.py:write_atomic",
+    "barnabas/replication/replicated_disk.py:write_atomic",
 }
 
 Write = Callable[[RecordingDisk, str], None]
@@ -95,7 +95,7 @@ WRITES: dict[str, tuple[str, Write]] = {
         _find_the_topic_id_in_the_manifest,
     ),
     "broker/transactions/unwritten_markers.py:_write": (UNWRITTEN_MARKERS_NAME, _add_a_marker),
-    "broker/replication/following.py:_write": (
+    "barnabas/replication/following.py:_write": (
         STANDBY_NOTE_NAME,
         lambda disk, data_dir: StandbyNote(disk, data_dir).write_following(AnswersWait.ALWAYS),
     ),

@@ -111,34 +111,3 @@ def test_imports_for_types_and_within_functions_count(
 ) -> None:
     of_texts = {name: imports_of(name, text, texts) for name, text in texts.items()}
     assert list(circles_in(of_texts)) == ([] if circle is None else [circle])
-
-
-# --- modules with core.Broker --------------------------------------------------------------------
-
-# Modules that have a core.Broker. Two create it and open its directory; two serve requests with it.
-HOLDERS = {
-    "barnabas.broker.assemble",
-    "barnabas.broker.rim.daemon.opening",
-    "barnabas.broker.rim.daemon.serving",
-    "barnabas.broker.rim.server",
-}
-
-
-@pytest.mark.parametrize(
-    ("imported", "holders"),
-    [
-        ("barnabas.broker.core", HOLDERS),
-        (
-            "barnabas.broker.requests.parts",
-            {
-                "barnabas.broker.assemble",
-                "barnabas.broker.core",
-                "barnabas.broker.requests.dispatch",
-            },
-        ),
-    ],
-)
-def test_handlers_and_parts_take_what_they_name_and_not_the_broker(
-    imported: str, holders: set[str]
-) -> None:
-    assert {name for name, others in imports().items() if imported in others} == holders

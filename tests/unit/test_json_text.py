@@ -25,7 +25,7 @@ from barnabas.schemas.avro import AvroSerde
 from barnabas.schemas.errors import SerdeError
 from barnabas.schemas.json_schema import JsonSchemaSerde
 
-STATIC = Path(__file__).resolve().parents[2] / "broker" / "console" / "static"
+STATIC = Path(__file__).resolve().parents[2] / "barnabas" / "console" / "static"
 NUMBERS = [
     "9007199254740993", "12345678901234567890", "0.1000000000000000055", "3.0", "-0", "1e2", "-0.0",
     "1E400", "123456789012345678901234567890.5",

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.replication.leadership import (
+from barnabas.replication.leadership import (
     ABSENT,
     Conflict,
     Found,
@@ -31,8 +31,8 @@ from barnabas.broker.replication.leadership import (
     Write,
     Written,
 )
-from barnabas.broker.replication.lease_engine import EtcdEngine, KubernetesEngine, LeaseEngine
-from barnabas.broker.replication.lease_exchange import (
+from barnabas.replication.lease_engine import EtcdEngine, KubernetesEngine, LeaseEngine
+from barnabas.replication.lease_exchange import (
     ANNOTATION,
     EngineSettings,
     EtcdExchange,
@@ -40,8 +40,8 @@ from barnabas.broker.replication.lease_exchange import (
     HttpFailure,
     KubernetesExchange,
 )
-from barnabas.broker.replication.lease_record import LeaseRecord, NodeAddresses
-from barnabas.broker.replication.rim.lease_keeper import LeaseKeeper, lease_ms
+from barnabas.replication.lease_record import LeaseRecord, NodeAddresses
+from barnabas.replication.rim.lease_keeper import LeaseKeeper, lease_ms
 
 TLS_FILES = Path(__file__).parents[1] / "fixtures" / "tls"
 RECORDS = [

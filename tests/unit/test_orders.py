@@ -15,10 +15,10 @@ from unittest.mock import MagicMock, Mock
 import pytest
 
 from barnabas.broker.core import Broker
-from barnabas.broker.group_runtime import GroupRuntime
-from barnabas.broker.logs.start import Start
-from barnabas.broker.logs.topic_deletion import TopicDeletion
+from barnabas.broker.groups.group_runtime import GroupRuntime
+from barnabas.broker.opening.start import Start
 from barnabas.broker.slices import run_through
+from barnabas.broker.topic_changes.topic_deletion import TopicDeletion
 from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
 from barnabas.coordinator.groups.group_records import offset_tombstone
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -66,7 +66,7 @@ class Deletion:
         self.topic_id = uuid.UUID(int=1)
         parts.metadata.delete_topics.return_value = [self.topic_id]
         parts.topics.forget.return_value = [("t", 0, log("t-0")), ("t", 1, None)]
-        parts.groups.on_topics_deleted.return_value = [Result(), Result()]
+        parts.groups.removal.on_topics_deleted.return_value = [Result(), Result()]
         parts.topics.logs_of.return_value = [log("offsets")]
         parts.ends.undurable.return_value = []
         parts.flushes.wait.side_effect = lambda logs, then, now_ms: None
@@ -103,7 +103,7 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
         "syncs.run",  # the removals are durable before the response
         "topics.logs.removal_steps",
         "metadata.topic",
-        "groups.on_topics_deleted",
+        "groups.removal.on_topics_deleted",
         "runtime.run",
         "runtime.run",
         "topics.logs_of",
@@ -183,7 +183,9 @@ class Starting:
         run = self.start.resume
         self.parts.deletion.end_deletions.side_effect = lambda names, now_ms: (_ for _ in ())
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("barnabas.broker.logs.start.run_through", lambda work, now_ms: list(work))
+            patch.setattr(
+                "barnabas.broker.opening.start.run_through", lambda work, now_ms: list(work)
+            )
             run(NOW_MS, self.parts.sync)
         return steps(self.parts, ".snapshot", "logs_of")
 
@@ -219,7 +221,7 @@ def test_the_steps_of_a_start_after_a_power_loss() -> None:
         "groups.on_loaded",
         "runtime.run_or_keep",
         "recovery.complete_transactions",
-        "transactions.on_power_loss",
+        "transactions.sessions.on_power_loss",
         "ends.run",
         "recovery.end_all",
         "transaction_log.flush",  # the fences must be durable before requests are served
@@ -237,8 +239,8 @@ def test_a_copy_that_may_lack_what_was_answered_skips_ids_of_producers() -> None
     one = Starting(has_lost=True)
     one.parts.logs.config.may_lack_acknowledged = True
     found = one.resume()
-    assert found.index("ids.skip") < found.index("transactions.on_power_loss")
-    assert one.parts.transactions.on_power_loss.call_args[1] == {"spares_two_phase": False}
+    assert found.index("ids.skip") < found.index("transactions.sessions.on_power_loss")
+    assert one.parts.transactions.sessions.on_power_loss.call_args[1] == {"spares_two_phase": False}
 
 
 def test_the_steps_that_complete_transactions() -> None:
@@ -281,7 +283,7 @@ class Runtime:
         parts.topics.internal_log.side_effect = lambda name, index, now_ms: log(
             f"{name}-{index}", end=7
         )
-        monkeypatch.setattr("barnabas.broker.group_runtime.append_records", parts.append)
+        monkeypatch.setattr("barnabas.broker.groups.group_runtime.append_records", parts.append)
         self.runtime = GroupRuntime(
             parts.groups, parts.topics, parts.flushes, parts.progress, parts.requests, parts.shares,
             parts.unwritten, parts.counters,

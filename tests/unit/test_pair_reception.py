@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.replication.rim import reception as reception_module
-from barnabas.broker.replication.rim.reception import Reception, may_be_carried
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.replication.rim import reception as reception_module
+from barnabas.replication.rim.reception import Reception, may_be_carried
 
 METADATA, FETCH, END_TXN = 3, 1, 26
 PATIENCE_S = 30.0

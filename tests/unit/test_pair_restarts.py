@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.replication.operations import is_local
-from barnabas.broker.replication.rim.early_sync import EarlySync
-from barnabas.broker.replication.rim.standby import Standby
-from barnabas.broker.replication.session_note import read_session, write_session
+from barnabas.replication.operations import is_local
+from barnabas.replication.rim.early_sync import EarlySync
+from barnabas.replication.rim.standby import Standby
+from barnabas.replication.session_note import read_session, write_session
 from barnabas.storage.directory.last_run import BOOT_ID_NAME, RunNote
 from barnabas.storage.disk import OsDisk, sync_file_system
 from barnabas.storage.files.checkpoints import LEASE_SESSION_NAME

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.replication.lease_engine import EtcdEngine
-from barnabas.broker.replication.lease_exchange import ACCOUNT, EngineSettings
-from barnabas.broker.replication.lease_record import NodeAddresses, addresses_for_clients
-from barnabas.broker.replication.rim import pair_member
-from barnabas.broker.replication.rim.pair_member import PairSettingsError, addresses_of, engine_of
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.replication.lease_engine import EtcdEngine
+from barnabas.replication.lease_exchange import ACCOUNT, EngineSettings
+from barnabas.replication.lease_record import NodeAddresses, addresses_for_clients
+from barnabas.replication.rim import pair_member
+from barnabas.replication.rim.pair_member import PairSettingsError, addresses_of, engine_of
 
 RIGHT = {
     "node.id": "1",

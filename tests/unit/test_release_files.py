@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from barnabas.broker.rim.daemon.arguments import parser
+from barnabas.daemon.arguments import parser
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

@@ -21,19 +21,23 @@ from sim.disk import Crash, SimDisk
 from sim.node import SeededIds
 
 from barnabas.broker.logs.metadata import ClusterMetadata
-from barnabas.broker.replication import catch_up as catch_up_module
-from barnabas.broker.replication import leading as leading_module
-from barnabas.broker.replication.catch_up import CatchUp, Held, take_inventory
-from barnabas.broker.replication.following import Following, StandbyNote, holding_of
-from barnabas.broker.replication.leadership import Holding
-from barnabas.broker.replication.leading import Leading, ReplicationSettings, StandbyLink, State
-from barnabas.broker.replication.lease_record import NodeAddresses
-from barnabas.broker.replication.lost_partitions import LostPartitions
-from barnabas.broker.replication.operations import DivergedError, Kind, Operation, Replica
-from barnabas.broker.replication.replicated_disk import ReplicatedDisk
-from barnabas.broker.replication.rim import leader_endpoint
-from barnabas.broker.replication.rim.standby import Standby
-from barnabas.broker.replication.wire import (
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.daemon.main import main
+from barnabas.daemon.opening import open_broker
+from barnabas.protocol.errors import Code
+from barnabas.replication import catch_up as catch_up_module
+from barnabas.replication import leading as leading_module
+from barnabas.replication.catch_up import CatchUp, Held, take_inventory
+from barnabas.replication.following import Following, StandbyNote, holding_of
+from barnabas.replication.leadership import Holding
+from barnabas.replication.leading import Leading, ReplicationSettings, StandbyLink, State
+from barnabas.replication.lease_record import NodeAddresses
+from barnabas.replication.lost_partitions import LostPartitions
+from barnabas.replication.operations import DivergedError, Kind, Operation, Replica
+from barnabas.replication.replicated_disk import ReplicatedDisk
+from barnabas.replication.rim import leader_endpoint
+from barnabas.replication.rim.standby import Standby
+from barnabas.replication.wire import (
     NONCE_BYTES,
     VERSION,
     AnswersWait,
@@ -42,10 +46,6 @@ from barnabas.broker.replication.wire import (
     frame,
     unpack,
 )
-from barnabas.broker.rim.daemon.main import main
-from barnabas.broker.rim.daemon.opening import open_broker
-from barnabas.broker.settings.config import BrokerConfig
-from barnabas.protocol.errors import Code
 from barnabas.storage.directory.last_run import LastRun, RunNote
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import (

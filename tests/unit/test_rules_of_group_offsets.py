@@ -159,7 +159,7 @@ def test_what_a_commit_changes_is_what_its_records_say():
         group_instance_id=None,
         topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[partition])],
     )
-    result = host.coordinator.on_txn_offset_commit(
+    result = host.coordinator.commits.on_txn_offset_commit(
         request, RequestContext(99, 4, "client", CLIENT_HOST), host.now_ms
     )
     assert hard_state(host.coordinator) == before

@@ -13,7 +13,6 @@ Source: KIP-345 (static members), KIP-389 (group.max.size), KIP-394 (ids first),
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from barnabas.coordinator.groups.classic.classic_answers import (
     JoinRequest,
@@ -30,11 +29,9 @@ from barnabas.coordinator.groups.group_timers import TimerKey
 from barnabas.coordinator.result import Reply, Result
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+from barnabas.protocol.messages.sync_group import SyncGroupRequest
 from barnabas.protocol.wall_clock import WallClock
-
-if TYPE_CHECKING:
-    from barnabas.protocol.messages.heartbeat import HeartbeatRequest
-    from barnabas.protocol.messages.sync_group import SyncGroupRequest
 
 MAX_PROTOCOLS = 1000  # the maximum number of protocols in a JoinGroup
 FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4

@@ -20,7 +20,6 @@ All are answered with UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID as in a classic g
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from barnabas.coordinator.groups import group_timers as timers_of
 from barnabas.coordinator.groups.classic.classic_answers import (
@@ -52,12 +51,9 @@ from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_conversion import GroupConversion
 from barnabas.coordinator.result import Reply, Result
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.join_group import JoinGroupResponse
-from barnabas.protocol.messages.sync_group import SyncGroupResponse
-
-if TYPE_CHECKING:
-    from barnabas.protocol.messages.heartbeat import HeartbeatRequest
-    from barnabas.protocol.messages.sync_group import SyncGroupRequest
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 class ClassicMembers:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from barnabas.coordinator.descriptions import InSlices, members_in_slices
 from barnabas.coordinator.groups import group_timers as timers_of
@@ -56,14 +56,12 @@ from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages import consumer_group_describe as describing
 from barnabas.protocol.messages.consumer_group_heartbeat import (
     Assignment,
+    ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.wall_clock import WallClock
-
-if TYPE_CHECKING:
-    from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-    from barnabas.protocol.request_context import RequestContext
 
 # Special member epochs in requests. With any other negative epoch a member leaves for good.
 JOINING, LEAVING_FOR_A_WHILE = 0, -2

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from barnabas.coordinator.groups.group import PartitionCodes
 from barnabas.coordinator.groups.group_kinds import GroupsContext
@@ -32,28 +31,22 @@ from barnabas.coordinator.groups.offsets.topics_by_id import (
 from barnabas.coordinator.result import Counted, PartitionExists, Reply, Result
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 from barnabas.protocol.request_context import RequestContext
-
-if TYPE_CHECKING:
-    from barnabas.protocol.messages.offset_commit import (
-        OffsetCommitRequest,
-        OffsetCommitRequestPartition,
-        OffsetCommitRequestTopic,
-    )
-    from barnabas.protocol.messages.txn_offset_commit import (
-        TxnOffsetCommitRequest,
-        TxnOffsetCommitRequestPartition,
-        TxnOffsetCommitRequestTopic,
-    )
 
 # The name of a topic, and the row of one of its partitions in the request.
 RequestedOffset = tuple[str, "OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition"]

@@ -6,7 +6,7 @@ Source: KIP-447 (require_stable), KIP-709 (several groups), KIP-848 (members' ep
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from barnabas.coordinator.groups.group_table import GroupTable
 from barnabas.coordinator.groups.offsets.group_offsets import GroupOffsets
@@ -14,9 +14,14 @@ from barnabas.coordinator.groups.offsets.topics_by_id import (
     FIRST_VERSION_WITH_TOPIC_IDS,
     with_names,
 )
+from barnabas.coordinator.groups.topic_directory import TopicDirectory
 from barnabas.coordinator.result import Result
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -26,15 +31,6 @@ from barnabas.protocol.messages.offset_fetch import (
 )
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
-
-if TYPE_CHECKING:
-    from barnabas.coordinator.groups.topic_directory import TopicDirectory
-    from barnabas.protocol.messages.offset_fetch import (
-        OffsetFetchRequest,
-        OffsetFetchRequestGroup,
-        OffsetFetchRequestTopic,
-        OffsetFetchRequestTopics,
-    )
 
 _FIRST_VERSION_WITH_GROUPS = 8
 

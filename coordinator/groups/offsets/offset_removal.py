@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from barnabas.coordinator.groups.group import Group, PartitionCodes
 from barnabas.coordinator.groups.group_records import offset_tombstone
@@ -26,15 +25,13 @@ from barnabas.coordinator.result import (
 )
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
-
-if TYPE_CHECKING:
-    from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest
-    from barnabas.protocol.request_context import RequestContext
 
 OFFSETS_CHECKED_PER_RECORD = 16  # checking this many offsets takes as long as removing one
 

@@ -5,12 +5,11 @@ on.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from barnabas.coordinator.groups.topic_directory import TopicDirectory
-    from barnabas.protocol.messages.offset_commit import OffsetCommitRequestTopic
-    from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestTopics
+from barnabas.coordinator.groups.topic_directory import TopicDirectory
+from barnabas.protocol.messages.offset_commit import OffsetCommitRequestTopic
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestTopics
 
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 

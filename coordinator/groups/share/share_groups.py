@@ -13,7 +13,7 @@ Source: KIP-932; Apache Kafka 4.3's responses where the KIP does not specify the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from barnabas.coordinator.descriptions import InSlices, members_in_slices
 from barnabas.coordinator.groups import group_timers as timers_of
@@ -31,14 +31,12 @@ from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages import share_group_describe as describing
 from barnabas.protocol.messages.share_group_heartbeat import (
     Assignment,
+    ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
+from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.wall_clock import WallClock
-
-if TYPE_CHECKING:
-    from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-    from barnabas.protocol.request_context import RequestContext
 
 JOINING, LEAVING = 0, -1  # special member epochs in requests
 LONGEST_MEMBER_ID = 36

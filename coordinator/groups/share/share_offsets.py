@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_table import GroupTable
 from barnabas.coordinator.groups.group_types import SHARE_TYPE
 from barnabas.coordinator.groups.share import partition_states
@@ -38,10 +38,7 @@ from barnabas.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from barnabas.coordinator.groups.group import Group
-    from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.request_context import RequestContext
 
 UNKNOWN_TOPIC = "the topic is unknown."
 UNKNOWN_PARTITION = "the partition is unknown."

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.coordinator.descriptions import InSlices, at_once, groups_in_slices
+from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_kinds import GroupKinds
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
@@ -19,14 +18,11 @@ from barnabas.coordinator.result import Reply, Result
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.share_group_describe import (
     DescribedGroup,
+    ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
 )
-
-if TYPE_CHECKING:
-    from barnabas.coordinator.groups.group import Group
-    from barnabas.protocol.messages.share_group_describe import ShareGroupDescribeRequest
-    from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-    from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from barnabas.protocol.request_context import RequestContext
 
 
 class ShareRequests:

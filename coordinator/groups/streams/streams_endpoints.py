@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from barnabas.coordinator.groups.streams.streams_group_records import (
     NOTHING,
@@ -12,10 +11,8 @@ from barnabas.coordinator.groups.streams.streams_group_records import (
 )
 from barnabas.coordinator.groups.streams.tasks import TaskEpochs, Tasks
 from barnabas.coordinator.groups.streams.topic_plan import TopicPlan
+from barnabas.coordinator.groups.topic_directory import TopicDirectory
 from barnabas.protocol.messages import streams_group_heartbeat as messages
-
-if TYPE_CHECKING:
-    from barnabas.coordinator.groups.topic_directory import TopicDirectory
 
 
 def tasks_by_endpoint(

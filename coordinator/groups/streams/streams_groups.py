@@ -22,9 +22,11 @@ Source: KIP-1071, KIP-1263; Apache Kafka 4.3's responses where the KIPs do not s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from barnabas.coordinator.descriptions import InSlices
 from barnabas.coordinator.groups import group_timers as timers_of
+from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_records import group_tombstone
 from barnabas.coordinator.groups.group_timers import TimerKey
@@ -35,6 +37,7 @@ from barnabas.coordinator.groups.streams.streams_group_change import (
     StreamsGroupChange,
     assignment_configs,
 )
+from barnabas.coordinator.groups.streams.streams_group_description import describe
 from barnabas.coordinator.groups.streams.streams_group_records import (
     NO_EPOCH,
     CurrentValue,
@@ -59,20 +62,18 @@ from barnabas.coordinator.groups.streams.tasks import (
 )
 from barnabas.coordinator.groups.streams.topic_plan import Status, TopicPlan
 from barnabas.coordinator.groups.streams.topology import CreateTopics, Topology, topology_of
+from barnabas.coordinator.groups.topic_directory import TopicDirectory
 from barnabas.coordinator.result import Result
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages import streams_group_describe as describing
 from barnabas.protocol.messages import streams_group_heartbeat as messages
-from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
+from barnabas.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.wall_clock import WallClock
-
-if TYPE_CHECKING:
-    from barnabas.coordinator.descriptions import InSlices
-    from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
-    from barnabas.coordinator.groups.topic_directory import TopicDirectory
-    from barnabas.protocol.messages import streams_group_describe as describing
-    from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-    from barnabas.protocol.request_context import RequestContext
 
 JOINING, LEAVING, LEAVING_FOR_A_WHILE = 0, -1, -2  # special member epochs in requests
 NO_REBALANCE_TIMEOUT = -1
@@ -422,7 +423,6 @@ class StreamsGroups:
 
         Takes:  most, the maximum number of members.
         """
-        from barnabas.coordinator.groups.streams.streams_group_description import describe
 
         return describe(group.group_id, streams_group_of(group), most)
 

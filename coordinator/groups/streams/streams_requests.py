@@ -8,8 +8,6 @@ are rejected.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.coordinator.descriptions import InSlices, at_once, groups_in_slices
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_kinds import GroupKinds
@@ -20,12 +18,12 @@ from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
 from barnabas.coordinator.groups.streams.streams_groups import JOINING
 from barnabas.coordinator.result import Reply, Result
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
-
-if TYPE_CHECKING:
-    from barnabas.protocol.messages import streams_group_describe as describing
-    from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
-    from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.messages import streams_group_describe as describing
+from barnabas.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+from barnabas.protocol.request_context import RequestContext
 
 
 class StreamsRequests:
@@ -91,7 +89,6 @@ class StreamsRequests:
 
         The error code of a group may be GROUP_ID_NOT_FOUND or INVALID_GROUP_ID.
         """
-        from barnabas.protocol.messages import streams_group_describe as describing
 
         asks = request.include_authorized_operations
         described = yield from groups_in_slices(
@@ -117,7 +114,6 @@ class StreamsRequests:
         group = self._table.by_id.get(group_id)
         if group is not None and group.kind == STREAMS_TYPE:
             return (yield from self._kinds.streams.describe(group))
-        from barnabas.protocol.messages import streams_group_describe as describing
 
         code = Code.GROUP_ID_NOT_FOUND if group_id else Code.INVALID_GROUP_ID
         message = f"there is no streams group '{group_id}'."

@@ -6,12 +6,11 @@ The heartbeat of a group's first member contains the topology, and the group's r
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from barnabas.protocol.messages.streams_group_heartbeat import Subtopology as SubtopologyRow
-    from barnabas.protocol.messages.streams_group_heartbeat import TopicInfo
-    from barnabas.protocol.messages.streams_group_heartbeat import Topology as TopologyRow
+from barnabas.protocol.messages.streams_group_heartbeat import Subtopology as SubtopologyRow
+from barnabas.protocol.messages.streams_group_heartbeat import TopicInfo
+from barnabas.protocol.messages.streams_group_heartbeat import Topology as TopologyRow
 
 
 class InternalTopic(NamedTuple):

@@ -1,0 +1,65 @@
+"""Handlers of requests that the transaction coordinator answers: the coordinator decides, and its
+Result is carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+
+from barnabas.broker.outbox import PARKED, Answer
+from barnabas.broker.requests.pending_requests import Requests
+from barnabas.broker.requests.without_space import refuse
+from barnabas.broker.routes import Decide, Handler, Request
+from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
+from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.request_context import RequestContext
+from barnabas.storage.disk import NotWrittenError
+
+
+def to_transactions(
+    decide: Decide[Request],
+    endings: Endings,
+    transaction_ends: TransactionEnds,
+    transactions: TransactionCoordinator,
+    requests: Requests,
+    hold_back: str = "",
+    guard: Sequence[str] = (),
+) -> Handler[Request]:
+    """Make the handler of a request that the transaction coordinator answers.
+
+    Takes: hold_back, the field with the transactional id, if the request has to wait until the id's
+           previous transaction is complete; guard, for requests that add to a transaction, the
+           fields with the transactional id, the producer id and the producer epoch.
+    """
+    id_of: Callable[[Request], str | None] = attrgetter(hold_back) if hold_back else _no_id
+    guard_of: Callable[[Request], tuple[str, int, int]] | None = (
+        attrgetter(*guard) if guard else None
+    )
+
+    def handle(request: Request, context: RequestContext) -> Answer:
+        if guard_of is not None:
+            transactional_id, producer_id, producer_epoch = guard_of(request)
+            transactions.check_connection(
+                transactional_id,
+                (producer_id, producer_epoch),
+                context.connection_id,
+                node_id=context.node_id,
+            )
+        requests.park(context)
+
+        def run(now_ms: int) -> None:
+            try:
+                transaction_ends.run(decide(request, context, now_ms), now_ms)
+            except NotWrittenError:
+                refuse(requests, request, context)
+
+        endings.hold_back(id_of(request), run, context.now_ms)
+        return PARKED
+
+    return handle
+
+
+def _no_id(request: Message) -> None:
+    return None
