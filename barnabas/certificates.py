@@ -68,7 +68,7 @@ def make_certificates(
                 raise CertificatesError(
                     f"{path} exists already: remove it, or choose another directory"
                 )
-    target.mkdir(parents=True, exist_ok=True)
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)  # the authority's key is in it
     written: list[Path] = []
     authority, authority_key = _authority(target, written)
     alternatives: list[Any] = []

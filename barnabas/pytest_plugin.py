@@ -130,4 +130,6 @@ def _open_transactions(broker: LocalBroker) -> str:
             transactions = admin.open_transactions()
     except OSError as error:
         return f"(the broker does not answer: {error})"
-    return "\n".join(map(str, transactions)) or "(none)"
+    from barnabas.terminal import visible_text
+
+    return visible_text("\n".join(map(str, transactions))) or "(none)"

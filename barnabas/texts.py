@@ -6,10 +6,15 @@ import datetime
 
 
 def time_text(time_ms: int) -> str:
-    """A wall-clock time as local time, to the second; `-` if it is negative."""
+    """A wall-clock time as local time, to the second; `-` if it is negative. A time beyond the
+    calendar is the number of its milliseconds.
+    """
     if time_ms < 0:
         return "-"
-    moment = datetime.datetime.fromtimestamp(time_ms / 1000).astimezone()
+    try:
+        moment = datetime.datetime.fromtimestamp(time_ms / 1000).astimezone()
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"
     return moment.isoformat(" ", "seconds")
 
 

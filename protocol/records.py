@@ -369,7 +369,7 @@ def decode_records(
                 base_timestamp + timestamp_delta if fixed_timestamp is None else fixed_timestamp
             )
             yield Record(base_offset + offset_delta, timestamp, key, value, headers)
-    except (IndexError, UnicodeDecodeError) as error:
+    except IndexError as error:
         raise KafkaError(
             Code.INVALID_RECORD, "the records end before their count is reached"
         ) from error
@@ -398,7 +398,11 @@ def _decode_blob(body: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def _decode_headers(body: bytes, position: int, count: int) -> tuple[tuple[Header, ...], int]:
-    """The headers of a record, and the position after them."""
+    """The headers of a record, and the position after them.
+
+    The bytes of a name that is not UTF-8 become surrogates, as in the names of Python's files, so
+    that `encode_record` writes the same bytes.
+    """
     if count < 0:
         raise KafkaError(Code.INVALID_RECORD, "a record has a negative number of headers")
     headers = []
@@ -407,8 +411,13 @@ def _decode_headers(body: bytes, position: int, count: int) -> tuple[tuple[Heade
         if key is None:
             raise KafkaError(Code.INVALID_RECORD, "a record's header has no key")
         value, position = _decode_blob(body, position)
-        headers.append((key.decode(), value))
+        headers.append((key.decode(errors="surrogateescape"), value))
     return tuple(headers), position
+
+
+def header_name_bytes(name: str) -> bytes:
+    """The bytes of a header's name, which need not be UTF-8."""
+    return name.encode(errors="surrogateescape")
 
 
 def encode_record(record: NewRecord | Record, offset_delta: int, base_timestamp: int) -> bytes:
@@ -425,7 +434,7 @@ def encode_record(record: NewRecord | Record, offset_delta: int, base_timestamp:
         _VARINT[len(headers)],
     ]
     for name, content in headers:
-        name_bytes = name.encode()
+        name_bytes = header_name_bytes(name)
         fields += (
             _VARINT[len(name_bytes)],
             name_bytes,

@@ -197,41 +197,36 @@ def _post(source: TokenSource) -> bytes:
     """The endpoint's answer to one request with the client credentials. Raises: TokenError, whose
     `passes` says whether to try again.
     """
-    import urllib.error
+    from http.client import HTTPException
 
-    # This is imported only here, since it takes longer than all other imports together.
-    import urllib.request
+    from barnabas.http_client import HttpClient
 
     form = {"grant_type": "client_credentials"}
     if source.scope:
         form["scope"] = source.scope
     encode = urllib.parse.quote_plus if source.encodes_header else str
     credentials = f"{encode(source.client_id)}:{encode(source.client_secret)}"
-    request = urllib.request.Request(
-        source.endpoint_url,
-        urllib.parse.urlencode(form).encode(),
-        {
-            "Authorization": "Basic " + base64.b64encode(credentials.encode()).decode(),
-            "Content-Type": "application/x-www-form-urlencoded",
-            "Accept": "application/json",
-        },
-    )
+    headers = {
+        "Authorization": "Basic " + base64.b64encode(credentials.encode()).decode(),
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Accept": "application/json",
+    }
+    client = HttpClient(source.timeout_ms / 1000, LONGEST_ANSWER_BYTES, uses_proxy=True)
+    body = urllib.parse.urlencode(form).encode()
     try:
-        with urllib.request.urlopen(request, timeout=source.timeout_ms / 1000) as answer:
-            found: bytes = answer.read(LONGEST_ANSWER_BYTES)
-            return found
-    except urllib.error.HTTPError as error:
-        with error:
-            raise TokenError(
-                f"{source.endpoint_url} answers {error.code} {error.reason} to client id "
-                f"{source.client_id!r}",
-                passes=error.code >= 500 or error.code == 429,
-            ) from None
-    except OSError as error:
-        reason = getattr(error, "reason", error)
+        # a redirect is not followed: its target would get the credentials, too
+        answer = client.send("POST", source.endpoint_url, body, headers)
+    except (OSError, HTTPException, ValueError) as error:
+        raise TokenError(f"{source.endpoint_url} cannot be reached: {error}", passes=True) from None
+    finally:
+        client.close()
+    if answer.status >= 300:
         raise TokenError(
-            f"{source.endpoint_url} cannot be reached: {reason}", passes=True
-        ) from None
+            f"{source.endpoint_url} answers {answer.status} {answer.reason} to client id "
+            f"{source.client_id!r}",
+            passes=answer.status >= 500 or answer.status == 429,
+        )
+    return answer.body
 
 
 def first_message(token: str, extensions: tuple[tuple[str, str], ...]) -> bytes:

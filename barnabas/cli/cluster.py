@@ -321,6 +321,9 @@ class Connection:
         own = self._prepare()
         from kafka import KafkaConsumer
 
+        from barnabas.cli.consuming.header_names import allow_all_header_names
+
+        allow_all_header_names()
         # it has to be longer than the group's timeouts
         own["request_timeout_ms"] = max(self.timeout_ms, 30_000)
         defaults = {"enable_auto_commit": False, "allow_auto_create_topics": False}

@@ -88,4 +88,8 @@ def _asked(
 
 
 def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
-    return sorted(name for name in names if name.startswith(incomplete))[:MOST_NAMES]
+    """The names that begin with the incomplete word. A name with control characters is left out:
+    the shell would write it to the terminal.
+    """
+    found = (name for name in names if name.startswith(incomplete) and name.isprintable())
+    return sorted(found)[:MOST_NAMES]

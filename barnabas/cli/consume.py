@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from barnabas.cli.consuming.record_decoding import (
     RecordPreparation,
 )
 from barnabas.cli.consuming.record_search import RecordSearch
-from barnabas.cli.consuming.record_template import WrongTemplate, compile_template
+from barnabas.cli.consuming.record_template import WrongTemplate, compile_template, unchanged
 from barnabas.cli.consuming.search_options import search_options
 from barnabas.cli.errors import CommandError
 from barnabas.cli.offsets import client_partitions, list_offsets, offsets_at, topic_or_partition
@@ -49,8 +48,10 @@ from barnabas.cli.serde.schema_options import (
     schema_options,
 )
 from barnabas.cli.waiting import Waiting
+from barnabas.json_text import json_line
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.schemas.errors import SchemaError
+from barnabas.terminal import is_terminal, raw_stream, visible_bytes
 from barnabas.texts import count_text
 
 NAMED_MOST = 10  # the maximum number of partitions that one message lists
@@ -132,6 +133,11 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
     metavar="TEMPLATE",
     help=r"What to print of a record, such as '%k %v\n': see below.",
 )
+@click.option(
+    "--raw",
+    is_flag=True,
+    help="Print control characters unchanged on a terminal, which takes some for commands.",
+)
 @schema_options(producing=False)
 @click.option(
     "--on-undecodable",
@@ -158,6 +164,7 @@ def consume(
     isolation_level: str,
     key_separator: str | None,
     template: str | None,
+    raw: bool,
     schemas: SchemaOptions,
     on_undecodable: str | None,
 ) -> None:
@@ -174,7 +181,8 @@ def consume(
     _check_usage(follow, end, count, last, per_partition, group)
     if on_undecodable and not schemas.is_used():
         raise click.UsageError("--on-undecodable needs --value-schema or --key-schema")
-    printer = _Printer(_writer(output, key_separator, template), flushed=follow)
+    show = unchanged if raw or not is_terminal(sys.stdout) else visible_bytes
+    printer = _Printer(_writer(output, key_separator, template, show), flushed=follow)
     span = _Span(start, end, follow=follow, is_tail=last is not None)
     starts, ends = _bounds(connection, names, span, group, isolation_level)
     preparation = RecordPreparation(search, _decoders(schemas, connection), on_undecodable or STOP)
@@ -244,12 +252,14 @@ def _decoders(schemas: SchemaOptions, connection: Connection) -> dict[str, Any]:
 class _Printer:
     """Writes records to standard output. count: the number of written records.
 
-    Takes: write, a function that returns the printed form of a record; flushed, whether to flush
-           the output after each record.
+    Takes: write, a function that returns the printed form of a record: it has made control
+           characters visible, except those of the command's own options, such as colours in a
+           template; flushed, whether to flush the output after each record.
     """
 
     def __init__(self, write: Callable[[Any], bytes], *, flushed: bool) -> None:
         self.count = 0
+        self._file = raw_stream(sys.stdout).buffer
         self._write = write
         self._flushed = flushed
 
@@ -262,7 +272,7 @@ class _Printer:
         records = in_order_of_time(tails)
         for record in records if per_partition else records[-count:]:
             self._print(record)
-        sys.stdout.buffer.flush()
+        self._file.flush()
 
     def print_all(self, reader: PartitionReader, consumer: Any) -> None:
         """Print the records of a reader."""
@@ -271,15 +281,19 @@ class _Printer:
             for record in reader.read(consumer, bar.advance):
                 self._print(record)
                 if self._flushed:
-                    sys.stdout.buffer.flush()
-        sys.stdout.buffer.flush()
+                    self._file.flush()
+        self._file.flush()
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        self._file.flush()
 
     def _print(self, record: Any) -> None:
         """Print one record."""
         data = self._write(record)
         # Counted before the output, since a user who sees the record may press Ctrl-C at once.
         self.count += 1
-        sys.stdout.buffer.write(data)
+        self._file.write(data)
 
 
 class _Span(NamedTuple):
@@ -342,7 +356,7 @@ def _end_early(
     """Commit offsets and report how many records were printed. Called after Ctrl-C, or if the
     broker does not respond.
     """
-    sys.stdout.buffer.flush()
+    printer.flush()
     text = f"{name}: ended early: {count_text(printer.count, 'record')} printed"
     if group is None or not reader.moved():
         note(text, "warning")
@@ -409,9 +423,16 @@ def _ends(
 
 
 def _writer(
-    output: Output, key_separator: str | None, template: str | None
+    output: Output,
+    key_separator: str | None,
+    template: str | None,
+    show: Callable[[bytes], bytes],
 ) -> Callable[[Any], bytes]:
-    """The function that gives the printed form of a record. Raises: click.UsageError."""
+    """The function that gives the printed form of a record.
+
+    Takes:  show, a function that makes control characters of a record visible.
+    Raises: click.UsageError.
+    """
     asked = {
         "--json": output.as_json,
         "--key-separator": key_separator is not None,
@@ -423,24 +444,27 @@ def _writer(
     if output.as_json:
         return _json_line
     if template is None:
-        return _text_line(key_separator)
+        return _text_line(key_separator, show)
     try:
-        return compile_template(template)
+        return compile_template(template, show)
     except WrongTemplate as error:
         raise click.UsageError(f"--format: {error}") from error
 
 
 def _json_line(record: Any) -> bytes:
-    return json.dumps(json_record(record), ensure_ascii=False).encode() + b"\n"
+    return json_line(json_record(record)).encode() + b"\n"
 
 
-def _text_line(key_separator: str | None) -> Callable[[Any], bytes]:
+def _text_line(key_separator: str | None, show: Callable[[bytes], bytes]) -> Callable[[Any], bytes]:
     """The function that gives a record as a line of text: its value, after its key if there is a
     separator.
     """
     if key_separator is None:
-        return lambda record: (shown_bytes(record.value) or b"") + b"\n"
+        return lambda record: show(shown_bytes(record.value) or b"") + b"\n"
     separator = key_separator.encode()
     return lambda record: (
-        (shown_bytes(record.key) or b"") + separator + (shown_bytes(record.value) or b"") + b"\n"
+        show(shown_bytes(record.key) or b"")
+        + separator
+        + show(shown_bytes(record.value) or b"")
+        + b"\n"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -17,6 +16,7 @@ from barnabas.cli.log_dump import Row, rows_of
 from barnabas.cli.log_verify import Fault, PartitionReport
 from barnabas.cli.options import ending, json_option
 from barnabas.cli.output import Column, Output, cell, note, progress
+from barnabas.json_text import json_line
 from barnabas.texts import count_text, time_text
 
 SECOND_LOOK_S = 0.5
@@ -67,7 +67,7 @@ def dump(output: Output, paths: Sequence[str], records: bool, count: int | None)
                     break
                 if len(paths) > 1:
                     row = {"file": path, **row}
-                sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
+                sys.stdout.write(json_line(row) + "\n")
             continue
         if len(paths) > 1:
             output.heading(path)

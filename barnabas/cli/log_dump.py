@@ -16,7 +16,7 @@ from typing import Any
 
 from barnabas.cli.errors import CommandError
 from barnabas.cli.log_batches import BadPlace, StoredBatch, read_batches
-from barnabas.cli.records import to_json
+from barnabas.cli.records import json_headers, to_json
 from barnabas.coordinator.groups import group_records
 from barnabas.coordinator.groups.group_records import GroupKey
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -140,7 +140,7 @@ def _record_row(topic: str, record: Record, kind: str) -> Row:
         **row,
         "key": to_json(record.key),
         "value": to_json(record.value),
-        "headers": [[name, to_json(value)] for name, value in record.headers],
+        "headers": json_headers(record.headers),
     }
 
 

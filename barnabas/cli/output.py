@@ -1,12 +1,12 @@
 """The output of commands: tables for people, with colours on a terminal only; JSON for programs.
 
+On a terminal, control characters in texts from outside are shown as escapes (`terminal.py`).
 A command prints one JSON document (`consume` prints one per line). Fields have Kafka's names. Times
 are milliseconds since 1970, and their names end in `_ms`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import unicodedata
@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
+from barnabas.json_text import json_text
+from barnabas.terminal import raw_stream, visible_text
 from barnabas.texts import time_text
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class Output:
     def data(self, value: Any) -> None:
         """Print one JSON document."""
         indent = 2 if sys.stdout.isatty() else None
-        sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+        sys.stdout.write(json_text(value, indent) + "\n")
 
     def table(
         self, rows: Iterable[Mapping[str, Any]], columns: Sequence[Column], empty: str = ""
@@ -76,7 +78,8 @@ class Output:
                 overflow="fold",
             )
         for row in rows:
-            table.add_row(*(Text(cell(row.get(column.key), column.key)) for column in columns))
+            texts = (cell(row.get(column.key), column.key) for column in columns)
+            table.add_row(*(Text(visible_text(text, is_line=True)) for text in texts))
         self.console.print(table)
 
     def heading(self, text: str) -> None:
@@ -86,7 +89,7 @@ class Output:
             return
         from rich.text import Text
 
-        self.console.print(Text(text, style="bold"))
+        self.console.print(Text(visible_text(text), style="bold"))
 
     def line(self, text: str, style: str = "") -> None:
         """Print a line."""
@@ -95,11 +98,14 @@ class Output:
             return
         from rich.text import Text
 
+        text = visible_text(text)
         self.console.print(Text(text, style=STYLES.get(style, style)), soft_wrap=True)
 
     def fields(self, pairs: Iterable[tuple[str, Any]]) -> None:
         """Print names and values, one pair per line."""
         pairs = [(name, cell(value, name)) for name, value in pairs]
+        if not _is_plain(sys.stdout):
+            pairs = [(name, visible_text(value, is_line=True)) for name, value in pairs]
         width = max((len(name) for name, _ in pairs), default=0)
         for name, value in pairs:
             self.line(f"  {name:<{width}}  {value}")
@@ -143,12 +149,14 @@ def _width(text: str) -> int:
 
 
 def _console(stream: TextIO) -> Console:
-    """rich's console for a stream, without colours and line breaks in a pipe."""
+    """rich's console for a stream, without colours and line breaks in a pipe. What it prints has
+    passed `visible_text`, since rich writes escape sequences of its own.
+    """
     from rich.console import Console
 
     is_pipe = not stream.isatty()
     return Console(
-        file=stream,
+        file=raw_stream(stream),
         highlight=False,
         markup=False,
         emoji=False,
@@ -164,6 +172,7 @@ def note(text: str, style: str = "dim") -> None:
         return
     from rich.text import Text
 
+    text = visible_text(text)
     _console(sys.stderr).print(Text(text, style=STYLES.get(style, style)), soft_wrap=True)
 
 

@@ -11,17 +11,25 @@ field is optional. A JSON value that has none of these forms is sent as JSON tex
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from barnabas.cli.errors import CommandError
-from barnabas.schemas.json_bytes import bytes_from_json, bytes_to_json
+from barnabas.json_text import (
+    JsonText,
+    bytes_from_json,
+    bytes_to_json,
+    compact_json,
+    json_text,
+    parse_json,
+)
+from barnabas.protocol.records import header_name_bytes
 
 
 class Decoded(NamedTuple):
-    """A key or value that a schema decoded: its JSON value, and its bytes in the record."""
+    """A key or value that a schema decoded: its JSON text, and its bytes in the record."""
 
-    data: Any
+    text: JsonText
     raw: bytes
 
 
@@ -53,16 +61,16 @@ class InputValue(NamedTuple):
 def shown_bytes(data: bytes | Decoded | None) -> bytes | None:
     """The printed form of a key or value: its bytes, or its JSON if a schema decoded it."""
     if isinstance(data, Decoded):
-        return json.dumps(data.data, ensure_ascii=False).encode()
+        return json_text(data.text).encode()
     return data
 
 
 def to_json(data: bytes | Decoded | None) -> Any:
-    """A key or value as a JSON value."""
+    """A key or value as a JSON value, or as its JSON text if a schema decoded it."""
     if data is None:
         return None
     if isinstance(data, Decoded):
-        return data.data
+        return data.text
     return bytes_to_json(data)
 
 
@@ -72,11 +80,9 @@ def from_json(value: Any) -> bytes | None:
         return None
     try:
         data = bytes_from_json(value)
-    except ValueError as error:
+        return data if isinstance(data, bytes) else compact_json(value).encode()
+    except (ValueError, RecursionError) as error:
         raise CommandError(str(error)) from error
-    if isinstance(data, bytes):
-        return data
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def json_record(record: Any) -> dict[str, Any]:
@@ -88,24 +94,29 @@ def json_record(record: Any) -> dict[str, Any]:
         "timestamp_ms": record.timestamp,
         "key": to_json(record.key),
         "value": to_json(record.value),
-        "headers": [[name, to_json(value)] for name, value in record.headers or ()],
+        "headers": json_headers(record.headers or ()),
     }
 
 
-def parse_json(text: bytes | str, place: str) -> Any:
+def json_headers(headers: Iterable[tuple[str, bytes | None]]) -> list[list[Any]]:
+    """The headers of a record in the JSON form."""
+    return [[to_json(header_name_bytes(name)), to_json(value)] for name, value in headers]
+
+
+def parsed(text: bytes | str, place: str) -> Any:
     """The value of a JSON text. Raises: CommandError, which names the place and the column."""
     try:
-        return json.loads(text)
+        return parse_json(text)
     except (ValueError, RecursionError) as error:
         raise CommandError(f"{place} is not JSON: {error}") from error
 
 
 def parse_json_line(line: bytes, place: str) -> InputValue:
     """The record in a line of JSON. Raises: CommandError, which names the place."""
-    parsed = parse_json(line, place)
-    if not isinstance(parsed, dict):
+    fields = parsed(line, place)
+    if not isinstance(fields, dict):
         raise CommandError(f'{place} is not a JSON object: write {{"value": …}}')
-    unknown = set(parsed) - {
+    unknown = set(fields) - {
         *("topic", "partition", "offset", "timestamp_ms", "key", "value", "headers")
     }
     if unknown:
@@ -113,26 +124,33 @@ def parse_json_line(line: bytes, place: str) -> InputValue:
             f"{place} has the unknown field {min(unknown)!r}: use key, value, headers, "
             "partition and timestamp_ms; `--input jsonl` takes the whole object as the value"
         )
-    headers = parsed.get("headers") or []
+    headers = fields.get("headers") or []
     if isinstance(headers, dict):
         headers = list(headers.items())
     try:
-        pairs = tuple((str(name), value) for name, value in headers)
+        pairs = tuple((_header_name(name, place), value) for name, value in headers)
     except (TypeError, ValueError) as error:
         raise CommandError(f"{place}: headers must be [[name, value], …]") from error
     return InputValue(
         place,
-        parsed.get("key"),
-        parsed.get("value"),
+        fields.get("key"),
+        fields.get("value"),
         pairs,
-        _whole_number(parsed, "partition", place),
-        _whole_number(parsed, "timestamp_ms", place),
+        _whole_number(fields, "partition", place),
+        _whole_number(fields, "timestamp_ms", place),
     )
 
 
-def _whole_number(parsed: dict[str, Any], name: str, place: str) -> int | None:
+def _header_name(name: Any, place: str) -> str:
+    """The name of a header. Raises: CommandError."""
+    if isinstance(name, dict):
+        raise CommandError(f"{place}: a header whose name is not UTF-8 cannot be sent")
+    return str(name)
+
+
+def _whole_number(fields: dict[str, Any], name: str, place: str) -> int | None:
     """A field of a record's JSON that has to be a whole number or missing. Raises: CommandError."""
-    value = parsed.get(name)
+    value = fields.get(name)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise CommandError(f"{place}: {name} must be a whole number")
     return value

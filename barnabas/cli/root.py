@@ -38,6 +38,7 @@ from barnabas.cli.errors import (
     explain,
 )
 from barnabas.schemas.errors import SchemaError
+from barnabas.terminal import guard_terminal
 from barnabas.version import __version__
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -130,6 +131,7 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
 
 def run_command(arguments: Sequence[str], broker_parser: argparse.ArgumentParser) -> int:
     """Run one command; gives its exit code, one of errors.py."""
+    guard_terminal()
     root = make_root(broker_parser)
     try:
         answer = root.main(list(arguments), prog_name="barnabas", standalone_mode=False)

@@ -6,7 +6,6 @@ partitions, and acknowledges the records that it has printed.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 import uuid
@@ -25,6 +24,7 @@ from barnabas.cli.offsets import describe_topics
 from barnabas.cli.options import connection_options, ending, json_option
 from barnabas.cli.output import Output, note
 from barnabas.cli.records import json_record
+from barnabas.json_text import json_line
 from barnabas.protocol.messages.share_acknowledge import (
     AcknowledgementBatch,
     AcknowledgePartition,
@@ -152,7 +152,7 @@ def _line(record: Shared, *, as_json: bool) -> bytes:
     if not as_json:
         return (record.value or b"") + b"\n"
     fields = json_record(record) | {"delivery_count": record.delivery_count}
-    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
+    return json_line(fields).encode() + b"\n"
 
 
 class _Member:

@@ -19,7 +19,7 @@ import sys
 import time
 import zipfile
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,55 +31,15 @@ from barnabas.cli.errors import ERROR, OK, CommandError, RefusedError, explain
 from barnabas.cli.options import connection_options, ending, json_option
 from barnabas.cli.output import Output, note
 from barnabas.cli.profiles import PREFIX, is_secret
+from barnabas.cli.secret_texts import REMOVED, Cleaner
 from barnabas.cli.waiting import TimeoutOver
+from barnabas.json_text import JsonText, json_text
 from barnabas.texts import count_text
 from barnabas.version import __version__
 
-REMOVED = "(removed)"
 FILE_MODE = 0o600
 MOST_METRICS_BYTES = 8 << 20
 MOST_FILES = 10_000
-SHORTEST_SECRET = 4  # a shorter secret is not searched for, since it would match everywhere
-_NAME = (
-    r"[\w.\-]*(?:password|passwd|secret|token|credential|jaas|private[_.\-]?key|keystore\.key)"
-    r"[\w.\-]*"
-)
-_VALUE = r"""("(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;}]+)"""
-_SETTING = re.compile(rf"""(?i)(["']?{_NAME}["']?\s*[=:]\s*){_VALUE}""")
-_PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.S)
-_JWT = re.compile(r"\beyJ[\w\-]+\.[\w\-]+\.[\w\-]*")
-_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w\-.+/=]{8,}")
-_IN_URL = re.compile(r"(\w+://)[^/\s:@]+:[^/\s@]+@")
-
-
-class Cleaner:
-    """Removes secrets from texts.
-
-    Takes: secrets, the client's own secrets.
-    """
-
-    def __init__(self, secrets: Iterable[str]) -> None:
-        known = sorted({text for text in secrets if len(text) >= SHORTEST_SECRET}, key=len)
-        escaped = [re.escape(text) for text in reversed(known)]
-        self._known = re.compile("|".join(escaped)) if escaped else None
-
-    def text(self, text: str) -> str:
-        """The text, with secrets and texts that look like secrets replaced."""
-        text = _PEM.sub(REMOVED, text)
-        text = _SETTING.sub(lambda match: f"{match[1]}{REMOVED}", text)
-        text = _IN_URL.sub(rf"\1{REMOVED}@", text)
-        text = _BEARER.sub(rf"\1 {REMOVED}", _JWT.sub(REMOVED, text))
-        return text if self._known is None else self._known.sub(REMOVED, text)
-
-    def data(self, value: Any) -> Any:
-        """A JSON document with all texts cleaned except the names of fields."""
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, dict):
-            return {name: self.data(part) for name, part in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.data(part) for part in value]
-        return value
 
 
 def without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
@@ -195,7 +155,8 @@ class _Bundle:
             self._parts[name] = self._cleaner.text(made)
         else:
             cleaned = self._cleaner.data(made)
-            self._parts[name] = json.dumps(cleaned, indent=1, ensure_ascii=False, default=str)
+            text = json.dumps(cleaned, indent=1, ensure_ascii=False, default=str)
+            self._parts[name] = json_text(JsonText(text))
 
     def write(self, target: Path) -> None:
         """Write the zip, readable only by its user. Raises: CommandError."""
@@ -400,13 +361,23 @@ def _last_lines(name: str, count: int) -> str:
 
 def _metrics(url: str, timeout_s: float) -> str:
     """The metrics from a broker's metrics port."""
-    import urllib.request
-
     if not url.startswith(("http://", "https://")):
         raise CommandError(f"{url} is not an address of metrics: write http://HOST:PORT/metrics")
-    with urllib.request.urlopen(url, timeout=timeout_s) as answer:
-        data: bytes = answer.read(MOST_METRICS_BYTES)
-    return data.decode("utf-8", "replace")
+    from http.client import OK as HTTP_OK
+    from http.client import HTTPException
+
+    from barnabas.http_client import HttpClient
+
+    client = HttpClient(timeout_s, MOST_METRICS_BYTES)
+    try:
+        answer = client.send("GET", url)
+    except (OSError, ValueError, HTTPException) as error:
+        raise CommandError(f"{url}: {error}") from error
+    finally:
+        client.close()
+    if answer.status != HTTP_OK:
+        raise CommandError(f"{url}: HTTP {answer.status} {answer.reason}")
+    return answer.body.decode("utf-8", "replace")
 
 
 def _files(directory: Path) -> str:

@@ -34,7 +34,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from barnabas.console.decoding import NOT_DECODED, Values, has_schema_id
-from barnabas.protocol.records import Record
+from barnabas.protocol.records import Record, header_name_bytes
 
 LONGEST_FILTER, DEEPEST = 1000, 20
 MOST_JSON_BYTES = 1 << 20
@@ -157,7 +157,8 @@ def contains_text(text: str) -> Condition:
             _has(record.key, needle)
             or _has(record.value, needle)
             or any(
-                _has(name.encode(), needle) or _has(data, needle) for name, data in record.headers
+                _has(header_name_bytes(name), needle) or _has(data, needle)
+                for name, data in record.headers
             )
             or _has_text(facts.key_text(), needle)
             or _has_text(facts.value_text(), needle)

@@ -8,11 +8,11 @@ files. `read_records` runs in another thread, reads the slices and decompresses 
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.console.decoding import NOT_DECODED, Decode, Decoded, Values, decoded_value
+from barnabas.json_text import JsonText, bytes_to_json
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (
@@ -21,6 +21,7 @@ from barnabas.protocol.records import (
     batches_in,
     decode_marker,
     has_right_crc,
+    header_name_bytes,
     open_records,
 )
 from barnabas.storage.disk import Slice
@@ -151,11 +152,16 @@ def record_value(record: Record) -> dict[str, Any]:
         "key": _blob(record.key),
         "value": _blob(record.value),
         "headers": [
-            {"key": key[:MOST_SHOWN_BYTES], "value": _blob(value)}
+            {"key": _shown_name(key), "value": _blob(value)}
             for key, value in record.headers[:MOST_HEADERS]
         ],
         "header_count": len(record.headers),
     }
+
+
+def _shown_name(name: str) -> str:
+    """A header's name, cut; bytes that are not UTF-8 are written as \\xff."""
+    return header_name_bytes(name[:MOST_SHOWN_BYTES]).decode(errors="backslashreplace")
 
 
 def _blob(data: bytes | None) -> dict[str, Any] | None:
@@ -179,19 +185,14 @@ def json_line_value(
         "timestamp_ms": record.timestamp,
         "key": _decoded_or(values.key, record.key),
         "value": _decoded_or(values.value, record.value),
-        "headers": [[name, _text(data)] for name, data in record.headers],
+        "headers": [
+            [bytes_to_json(header_name_bytes(name)), None if data is None else bytes_to_json(data)]
+            for name, data in record.headers
+        ],
     }
 
 
 def _decoded_or(decoded: Decoded | None, data: bytes | None) -> Any:
-    return _text(data) if decoded is None or decoded.error else json.loads(decoded.text)
-
-
-def _text(data: bytes | None) -> Any:
-    """Bytes as text; in base64 if they are not UTF-8."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
+    if decoded is not None and not decoded.error:
+        return JsonText(decoded.text)
+    return None if data is None else bytes_to_json(data)

@@ -221,7 +221,7 @@ class Search:
     Takes: bounds, the offsets to be searched, by partition; condition, None for every record;
            from_ms, a time: batches whose records are all older are skipped by their headers;
            decode, a function that decodes keys and values by their schemas if the condition
-           compares them.
+           compares them; is_spent, whether its time is used up, so that the search stops.
     """
 
     def __init__(
@@ -231,8 +231,9 @@ class Search:
         condition: Condition | None = None,
         from_ms: int | None = None,
         decode: Decode | None = None,
+        is_spent: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._take, self._condition = take, condition
+        self._take, self._condition, self._is_spent = take, condition, is_spent
         self._readers = [_Reader(index, row, from_ms, decode) for index, row in bounds.items()]
         self._problems: list[str] = []
 
@@ -242,7 +243,7 @@ class Search:
         scanned = 0
         heap = self._heads(self._readers, is_over)
         while heap is not None and heap and len(found) < count and scanned < MOST_SCANNED:
-            if scanned % 64 == 0 and scanned and is_over():
+            if self._is_spent() or (scanned % 64 == 0 and scanned and is_over()):
                 break
             _, partition, reader = heap[0]
             record, header, state = reader.pop(), reader.header, reader.state

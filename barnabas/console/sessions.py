@@ -5,8 +5,12 @@ tokens are arguments.
 |---|---|
 | IDLE_MS, LONGEST_MS | a session ends this long after its last request, or after its login |
 | MOST_SESSIONS | a further login ends the least recently used session |
-| MOST_FAILURES | failed logins of an address in FAILURES_MS; then all attempts are refused |
-| MOST_FAILURES_OF_ALL | failed logins of all addresses |
+| MOST_FAILURES | failed logins of a user from an address in FAILURES_MS; then it may not try |
+| MOST_FAILURES_OF_ALL | failed logins of all; then only a user without a failed one may try |
+| MOST_ATTEMPTS | failed logins of all; then no user may try |
+
+An address alone has no limit: it may be that of a proxy, and five wrong passwords of one user would
+lock out all others behind it.
 
 Only the hash of a token is stored, so that the time of a look-up does not depend on the token.
 """
@@ -19,7 +23,7 @@ from typing import Any, NamedTuple
 
 IDLE_MS, LONGEST_MS = 30 * 60_000, 12 * 3_600_000
 MOST_SESSIONS = 100
-MOST_FAILURES, MOST_FAILURES_OF_ALL, FAILURES_MS = 5, 50, 60_000
+MOST_FAILURES, MOST_FAILURES_OF_ALL, MOST_ATTEMPTS, FAILURES_MS = 5, 50, 1000, 60_000
 
 
 class Session(NamedTuple):
@@ -39,7 +43,7 @@ class Sessions:
 
     def __init__(self) -> None:
         self._sessions: dict[bytes, Session] = {}
-        self._failures: deque[tuple[int, str]] = deque()
+        self._failures: deque[tuple[int, str, str]] = deque()  # times, addresses and users
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -76,24 +80,26 @@ class Sessions:
 
     # --- attempts --------------------------------------------------------------------------------
 
-    def may_try(self, host: str, now_ms: int) -> bool:
-        """Whether an address may try to log in."""
-        while self._failures and self._failures[0][0] + FAILURES_MS <= now_ms:
-            self._failures.popleft()
-        if len(self._failures) >= MOST_FAILURES_OF_ALL:
-            return False
-        return sum(failed == host for _, failed in self._failures) < MOST_FAILURES
+    def may_try(self, host: str, user: str, now_ms: int) -> bool:
+        """Whether a user may try to log in from an address."""
+        failures = self._failures
+        while failures and failures[0][0] + FAILURES_MS <= now_ms:
+            failures.popleft()
+        if len(failures) >= MOST_FAILURES_OF_ALL:
+            is_new = all(failed != user for _, _, failed in failures)
+            return is_new and len(failures) < MOST_ATTEMPTS
+        return sum(failed[1:] == (host, user) for failed in failures) < MOST_FAILURES
 
-    def failed(self, host: str, now_ms: int) -> None:
+    def failed(self, host: str, user: str, now_ms: int) -> None:
         """Count a login as failed. The caller does so before the outcome is known, and calls
         `succeeded` if the login succeeds.
         """
-        self._failures.append((now_ms, host))
+        self._failures.append((now_ms, host, user))
 
-    def succeeded(self, host: str, now_ms: int) -> None:
+    def succeeded(self, host: str, user: str, now_ms: int) -> None:
         """Remove the failure that `failed` counted at `now_ms`, since the login succeeded."""
-        if (now_ms, host) in self._failures:
-            self._failures.remove((now_ms, host))
+        if (now_ms, host, user) in self._failures:
+            self._failures.remove((now_ms, host, user))
 
 
 def _hash(token: str) -> bytes:

@@ -12,8 +12,8 @@ import json
 import ssl
 from datetime import UTC, datetime
 from typing import Protocol
-from urllib.parse import urlsplit
 
+from barnabas.http_client import HttpClient, bounded_json
 from barnabas.replication.leadership import Answer, Request
 from barnabas.replication.lease_exchange import (
     EngineSettings,
@@ -25,6 +25,10 @@ from barnabas.replication.lease_exchange import (
     KubernetesExchange,
     LeaseExchange,
 )
+
+MOST_ANSWER_BYTES = 1 << 20
+# TypeError: a token of another type than a header's
+_FAILURES = (OSError, ValueError, TypeError, http.client.HTTPException)
 
 
 class LeaseEngine(Protocol):
@@ -39,62 +43,37 @@ class LeaseEngine(Protocol):
         """Send a request and wait for the answer. Never raises an exception."""
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, and let a running request fail at once. Any thread may call it."""
 
 
 class _Http:
     """A connection to one of the endpoints, which stays open until it fails."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        self._settings = settings
-        self._endpoint = ""
-        self._connection: http.client.HTTPConnection | None = None
+        self._client = HttpClient(
+            settings.timeout_ms / 1000,
+            MOST_ANSWER_BYTES,
+            tls=lambda: ssl.create_default_context(cafile=settings.ca_file),
+            keeps_connection=True,
+        )
 
     def send(self, call: HttpCall) -> HttpOutcome:
-        """Send a request and wait for the response, up to the timeout at each step. Never raises an
+        """Send a request and wait for the response, up to the timeout. Never raises an
         exception.
         """
         try:
-            connection = self._connected_to(call.endpoint)
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            self.close()
-            return HttpFailure(_text_of(error), is_refused=isinstance(error, ConnectionError))
-        try:
             data = None if call.body is None else json.dumps(call.body).encode()
             headers = {"Content-Type": "application/json", **call.headers}
-            connection.request(call.method, call.path, data, headers)
-            response = connection.getresponse()
-            text = response.read()
-            return HttpAnswer(response.status, json.loads(text) if text else {})
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            self.close()
-            return HttpFailure(_text_of(error))
-
-    def _connected_to(self, endpoint: str) -> http.client.HTTPConnection:
-        """The open connection to an endpoint, or a new one. Raises: OSError."""
-        if self._connection is None or self._endpoint != endpoint:
-            self.close()
-            self._endpoint, self._connection = endpoint, self._connection_to(endpoint)
-            self._connection.connect()
-        return self._connection
-
-    def _connection_to(self, endpoint: str) -> http.client.HTTPConnection:
-        """A connection to an endpoint. It is not open yet."""
-        parts = urlsplit(endpoint)
-        host, timeout_s = parts.hostname or "", self._settings.timeout_ms / 1000
-        if parts.scheme == "https":
-            context = ssl.create_default_context(cafile=self._settings.ca_file)
-            return http.client.HTTPSConnection(host, parts.port, timeout=timeout_s, context=context)
-        return http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
+            answer = self._client.send(call.method, call.endpoint + call.path, data, headers)
+            return HttpAnswer(answer.status, bounded_json(answer.body) if answer.body else {})
+        except _FAILURES as error:
+            self._client.disconnect()
+            is_refused = isinstance(error, ConnectionError) and not self._client.may_have_sent
+            return HttpFailure(str(error) or type(error).__name__, is_refused)
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-
-def _text_of(error: Exception) -> str:
-    return str(error) or type(error).__name__
+        """End a running request, and close the connection."""
+        self._client.close()
 
 
 class _Engine:
@@ -121,7 +100,7 @@ class _Engine:
             return answer
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, and let a running request fail at once."""
         self._http.close()
 
 

@@ -116,7 +116,14 @@ class LeaseExchange:
             return answer
         except EngineError as error:
             self.last_error = str(error)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             self.last_error = f"an answer that cannot be read: {error!r}"
         return Unknown()
 
@@ -183,7 +190,10 @@ class EtcdExchange(LeaseExchange):
             status, answer = yield from self._send("POST", "/v3/auth/authenticate", login)
             if status != http.client.OK:
                 raise EngineError(f"etcd refuses the user {settings.user}: {_reason(answer)}")
-            self._token = answer["token"]
+            token = answer["token"]
+            if not (isinstance(token, str) and token.isascii() and token.isprintable()):
+                raise EngineError("etcd answers with a token that cannot be a header")
+            self._token = token
         headers = {"Authorization": self._token} if self._token else None
         status, answer = yield from self._send("POST", path, body, headers)
         if status != http.client.OK:

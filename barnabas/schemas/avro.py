@@ -26,9 +26,10 @@ import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
+from barnabas.json_text import JsonText, bytes_from_json, bytes_to_json, compact_json, json_text
 from barnabas.schemas import avro_logical
+from barnabas.schemas.avro_sizes import check_sizes, has_unbounded_data
 from barnabas.schemas.errors import SchemaError, SerdeError, libraries
-from barnabas.schemas.json_bytes import bytes_from_json, bytes_to_json
 
 Schema = Any  # a name, a list of a union, or a dict
 _INTEGERS = {"int": 31, "long": 63}
@@ -67,12 +68,15 @@ class AvroSerde:
                 whole = _with_definitions(whole, names, set())
             self.schema = fastavro.parse_schema(whole, self._names, _force=True)
             self._plain = fastavro.parse_schema(_without_logical_types(whole), {}, _force=True)
+            self._has_unbounded_data = has_unbounded_data(self.schema, self._names)
         except (ValueError, TypeError, KeyError, RecursionError, _schema_errors(fastavro)) as error:
             said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise SchemaError(f"{origin or 'the schema'} is no Avro schema: {said}") from error
 
     def decode(self, data: bytes) -> Any:
         """The JSON value of data. Raises: SerdeError."""
+        if self._has_unbounded_data:
+            check_sizes(self.schema, self._names, data)
         stream = io.BytesIO(data)
         try:
             datum = self._library.schemaless_reader(
@@ -82,7 +86,18 @@ class AvroSerde:
             raise SerdeError(f"it is not data of the Avro schema: {error!r}") from error
         if rest := len(data) - stream.tell():
             raise SerdeError(f"it is not data of the Avro schema: {rest} bytes are left over")
-        return self._to_json(self.schema, datum)
+        try:
+            return self._to_json(self.schema, datum)
+        except RecursionError:
+            raise SerdeError("it is nested too deeply") from None
+
+    def decode_text(self, data: bytes) -> JsonText:
+        """The JSON text of data. Raises: SerdeError."""
+        value = self.decode(data)
+        try:
+            return JsonText(json_text(value))
+        except RecursionError:
+            raise SerdeError("it is nested too deeply") from None
 
     def encode(self, value: Any) -> bytes:
         """The data of a JSON value. Raises: SerdeError."""
@@ -357,7 +372,7 @@ def _below(path: str, name: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    text = compact_json(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

@@ -9,7 +9,8 @@
     decimal                                       "12.34"
     uuid of a fixed                               "7f8a…"
 
-A JSON number is the stored number. A stored time outside of the calendar is read as a number.
+A JSON number is the stored number. A stored time outside of the calendar is read as a number, and
+a decimal of more than 8,000 bytes as bytes.
 
 Source: Apache Avro 1.12, "Logical Types".
 """
@@ -28,6 +29,7 @@ EPOCH = datetime.datetime(1970, 1, 1)
 _UNITS = {"millis": 3, "micros": 6, "nanos": 9}
 _FRACTION = re.compile(r"(?<=:\d\d)[.,](\d+)")
 Schema = dict[str, Any]
+_DECIMAL_BYTES_MOST = 8_000  # a longer decimal is read as bytes; so is one of a larger scale
 _DIGITS_MOST = 100_000  # maximum number of digits of a decimal
 
 
@@ -41,6 +43,8 @@ def to_json(schema: Schema, datum: Any) -> Any:
         if unit in _UNITS and isinstance(datum, int):
             return _time_text(family, _UNITS[unit], datum)
         if kind == "decimal" and isinstance(datum, bytes):
+            if max(len(datum), _scale(schema)) > _DECIMAL_BYTES_MOST:
+                return NotImplemented  # its digits would take a long time
             number = int.from_bytes(datum, "big", signed=True)
             return f"{decimal.Decimal(number).scaleb(-_scale(schema), _context(datum)):f}"
         if kind == "uuid" and isinstance(datum, bytes) and len(datum) == 16:

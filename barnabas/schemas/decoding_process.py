@@ -22,7 +22,9 @@ from typing import Any
 from barnabas.schemas import wire_format
 from barnabas.schemas.errors import SchemaError, SerdeError
 from barnabas.schemas.exchange import (
+    BEGUN,
     MOST_TEXT_BYTES,
+    NO_TIME,
     PART_S,
     REGISTRY_TIMEOUT_S,
     REQUEST_S,
@@ -51,7 +53,6 @@ WORDING = Wording(
     "barnabas.console.registry.token",
     "barnabas.console.registry.certificate.file",
 )
-_NO_TIME = "it was not decoded, since others took the time: narrow the search, or open the record"
 
 
 class _TooLong(BaseException):
@@ -68,8 +69,14 @@ class Decoding:
         self._failed: dict[int, tuple[float, str]] = {}
         self._unreachable: tuple[float, str] = (0.0, "")
 
-    def answer(self, data: bytes) -> bytes:
-        """The answer about one key or value."""
+    def answers(self, data: bytes) -> Iterator[bytes]:
+        """The messages about one key or value: the decoding begins, and the answer."""
+        refusal = self._prepared(data)
+        yield BEGUN
+        yield refusal or self._decoded(data)
+
+    def _prepared(self, data: bytes) -> bytes:
+        """The answer, if the schema of a key or value cannot be had."""
         try:
             schema_id, _ = wire_format.split(data)
         except SerdeError as error:
@@ -84,10 +91,15 @@ class Decoding:
             return pack_answer(False, schema_id, "", str(error))
         except (_TooLong, Exception) as error:
             return pack_answer(False, schema_id, "", self._fail(schema_id, error))
+        return b""
+
+    def _decoded(self, data: bytes) -> bytes:
+        """The answer about a key or value whose schema is there."""
+        schema_id, _ = wire_format.split(data)
         kind = self._serdes.kind(schema_id)
         try:
             with _at_most(PART_S):
-                text = json.dumps(self._serdes.decode(data), ensure_ascii=False)
+                text = self._serdes.decode_text(data)
         except _TooLong:
             return pack_answer(False, schema_id, kind, f"decoding took more than {PART_S:g} s")
         except (SerdeError, SchemaError) as error:
@@ -97,8 +109,8 @@ class Decoding:
         except Exception as error:
             return pack_answer(False, schema_id, kind, f"it cannot be decoded: {error!r}")
         if len(text) > MOST_TEXT_BYTES or len(text.encode("utf-8", "replace")) > MOST_TEXT_BYTES:
-            text = f"its decoded value has {len(text):,} characters: more than are shown here"
-            return pack_answer(False, schema_id, kind, text)
+            words = f"its decoded value has {len(text):,} characters: more than are shown here"
+            return pack_answer(False, schema_id, kind, words)
         return pack_answer(True, schema_id, kind, text)
 
     def _failure(self, schema_id: int) -> str:
@@ -151,9 +163,10 @@ def main() -> None:
             end_s = time.monotonic() + REQUEST_S
             for part in parts:
                 if time.monotonic() < end_s:
-                    sock.sendall(decoding.answer(part))
+                    for message in decoding.answers(part):
+                        sock.sendall(message)
                 else:
-                    sock.sendall(pack_answer(False, 0, "", _NO_TIME))
+                    sock.sendall(BEGUN + pack_answer(False, 0, "", NO_TIME))
 
 
 def _limit_memory() -> None:

@@ -2,9 +2,10 @@
 
     settings   uint32 size, JSON: the fields of RegistrySettings; once, at the beginning
     request    uint32 size of what follows, then each key or value: uint32 size, bytes
-    answer     for each of them, in order: uint8 whether it was decoded, uint32 schema id, uint8
-               size of the kind, uint32 size of the text; then the kind and the text: JSON, or an
-               error
+    begun      for each of them, in order, one byte: its schema is there, or cannot be had. From now
+               on the console waits for DECODING_S, and then ends the process
+    answer     after it: uint8 whether it was decoded, uint32 schema id, uint8 size of the kind,
+               uint32 size of the text; then the kind and the text: JSON, or an error
 
 Numbers are big-endian, texts UTF-8.
 """
@@ -23,9 +24,13 @@ REGISTRY_TIMEOUT_S = 3.0
 SCHEMA_S = 8.0
 """The time limit for requesting and compiling one schema."""
 PART_S = 1.0
-"""The time limit for decoding one key or value."""
+"""The time limit for decoding one key or value, by an alarm, which code in C may not notice."""
+DECODING_S = 2.0
+"""The time after which the console ends a process that decodes one key or value."""
 REQUEST_S = 2.0
 """The time limit for one request: the rest of it is answered with an error."""
+BEGUN = b"\2"
+NO_TIME = "it was not decoded, since others took the time: narrow the search, or open the record"
 _SIZE = struct.Struct(">I")
 _ANSWER = struct.Struct(">BIBI")
 Receive = Callable[[int], bytes]

@@ -7,9 +7,11 @@ registry. A schema without `$schema` is read as draft 7, as registries do.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from barnabas.json_text import JsonText, compact_json, decoded_json
 from barnabas.schemas.errors import SchemaError, SerdeError, libraries
 
 _COLUMNS = {
@@ -62,17 +64,25 @@ class JsonSchemaSerde:
 
     def decode(self, data: bytes) -> Any:
         """The JSON value of data. Raises: SerdeError."""
+        return self._checked(data)[1]
+
+    def decode_text(self, data: bytes) -> JsonText:
+        """The JSON text of data, unchanged. Raises: SerdeError."""
+        return self._checked(data)[0]
+
+    def _checked(self, data: bytes) -> tuple[JsonText, Any]:
+        """The text and the value of data that fit the schema. Raises: SerdeError."""
         try:
-            value = json.loads(data)
+            text, value = decoded_json(data)
         except (ValueError, RecursionError) as error:
             raise SerdeError(f"it is not JSON: {error}") from error
         self._check(value)
-        return value
+        return text, value
 
     def encode(self, value: Any) -> bytes:
         """The data of a JSON value. Raises: SerdeError."""
         self._check(value)
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+        return compact_json(value).encode()
 
     def columns(self) -> dict[str, str]:
         """The types of properties as types of CSV columns; other data are one column, ""."""
@@ -84,6 +94,8 @@ class JsonSchemaSerde:
     def _check(self, value: Any) -> None:
         try:
             error = self._best_match(self._validator.iter_errors(value))
+        except (RecursionError, ArithmeticError, re.error) as fault:
+            raise SchemaError(f"{self._origin} cannot be applied: {fault}") from fault
         except self._unresolvable as missing:
             raise SchemaError(
                 f"{self._origin} refers to {missing.ref!r}, which is neither in it nor a reference "

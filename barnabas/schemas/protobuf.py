@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from barnabas.json_text import JsonText, json_text
 from barnabas.schemas.errors import SchemaError, SerdeError, libraries
 
 COMPILER_TIMEOUT_S = 60
@@ -122,6 +123,10 @@ class ProtobufSerde:
         except (self._error, self._format.Error, ValueError, TypeError) as error:
             name = self._descriptor.full_name
             raise SerdeError(f"it is not data of the message {name}: {error}") from error
+
+    def decode_text(self, data: bytes) -> JsonText:
+        """The JSON text of data. Raises: SerdeError."""
+        return JsonText(json_text(self.decode(data)))
 
     def encode(self, value: Any) -> bytes:
         """The data of a JSON value. Raises: SerdeError."""

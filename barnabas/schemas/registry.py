@@ -6,8 +6,8 @@ have.
     POST /subjects/SUBJECT                        the id and version of a schema, if it is there
     POST /subjects/SUBJECT/versions               registers a schema
 
-It uses http.client, since urllib.request sends the password to the target of a redirection, too. If
-an address does not answer, the next one is tried.
+A redirect is not followed: its target would get the password, too. If an address does not answer,
+the next one is tried.
 
 Source: Confluent Platform, "Schema Registry API Reference".
 """
@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
+from barnabas.http_client import AnswerError, HttpClient, bounded_json
 from barnabas.schemas.errors import SchemaError
 from barnabas.version import __version__
 
-ANSWER_BYTES_MOST = 64 * 1024 * 1024
+ANSWER_BYTES_MOST = 16 << 20
 REFERENCES_MOST = 1000
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
@@ -201,27 +202,16 @@ class SchemaRegistry:
     ) -> tuple[int, bytes]:
         """One request and its answer. Raises: OSError, HTTPException."""
         parts = urlsplit(url)
-        assert parts.hostname is not None
-        connection: http.client.HTTPConnection
-        if parts.scheme == "https":
-            connection = http.client.HTTPSConnection(
-                parts.hostname, parts.port, timeout=self._timeout_s, context=self._tls()
-            )
-        else:
-            connection = http.client.HTTPConnection(
-                parts.hostname, parts.port, timeout=self._timeout_s
-            )
         data = None if body is None else json.dumps(body).encode()
+        client = HttpClient(self._timeout_s, ANSWER_BYTES_MOST, tls=self._tls)
+        target = parts._replace(path=parts.path.rstrip("/") + path, query="", fragment="").geturl()
         try:
-            target = parts.path.rstrip("/") + path
-            connection.request(method, target, data, self._headers(parts, data is not None))
-            answer = connection.getresponse()
-            read = answer.read(ANSWER_BYTES_MOST + 1)
+            answer = client.send(method, target, data, self._headers(parts, data is not None))
+        except AnswerError as error:
+            raise SchemaError(f"{_shown(url)}: {error}") from error
         finally:
-            connection.close()
-        if len(read) > ANSWER_BYTES_MOST:
-            raise SchemaError(f"{_shown(url)} answered more than {ANSWER_BYTES_MOST:,} bytes")
-        return answer.status, read
+            client.close()
+        return answer.status, answer.body
 
     def _headers(self, parts: Any, has_body: bool) -> dict[str, str]:
         headers = {"Accept": f"{CONTENT_TYPE}, application/json"}
@@ -282,7 +272,7 @@ class SchemaRegistry:
     def _answer(self, url: str, what: str, status: int, data: bytes) -> dict[str, Any]:
         """The content of an answer. Raises: RegistryError."""
         try:
-            found = json.loads(data)
+            found = bounded_json(data)
         except ValueError:
             found = None
         if status == 200 and isinstance(found, dict):

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+from barnabas.json_text import JsonText
 from barnabas.schemas import wire_format
 from barnabas.schemas.errors import SchemaError, SerdeError
 from barnabas.schemas.registry import (
@@ -24,6 +25,9 @@ class Serde(Protocol):
 
     def decode(self, data: bytes) -> Any:
         """The JSON value of data. Raises: SerdeError."""
+
+    def decode_text(self, data: bytes) -> JsonText:
+        """The JSON text of data; of JSON, the data themselves. Raises: SerdeError."""
 
     def encode(self, value: Any) -> bytes:
         """The data of a JSON value. Raises: SerdeError."""
@@ -63,10 +67,20 @@ class RegisteredSerdes:
 
     def decode(self, data: bytes) -> Any:
         """The JSON value of a key or value. Raises: SerdeError; SchemaError."""
+        serde, rest = self._serde(data)
+        return serde.decode(rest)
+
+    def decode_text(self, data: bytes) -> JsonText:
+        """The JSON text of a key or value. Raises: SerdeError; SchemaError."""
+        serde, rest = self._serde(data)
+        return serde.decode_text(rest)
+
+    def _serde(self, data: bytes) -> tuple[Serde, bytes]:
+        """The serde that a key or value names, and its data after the schema's id."""
         schema_id, rest = wire_format.split(data)
         schema = self._schema(schema_id)
         if not isinstance(schema, ProtobufOfRegistry):
-            return schema.decode(rest)
+            return schema, rest
         indexes, rest = wire_format.split_indexes(rest)
         key = (schema_id, indexes)
         serde = self._messages.get(key)
@@ -74,7 +88,7 @@ class RegisteredSerdes:
             serde = schema.schema.at(indexes)
             if len(self._messages) < MOST_SCHEMAS:
                 self._messages[key] = serde
-        return serde.decode(rest)
+        return serde, rest
 
     def _schema(self, schema_id: int) -> Any:
         known = self._schemas.get(schema_id)

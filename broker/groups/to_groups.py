@@ -19,7 +19,7 @@ from barnabas.broker.settings.current_features import CurrentFeatures
 from barnabas.coordinator.groups.consumer.topic_patterns import (
     InvalidPatternError,
     TopicPattern,
-    read_pattern,
+    read_client_pattern,
 )
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.protocol.errors import Code
@@ -218,7 +218,7 @@ class ToGroups:
                     requests.reply(context.ticket, answer)
 
             requests.park(context)
-            requests.run_elsewhere(context, partial(read_pattern, text), done, len(text))
+            requests.run_elsewhere(context, partial(read_client_pattern, text), done, len(text))
             return PARKED
 
         return handle_when_read

@@ -5,7 +5,7 @@ number of lines that clients cause is bounded.
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 LONGEST_MESSAGE = 8192  # a bound is needed, since an id in a request may have 32,767 characters
 PLAIN_LOG = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -28,6 +28,10 @@ class LineFormatter(logging.Formatter):
         """The log line, without the text of its exception."""
         record.message = on_one_line(record.message)
         return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        """The traceback, in which an error may quote a client."""
+        return "\n".join(map(on_one_line, super().formatException(ei).split("\n")))
 
 
 def on_one_line(text: str) -> str:

@@ -180,7 +180,9 @@ class HttpServer:
             handler.close_connection = True  # the end of the request's body is unknown
             return error_response(400, "a body needs its Content-Length, and no Transfer-Encoding")
         size = int(length) if len(length) <= LONGEST_NUMBER else LONGEST_BODY_BYTES + 1
-        if not self._may_ask(headers.get("Host"), headers.get("Origin")):
+        is_reading = handler.command in ("GET", "HEAD")
+        may_ask = self._may_ask(headers.get("Host"), headers.get("Origin"))
+        if not (may_ask and (is_reading or _is_of_own_page(headers.get("Sec-Fetch-Site")))):
             handler.close_connection = True  # the request's body is not read
             return error_response(403, "requests from pages of other hosts are refused")
         if size > LONGEST_BODY_BYTES:
@@ -236,6 +238,14 @@ class HttpServer:
         if self._changes_things:
             return authority.lower() == (host or "").lower()
         return _name_of(authority) in (OWN_HOSTS if self._is_loopback else (name,))
+
+
+def _is_of_own_page(site: str | None) -> bool:
+    """Whether a request that changes something comes from a page of this server, from a user's own
+    action, or from a program. Takes: the header Sec-Fetch-Site, which a browser sends even where it
+    leaves out Origin, and which a page cannot set.
+    """
+    return site is None or site.strip().lower() in ("same-origin", "none")
 
 
 def _name_of(authority: str | None) -> str:

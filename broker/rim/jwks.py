@@ -10,17 +10,15 @@ Source: KIP-768.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
-from http.client import HTTPException
-from urllib.error import URLError
-from urllib.parse import urlsplit
-from urllib.request import urlopen
+from http.client import OK, HTTPException
+from urllib.parse import unquote, urlsplit
 
 from barnabas.broker.security.oauth import KeySet, KeySetError, parse_keys
 from barnabas.broker.settings.exposure import is_local, without_password
 from barnabas.broker.settings.listeners import ListenerConfig
+from barnabas.http_client import HttpClient, bounded_json
 
 logger = logging.getLogger("barnabas.security")
 
@@ -54,6 +52,7 @@ class JwksReader:
                 "the keys of %s are read without TLS: an attacker in the network can replace "
                 "them, and log in as any user", self._shown_url,
             )  # fmt: skip
+        self._client = HttpClient(TIMEOUT_S, LONGEST_SET_BYTES, uses_proxy=True)
         self._thread = threading.Thread(target=self._run, name="jwks", daemon=True)
 
     def start(self) -> None:
@@ -62,21 +61,18 @@ class JwksReader:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread, after a running request."""
+        """End the thread. A running request fails."""
         self._is_closed.set()
         self._is_asked.set()
+        self._client.close()
         self._thread.join(TIMEOUT_S)
 
     def read(self) -> bool:
         """Read the keys once, and log errors. Gives: whether the keys were read."""
         try:
-            with urlopen(self._url, timeout=TIMEOUT_S) as response:
-                data = response.read(LONGEST_SET_BYTES + 1)
-            if len(data) > LONGEST_SET_BYTES:
-                raise KeySetError(f"it has more than {LONGEST_SET_BYTES} bytes")
-            keys = parse_keys(json.loads(data))
-        except (OSError, ValueError, HTTPException, RecursionError) as error:
-            reason: object = error.reason if isinstance(error, URLError) else error
+            keys = parse_keys(bounded_json(self._content()))
+        except (OSError, ValueError, HTTPException) as error:
+            reason: object = error
             # the URL contains a password, which the error's text may repeat
             if self._shown_url != self._url:
                 reason = f"{type(error).__name__}; a user and a password in an address are not sent"
@@ -89,6 +85,22 @@ class JwksReader:
             logger.info("the keys of tokens are %s, read from %s", ", ".join(keys), self._shown_url)
         self._keys.keys = keys
         return True
+
+    def _content(self) -> bytes:
+        """The bytes of the key set. Raises: OSError, ValueError, HTTPException, KeySetError."""
+        parts = urlsplit(self._url)
+        if parts.scheme == "file":
+            with open(unquote(parts.path), "rb") as file:
+                data = file.read(LONGEST_SET_BYTES + 1)
+            if len(data) > LONGEST_SET_BYTES:
+                raise KeySetError(f"it has more than {LONGEST_SET_BYTES} bytes")
+            return data
+        if parts.username is not None:
+            raise KeySetError("a user and a password in an address are not sent")
+        answer = self._client.send("GET", self._url, follows=True)
+        if answer.status != OK:
+            raise KeySetError(f"HTTP {answer.status} {answer.reason}")
+        return answer.body
 
     def _run(self) -> None:
         """Read the keys again and again: after the refresh interval, or sooner if a token has an

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from barnabas.broker.observation.log_lines import shortened
+from barnabas.json_text import JsonText, json_text
 
 FIELDS = (
     "topic",
@@ -57,4 +58,4 @@ class JsonFormatter(logging.Formatter):
         } | fields_of(record)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return json_text(JsonText(json.dumps(line, ensure_ascii=False, default=str)))

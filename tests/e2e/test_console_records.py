@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -259,3 +259,44 @@ def test_a_long_search_continues_with_further_requests(browser: Any) -> None:
         page.click("text=Go on with older ones")
         until(page, "document.querySelectorAll('.topic-records .record').length === 100")
         opened.close()
+
+
+# --- numbers and names as they came -------------------------------------------------------------
+
+NUMBERS = ("9007199254740993", "12345678901234567890", "0.1000000000000000055", "3.0")
+LATE_MS = 2**53 + 1  # beyond the numbers of JavaScript, and beyond its calendar
+
+
+@pytest.fixture(scope="module")
+def exact_shop() -> Iterator[Shop]:
+    """A shop with a record whose numbers JavaScript changes, from a time that it does not have."""
+    shop = Shop()
+    with shop.broker:
+        shop.broker.create_topic("ids", message_timestamp_after_max_ms=2**62)
+        a, b, c, d = NUMBERS
+        value = f'{{"a": {a}, "b": {b}, "c": {c}, "d": {d}, "a": "again"}}'
+        producer = Producer({"bootstrap.servers": shop.broker.bootstrap_servers})
+        producer.produce("ids", value, timestamp=LATE_MS, headers=[("n", NUMBERS[2])])
+        assert producer.flush(20) == 0
+        yield shop
+
+
+def test_the_page_shows_the_numbers_that_the_record_has(browser: Any, exact_shop: Shop) -> None:
+    opened = Page(browser, exact_shop)
+    page = opened.open("#/topic/ids/records")
+    page.click(".topic-records .record-head")
+    page.wait_for_selector("pre[aria-label=Value]")
+    shown = page.inner_text("pre[aria-label=Value]").split("\n")
+    assert shown == [
+        "{", *(f'  "{name}": {one},' for name, one in zip("abcd", NUMBERS, strict=True)),
+        '  "a": "again"', "}",
+    ]  # fmt: skip
+    assert "9,007,199,254,740,993 ms" in page.inner_text("main")
+    opened.close()
+
+
+def test_an_answer_has_no_number_that_javascript_cannot_hold(exact_shop: Shop) -> None:
+    _, _, body = exact_shop.ask("/api/records?topic=ids&partition=0&offset=0&count=1")
+    assert body["records"][0]["timestamp"] == str(LATE_MS)
+    _, _, line = exact_shop.ask("/api/download?topic=ids")
+    assert json.loads(line)["timestamp_ms"] == LATE_MS

@@ -5,11 +5,14 @@ registry.
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,9 +21,12 @@ from helpers.schema_registry import FakeRegistry, basic, fake_registry
 from barnabas.console.decoding import MOST_BYTES_AT_ONCE, Decoded, Values, first_part
 from barnabas.console.filters import Facts, contains_text, parse_filter
 from barnabas.console.rim import decoder as decoder_module
-from barnabas.console.rim.decoder import Decoder
+from barnabas.console.rim.decoder import Decoder, RequestDecoding
+from barnabas.console.search import Bounds, Search, _Reader
 from barnabas.protocol.records import Record
-from barnabas.schemas import wire_format
+from barnabas.schemas import avro_sizes, wire_format
+from barnabas.schemas.avro import AvroSerde
+from barnabas.schemas.errors import SerdeError
 from barnabas.schemas.exchange import MOST_PART_BYTES
 
 ORDER = {
@@ -267,6 +273,162 @@ def test_requests_go_only_to_the_address_of_the_registry(registry: FakeRegistry)
         assert found.error and other.requests == []
     assert all(path.startswith(("/schemas/ids/", "/subjects/http%3A")) for _, path, _ in
                registry.requests)  # fmt: skip
+
+
+# --- the time of a request of the page ----------------------------------------------------------
+
+
+def test_a_value_that_is_not_decoded_in_time_ends_the_process_and_is_not_sent_again(
+    registry: FakeRegistry, decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The alarm in the process does not reach code in C, so the console waits itself."""
+    head = wire_format.header(add(registry, ORDER))
+    slow, other = head + DATA, head + b"\x0e\x06cup"
+    assert decoder.decode([slow])[0].error == ""
+    first = decoder._process
+    assert first is not None
+    read = decoder_module.read_answer
+
+    def late(receive: Any) -> Any:
+        raise TimeoutError
+
+    monkeypatch.setattr(decoder_module, "read_answer", late)
+    errors = [one.error for one in decoder.decode([slow, other])]
+    assert errors[0] == "decoding took more than 2 s" and "others took the time" in errors[1]
+    assert first.poll() is not None
+    monkeypatch.setattr(decoder_module, "read_answer", read)
+    again, right = decoder.decode([slow, other])
+    assert again.error == errors[0], "it was not sent again"
+    assert right.text == '{"id": 7, "item": "cup"}'
+
+
+def test_a_process_that_does_not_answer_is_ended(
+    registry: FakeRegistry, decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = wire_format.header(add(registry, ORDER)) + DATA
+    assert decoder.decode([data])[0].error == ""
+    stopped = decoder._process
+    assert stopped is not None
+    os.kill(stopped.pid, signal.SIGSTOP)
+    monkeypatch.setattr(decoder_module, "SCHEMA_WAIT_S", 0.2)
+    assert "its schema took more than 0.2 s" in decoder.decode([data])[0].error
+    assert stopped.poll() is not None
+
+
+def test_a_request_does_not_wait_for_the_decoding_of_others(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoder_module, "BUSY_S", 0.05)
+    with decoder._lock:
+        (found,) = decoder.decode([wire_format.header(7) + DATA])
+    assert "others took the time" in found.error
+
+
+def test_a_request_has_a_time_for_all_its_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+
+    def slow(records: Any) -> list[Values]:
+        nonlocal now_s
+        now_s += 1.5
+        return [Values(None, Decoded(7, "AVRO", "1")) for _ in records]
+
+    monkeypatch.setattr(decoder_module.time, "monotonic", lambda: now_s)
+    decoding = RequestDecoding(slow)  # type: ignore[arg-type]
+    one = record(wire_format.header(7) + DATA)
+    for is_over in (False, True):
+        assert decoding([one])[0].value == Decoded(7, "AVRO", "1")
+        assert decoding.is_over is is_over
+    late, plain = decoding([one, record(b"plain")])
+    assert late.value is not None and "others took the time" in late.value.error
+    assert plain == Values()
+
+
+def test_a_search_whose_decoding_takes_its_time_continues_with_the_next_request() -> None:
+    """Otherwise records that it could not decode would be missing in its result."""
+    bounds, taken = {0: Bounds(0, 3)}, []
+
+    class Reader(_Reader):
+        def add_window(self, window: Any, problems: list[str]) -> None:
+            self.records = [record(b"v", offset=offset) for offset in range(self.before)]
+            self.header, self.before = SimpleNamespace(base_offset=0), 0
+
+    def condition(facts: Facts) -> bool:
+        taken.append(facts.record.offset)
+        return True
+
+    search = Search(lambda places: [None], bounds, condition, is_spent=lambda: bool(taken))
+    search._readers = [Reader(0, bounds[0], None, None)]
+    result = search.run(10, lambda: False)
+    assert taken == [2] and dict(result.cursor) == {0: 2}
+
+
+# --- Avro ---------------------------------------------------------------------------------------
+
+NULLS = {"type": "array", "items": "null"}
+OF_NULLS = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "null"}]}
+WITHIN = {
+    "type": "record",
+    "name": "N",
+    "fields": [
+        {"name": "next", "type": ["null", "N"]},
+        {"name": "all", "type": {"type": "array", "items": {"type": "map", "values": NULLS}}},
+    ],
+}
+
+
+def long(number: int) -> bytes:
+    number = (number << 1) ^ (number >> 63)
+    found = b""
+    while number > 127:
+        found += bytes([number & 127 | 128])
+        number >>= 7
+    return found + bytes([number])
+
+
+@pytest.mark.parametrize(
+    ("schema", "before", "after"),
+    [
+        (NULLS, b"", b""),
+        ({"type": "array", "items": OF_NULLS}, b"", b""),
+        ({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, b"", b""),
+        (["string", NULLS], long(1), b""),
+        (WITHIN, long(0) + long(1) + long(1) + b"\x02k", long(0) + long(0)),
+        ({"type": "array", "items": NULLS}, long(1), long(0)),
+    ],
+)
+def test_items_without_bytes_have_a_bound(schema: Any, before: bytes, after: bytes) -> None:
+    """fastavro would make a list of 2**40 items, in code that no alarm reaches."""
+    serde = AvroSerde(json.dumps(schema))
+    for count in (1 << 40, avro_sizes.MOST_ITEMS + 1, -(1 << 40)):
+        size = long(0) if count < 0 else b""
+        with pytest.raises(SerdeError, match="items that take no bytes"):
+            serde.decode(before + long(count) + size + long(0) + after)
+    serde.decode(before + long(3) + long(0) + after)  # raises nothing
+
+
+@pytest.mark.parametrize("schema", [ORDER, {"type": "array", "items": "long"}, ["null", "string"]])
+def test_other_schemas_are_not_followed_in_python(schema: Any) -> None:
+    assert not AvroSerde(json.dumps(schema))._has_unbounded_data
+
+
+def test_a_record_within_itself_has_a_bound_on_its_levels() -> None:
+    """300,000 levels would end the process in fastavro's code: that of a command, too."""
+    schema = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
+    serde = AvroSerde(json.dumps(schema))
+    value: Any = None
+    for _ in range(50):
+        value = {"next": value}
+    assert serde.decode(long(1) * 49 + long(0)) == value
+    with pytest.raises(SerdeError, match="nested too deeply"):
+        serde.decode(long(1) * 300_000 + long(0))
+
+
+def test_a_decimal_of_very_many_digits_is_read_as_bytes() -> None:
+    """Its digits would take minutes, in code that no alarm reaches."""
+    for scale, size in ((0, 900_000), (1 << 20, 4)):
+        schema = {"type": "bytes", "logicalType": "decimal", "precision": 1 << 30, "scale": scale}
+        data = b"\x7f" * size
+        assert AvroSerde(json.dumps(schema)).decode(long(size) + data) == data.decode()
 
 
 # --- the search ---------------------------------------------------------------------------------

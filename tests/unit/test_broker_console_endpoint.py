@@ -173,6 +173,30 @@ def test_a_request_gets_503_while_too_many_others_run(
     assert watched.ask()[0] == 200
 
 
+def test_pages_and_searches_do_not_wait_for_each_other(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record may keep a search busy for seconds, and other viewers read on."""
+    monkeypatch.setattr(endpoint, "BUSY_AFTER_S", 0.05)
+    searches = watched.console._searches
+    for _ in range(endpoint.SEARCHES_AT_ONCE):
+        searches.acquire()
+    assert watched.ask()[0] == 200
+    assert watched.ask("/api/search?topic=orders")[0] == 503
+    for _ in range(endpoint.SEARCHES_AT_ONCE):
+        searches.release()
+    search = watched.console._records.search
+    is_in_search = []
+
+    def searching(viewer: Any, query: Any) -> Any:
+        is_in_search.append(watched.console._turn.locked())
+        return search(viewer, query)
+
+    monkeypatch.setitem(watched.console._searching, "/api/search", searching)
+    assert watched.ask("/api/search?topic=orders")[0] == 200
+    assert is_in_search == [False]
+
+
 def test_a_damaged_index_of_a_partition_hides_that_partition_alone(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:

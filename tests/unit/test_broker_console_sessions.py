@@ -9,6 +9,7 @@ from barnabas.console.sessions import (
     FAILURES_MS,
     IDLE_MS,
     LONGEST_MS,
+    MOST_ATTEMPTS,
     MOST_FAILURES,
     MOST_FAILURES_OF_ALL,
     Sessions,
@@ -58,14 +59,16 @@ def test_one_more_session_ends_the_one_that_was_used_longest_ago(
     assert sessions.use("a", 12) is not None and sessions.use("c", 12) is not None
 
 
-def test_an_address_that_failed_often_has_to_wait() -> None:
+def test_a_user_that_failed_often_from_an_address_has_to_wait() -> None:
+    """Others behind the same proxy, and the same user elsewhere, need not."""
     sessions = Sessions()
     for now_ms in range(MOST_FAILURES):
-        assert sessions.may_try("10.0.0.1", now_ms)
-        sessions.failed("10.0.0.1", now_ms)
-    assert not sessions.may_try("10.0.0.1", FAILURES_MS - 1)
-    assert sessions.may_try("10.0.0.2", FAILURES_MS - 1)
-    assert sessions.may_try("10.0.0.1", FAILURES_MS), "the first is a minute old"
+        assert sessions.may_try("10.0.0.1", "anna", now_ms)
+        sessions.failed("10.0.0.1", "anna", now_ms)
+    assert not sessions.may_try("10.0.0.1", "anna", FAILURES_MS - 1)
+    assert sessions.may_try("10.0.0.1", "ben", FAILURES_MS - 1)
+    assert sessions.may_try("10.0.0.2", "anna", FAILURES_MS - 1)
+    assert sessions.may_try("10.0.0.1", "anna", FAILURES_MS), "the first is a minute old"
 
 
 def test_a_login_that_succeeds_is_no_failure() -> None:
@@ -74,15 +77,25 @@ def test_a_login_that_succeeds_is_no_failure() -> None:
     """
     sessions = Sessions()
     for now_ms in range(100):
-        assert sessions.may_try("10.0.0.1", now_ms)
-        sessions.failed("10.0.0.1", now_ms)
-        sessions.succeeded("10.0.0.1", now_ms)
-    sessions.succeeded("10.0.0.1", 1)
+        assert sessions.may_try("10.0.0.1", "anna", now_ms)
+        sessions.failed("10.0.0.1", "anna", now_ms)
+        sessions.succeeded("10.0.0.1", "anna", now_ms)
+    sessions.succeeded("10.0.0.1", "anna", 1)
 
 
-def test_failures_of_many_addresses_are_bounded_together() -> None:
+def test_after_many_failures_only_a_user_without_one_may_try() -> None:
+    """So guesses are bounded together, from any number of addresses, and who did not fail can log
+    in while others guess.
+    """
     sessions = Sessions()
     for number in range(MOST_FAILURES_OF_ALL):
-        assert sessions.may_try(f"10.0.0.{number}", 0)
-        sessions.failed(f"10.0.0.{number}", 0)
-    assert not sessions.may_try("10.0.1.1", 0)
+        assert sessions.may_try(f"10.0.0.{number}", "anna", 0)
+        sessions.failed(f"10.0.0.{number}", "anna", 0)
+    assert not sessions.may_try("10.0.1.1", "anna", 0)
+    assert sessions.may_try("10.0.0.1", "ben", 0)
+    for number in range(MOST_ATTEMPTS - MOST_FAILURES_OF_ALL):
+        assert sessions.may_try("10.0.0.1", f"guess {number}", 0)
+        sessions.failed("10.0.0.1", f"guess {number}", 0)
+        assert not sessions.may_try("10.0.0.1", f"guess {number}", 0)
+    assert not sessions.may_try("10.0.0.1", "ben", 0)
+    assert sessions.may_try("10.0.0.1", "ben", FAILURES_MS)

@@ -116,6 +116,21 @@ def test_a_server_that_changes_things_refuses_other_origins() -> None:
     asked.server.close()
 
 
+@pytest.mark.parametrize("changes_things", [True, False])
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "Cross-Site", "new"])
+def test_a_page_of_another_site_may_change_nothing_even_without_an_origin(
+    site: str, changes_things: bool
+) -> None:
+    """A page of the same host at another port is of the same site, and of another origin."""
+    asked = Asked(changes_things=changes_things)
+    for method in ("POST", "PUT", "DELETE"):
+        assert asked.ask(method, "/", **{"Sec-Fetch-Site": site})[0] == 403
+        for own in ("same-origin", "none"):
+            assert asked.ask(method, "/", **{"Sec-Fetch-Site": own})[0] == 200
+    assert asked.ask("GET", "/", **{"Sec-Fetch-Site": site})[0] == 200, "a link leads here"
+    asked.server.close()
+
+
 @pytest.mark.parametrize(
     "host", ["example.org", "127.0.0.1.example.org", "", "[::2]", "localhost."]
 )

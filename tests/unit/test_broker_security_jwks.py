@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from helpers.tokens import Issuer
 
+from barnabas.broker.rim import jwks
 from barnabas.broker.rim.jwks import JwksReader
 from barnabas.broker.security.oauth import KeySet, KeySetError
 from barnabas.broker.settings.config import BrokerConfig
@@ -66,8 +67,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def served() -> Iterator[Answering]:
-    server = Answering(("127.0.0.1", 0), Handler)
+def served(handler: type[Handler] | None = None) -> Iterator[Answering]:
+    server = Answering(("127.0.0.1", 0), handler or Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
@@ -201,3 +202,43 @@ def test_no_password_of_an_address_is_in_the_log(caplog: pytest.LogCaptureFixtur
         assert not reader_of(url, KeySet()).read()
     assert "http://[hidden]@127.0.0.1:9/keys cannot be read" in caplog.text
     assert "her-password" not in caplog.text
+
+
+@pytest.mark.parametrize("answer", ["drip", "endless", "deep", "elsewhere"])
+def test_an_endpoint_without_bounds_leaves_the_former_keys(
+    answer: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(jwks, "TIMEOUT_S", 0.3 if answer == "drip" else 30.0)
+    is_over = threading.Event()
+
+    class Hostile(Handler):
+        def do_GET(self) -> None:
+            self.send_response(302 if answer == "elsewhere" else 200)
+            if answer == "elsewhere":
+                self.send_header("Location", "ftp://127.0.0.1/keys")
+            self.end_headers()
+            if answer == "deep":
+                self.wfile.write(b'{"keys":' + b"[" * 500 + b"]" * 500 + b"}")
+            while answer in ("drip", "endless") and not is_over.wait(0.02 * (answer == "drip")):
+                try:
+                    self.wfile.write(b" " * (1 if answer == "drip" else 1 << 16))
+                except OSError:
+                    return
+
+    with served(Hostile) as server:
+        keys = KeySet()
+        assert not reader_of(f"http://127.0.0.1:{server.server_port}/keys", keys).read()
+        is_over.set()
+    said = {"drip": "timed out", "endless": "more than 1,048,576", "deep": "deep"}
+    assert said.get(answer, "another scheme") in caplog.text
+
+
+def test_a_reader_is_closed_while_its_endpoint_does_not_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        reader = reader_of(f"http://127.0.0.1:{listening.getsockname()[1]}/keys", KeySet())
+        reader.start()
+        peer, _ = listening.accept()
+        with peer:
+            peer.recv(1 << 16)
+            reader.close()
+        assert not reader._thread.is_alive()

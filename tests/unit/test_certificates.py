@@ -17,6 +17,7 @@ def test_the_files_of_an_authority_a_broker_and_clients_are_written(tmp_path: Pa
     assert names == {path.name for path in (tmp_path / "c").iterdir()}
     assert {"ca.pem", "ca-key.pem", "broker.pem", "a.pem", "b.c-key.pem", "b.c-cert.pem"} <= names
     assert {stat.S_IMODE(path.stat().st_mode) for path in written} == {0o600}
+    assert stat.S_IMODE((tmp_path / "c").stat().st_mode) == 0o700
     broker = x509.load_pem_x509_certificate((tmp_path / "c" / "broker-cert.pem").read_bytes())
     hosts = broker.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [str(name.value) for name in hosts] == ["here", "192.0.2.1"]

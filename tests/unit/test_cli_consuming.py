@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from barnabas.cli.consuming.partition_reader import in_order_of_time, last_records
 from barnabas.cli.consuming.record_search import PLACES, RecordSearch, WrongPattern
 from barnabas.cli.consuming.record_template import WrongTemplate, compile_template
-from barnabas.cli.records import Decoded
+from barnabas.cli.records import Decoded, json_record
+from barnabas.json_text import JsonText
+from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.protocol.topic_partition import TopicPartition
 
 
@@ -71,7 +73,7 @@ def test_null_key_and_value_in_a_template() -> None:
 
 
 def test_a_decoded_value_in_a_template_is_json_and_its_length_that_of_the_record() -> None:
-    record = Record(value=Decoded({"id": 1, "name": "ä"}, b"\0\0\0\0\7ab"))
+    record = Record(value=Decoded(JsonText('{"id": 1, "name": "ä"}'), b"\0\0\0\0\7ab"))
     assert compile_template("%v %V")(record) == '{"id": 1, "name": "ä"} 7'.encode()
     assert compile_template("%v{json}")(record) == '{"id": 1, "name": "ä"}'.encode()
 
@@ -127,7 +129,7 @@ def test_search_with_several_patterns_case_and_null_fields() -> None:
     null = Record(key=None, value=None, headers=())
     assert not RecordSearch([""]).has(null)
     assert RecordSearch(["x"], inverted=True).has(null)
-    assert RecordSearch(['"id": 1']).has(Record(value=Decoded({"id": 1}, b"")))
+    assert RecordSearch(['"id": 1']).has(Record(value=Decoded(JsonText('{"id": 1}'), b"")))
     with pytest.raises(WrongPattern, match=r"write '\\\\\(' for the text itself"):
         RecordSearch(["("])
 
@@ -273,3 +275,32 @@ def test_options_that_do_not_go_together_are_wrong_usage(
     run = CommandLine(monkeypatch, capsys)("consume", "t", *arguments)
     assert (run.code, run.out) == (2, "")
     assert text in run.err
+
+
+def test_a_header_name_that_is_not_utf8_does_not_end_the_reading(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """kafka-python takes such a record for corrupt, and no record after it would be read."""
+    from kafka.record import memory_records
+
+    from barnabas.cli.consuming.header_names import allow_all_header_names
+
+    monkeypatch.setattr(memory_records, "DefaultRecordBatch", memory_records.DefaultRecordBatch)
+    name = b"h\xff".decode(errors="surrogateescape")
+    records = [
+        NewRecord(b"1", b"a", 1000, (("plain", b"x"),)),
+        NewRecord(None, b"b", 1001, ((name, b"\xfe"), ("n", None))),
+        NewRecord(b"3", None, 1002),
+    ]
+    allow_all_header_names()
+    data = bytes(encode_batch(records, base_offset=7))
+    read = list(memory_records.MemoryRecords(data).next_batch())
+    assert [(one.offset, one.timestamp, one.key, one.value) for one in read] == [
+        (7, 1000, b"1", b"a"), (8, 1001, None, b"b"), (9, 1002, b"3", None)
+    ]  # fmt: skip
+    assert len(read[1].headers[0][0].encode("utf-8")) == 2  # as kafka-python counts the bytes
+    shown = Record(value=b"b", headers=read[1].headers)
+    assert json_record(shown)["headers"] == [
+        [{"base64": "aP8="}, {"base64": "/g=="}], ["n", None]
+    ]  # fmt: skip
+    assert compile_template("%h")(shown) == b"h\xff=\xfe,n="

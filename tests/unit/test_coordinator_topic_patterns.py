@@ -17,10 +17,12 @@ from barnabas.coordinator.groups.consumer.topic_patterns import (
     MAX_KEPT_STATES,
     MAX_STATES,
     MOST_KEPT_LETTERS,
+    MOST_STEPS,
     WORK_BETWEEN_PAUSES,
     InvalidPatternError,
     PatternReader,
     TopicPattern,
+    read_client_pattern,
     read_pattern,
 )
 
@@ -245,6 +247,52 @@ def test_the_number_of_states_of_a_pattern_is_limited() -> None:
     assert TopicPattern("(a{1000}){19}a{999}").state_count == MAX_STATES
     with pytest.raises(InvalidPatternError, match="too large"):
         TopicPattern("(a{1000}){19}a{1000}")
+
+
+SHOP = "|".join(f"shop-{number}.orders" for number in range(1_100))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_cheap"),
+    [
+        ("[^x]?" * 6_500, False),
+        ("[a-z]?" * 5_400, False),
+        (".{0,1000}", True),
+        ("(?:a|b|.?){1000}", False),
+        ("(.*[ab].{0,999}){9}", False),
+        (".*orders.*", True),
+        (".{0,249}", True),
+        ("[a-z]{1,255}", True),
+        ("orders-.{1,200}", True),
+        ("(a{1000}){19}", True),
+        (SHOP, True),
+        (f"({SHOP})-(eu|us)?", True),
+    ],
+)
+def test_a_pattern_of_a_client_has_a_bound_on_the_steps_of_one_name(
+    text: str, is_cheap: bool
+) -> None:
+    """A name of 249 letters takes some 50 ms at most. A list of topics is long, and cheap."""
+    made = read_client_pattern(text)
+    assert isinstance(made, TopicPattern) is is_cheap, made
+    if not is_cheap:
+        assert isinstance(read_pattern(text), TopicPattern), "it is read from a log"
+        assert "one name may take more than 250000 steps" in str(made)
+
+
+@pytest.mark.parametrize("text", ["[^x]?" * 160, ".{0,240}", f"({SHOP})?", "(a?b?){90}"])
+def test_the_bound_is_at_least_what_a_name_takes(text: str) -> None:
+    made = read_client_pattern(text)
+    assert isinstance(made, TopicPattern)
+    for name in ("ab" * 124, "shop-7.orders" * 19, "orders"):
+        steps = 0
+        made._forget()
+        states = made._start
+        for letter in name[:249]:
+            following = made._step(states, letter)
+            steps += len(states) + len(following)
+            states = following
+        assert steps <= MOST_STEPS
 
 
 def test_patterns_that_defeat_backtracking_are_matched_quickly() -> None:

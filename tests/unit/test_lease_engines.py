@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import socket
 import ssl
@@ -233,6 +234,20 @@ class Failing(Handler):
             self.wfile.write(b"\x15\x03\x01\0\x02\x02\n\r\n\r\n")
         elif failure == "no JSON":
             self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>")
+        elif failure == "deep JSON":
+            super().answer(json.loads("[" * 100 + "]" * 100), status)
+        elif failure == "endless":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            with contextlib.suppress(OSError):
+                while not self.server.is_over.is_set():
+                    self.wfile.write(b" " * (1 << 20))
+        elif failure == "a drip":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+            with contextlib.suppress(OSError):
+                while not self.server.is_over.wait(0.05):
+                    self.wfile.write(b" ")
+        elif failure == "a token with a line":
+            super().answer({**body, "token": "t\r\nX-Own: 1"}, status)
         elif failure != "no answer":
             super().answer(body, status)
         self.close_connection = bool(failure)
@@ -248,6 +263,9 @@ class Failing(Handler):
         ("another protocol", 10_000),
         ("no JSON", 10_000),
         ("closed afterwards", 10_000),
+        ("deep JSON", 10_000),
+        ("endless", 60_000),
+        ("a drip", 500),
     ],
 )
 def test_after_any_failure_the_next_request_to_the_only_endpoint_is_answered(
@@ -261,6 +279,34 @@ def test_after_any_failure_the_next_request_to_the_only_endpoint_is_answered(
         assert engine.ask(Read()) == Found(ABSENT, b"")
     assert engine.ask(Read()) == Unknown()
     assert engine.ask(Read()) == Found(ABSENT, b"")
+    server.is_over.set()
+
+
+@pytest.mark.parametrize("handler", [Failing])
+def test_a_token_that_cannot_be_a_header_is_not_kept(engine: LeaseEngine, server: Any) -> None:
+    """Otherwise no later request could be sent."""
+    server.failure = "a token with a line"
+    if isinstance(engine, EtcdEngine):
+        assert engine.ask(Read()) == Unknown()
+        assert "cannot be a header" in engine.last_error
+        assert engine.ask(Read()) == Unknown()  # the server has closed the connection
+    server.failure = ""
+    assert engine.ask(Read()) == Found(ABSENT, b"")
+
+
+@pytest.mark.parametrize("handler", [Failing])
+def test_a_keeper_stops_while_its_engine_does_not_answer(engine: LeaseEngine, server: Any) -> None:
+    """The engine's timeout may be minutes, and SIGTERM is obeyed before."""
+    server.is_over, server.failure = threading.Event(), "silence"
+    its = Node(1, NodeAddresses("a:1", {}), "s")
+    leadership = Leadership(its, LeaseSettings(30_000, 500), Holding.NOTHING, lease_ms())
+    keeper = LeaseKeeper(leadership, engine)
+    keeper.start()
+    deadline = time.monotonic() + 20
+    while server.failure and time.monotonic() < deadline:
+        time.sleep(0.01)
+    keeper.stop()
+    assert not keeper._thread.is_alive()
     server.is_over.set()
 
 

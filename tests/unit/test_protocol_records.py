@@ -9,6 +9,7 @@ from barnabas.protocol.records import (
     encode_batch,
     encode_pairs,
     has_right_crc,
+    header_name_bytes,
     read_header,
     records_of,
 )
@@ -39,3 +40,10 @@ def test_a_coordinators_batch_is_what_encode_batch_makes_of_its_records(
     )
     assert has_right_crc(batch, read_header(batch))
     assert [(record.key, record.value) for record in records_of(batch)] == pairs
+
+
+def test_a_header_name_that_is_not_utf8_is_read_and_written_with_the_same_bytes() -> None:
+    record = NewRecord(b"k", b"v", 1000, ((b"h\xff".decode(errors="surrogateescape"), b"\xfe"),))
+    (read,) = records_of(encode_batch([record]))
+    assert header_name_bytes(read.headers[0][0]) == b"h\xff"
+    assert b"\x04h\xff\x02\xfe" in bytes(encode_batch([read]))

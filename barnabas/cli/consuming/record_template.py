@@ -21,12 +21,13 @@ from __future__ import annotations
 
 import base64
 import datetime
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from barnabas.cli.records import Decoded, shown_bytes, to_json
+from barnabas.json_text import json_text
+from barnabas.protocol.records import header_name_bytes
 
 Write = Callable[[Any], bytes]
 
@@ -44,21 +45,27 @@ class WrongTemplate(ValueError):
     """A template cannot be read; the text names the place and the allowed forms."""
 
 
-def compile_template(template: str) -> Write:
+def unchanged(data: bytes) -> bytes:
+    """The bytes as they are."""
+    return data
+
+
+def compile_template(template: str, show: Callable[[bytes], bytes] = unchanged) -> Write:
     """A function that returns the printed bytes of a record.
 
+    Takes:  show, a function for the fields of the record. The text between them is unchanged.
     Raises: WrongTemplate.
     """
     parts = _parse(template, _record_field)
     if all(isinstance(part, bytes) for part in parts):
         raise WrongTemplate(f"it names no field of a record: write {FIELDS}")
-    return _joined(parts)
+    return _joined(parts, show)
 
 
-def _joined(parts: Sequence[bytes | Write]) -> Write:
+def _joined(parts: Sequence[bytes | Write], show: Callable[[bytes], bytes] = unchanged) -> Write:
     """A function that joins the literal parts and the fields of a record."""
     return lambda record: b"".join(
-        part if isinstance(part, bytes) else part(record) for part in parts
+        part if isinstance(part, bytes) else show(part(record)) for part in parts
     )
 
 
@@ -139,9 +146,7 @@ def _data(attribute: str, form: str, name: str, character: int) -> Write:
             f"{', '.join(f'%{name}{{{known}}}' for known in _FORMS)}"
         )
     if form == "json":
-        return lambda record: json.dumps(
-            to_json(getattr(record, attribute)), ensure_ascii=False
-        ).encode()
+        return lambda record: json_text(to_json(getattr(record, attribute))).encode()
     encode = _ENCODE[form]
     return lambda record: encode(shown_bytes(getattr(record, attribute)) or b"")
 
@@ -164,7 +169,7 @@ def _headers(template: str, separator: str) -> Write:
                 f"%{name} within %h{{…}} is not a field of a header: use %k, its name, and %v, "
                 "its value"
             )
-        return lambda header: header[0].encode() if name == "k" else header[1] or b""
+        return lambda header: header_name_bytes(header[0]) if name == "k" else header[1] or b""
 
     one = _joined(_parse(template, header_field))
     return lambda record: separator.encode().join(one(header) for header in record.headers or ())

@@ -15,18 +15,20 @@ option, or else by the field of that name in the values' schema; otherwise it is
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from barnabas.cli.errors import CommandError
 from barnabas.cli.producing.input_lines import InputFile
+from barnabas.json_text import Digits, parse_json
 
 TYPES = ("string", "int", "float", "bool", "json")
 CELL_LETTERS_MOST = 100 * 1024 * 1024
 _INT = re.compile(r"[+-]?\d+")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")  # of JSON
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -91,7 +93,7 @@ def typed(name: str, text: str | None, kind: str, place: str) -> Any:
         value = _BOOLS.get(stripped.lower())
     elif kind in ("float", "json"):
         try:
-            value = float(stripped) if kind == "float" else json.loads(stripped)
+            value = _number(stripped) if kind == "float" else parse_json(stripped)
         except (ValueError, RecursionError):
             pass
         if isinstance(value, float) and not math.isfinite(value):
@@ -104,6 +106,13 @@ def typed(name: str, text: str | None, kind: str, place: str) -> Any:
             "--csv-null"
         )
     return value
+
+
+def _number(text: str) -> float:
+    """A number, with the digits of the cell if a float has others. Raises: ValueError."""
+    number = float(text)
+    is_exact = not math.isfinite(number) or Decimal(text) == Decimal(repr(number))
+    return number if is_exact or not _NUMBER.fullmatch(text) else Digits(text)
 
 
 def _texts(file: InputFile) -> Iterator[str]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from barnabas.cli.errors import CommandError
 from barnabas.cli.producing import csv_rows
 from barnabas.cli.producing.input_lines import InputFile
-from barnabas.cli.records import InputValue, parse_json, parse_json_line
+from barnabas.cli.records import InputValue, parse_json_line, parsed
 
 LINES, JSONL, RECORDS, CSV, TSV = KINDS = ("lines", "jsonl", "records", "csv", "tsv")
 _MISSING: Any = object()
@@ -79,7 +79,7 @@ def of_json(file: InputFile, key: Any, fields: FieldOptions) -> Iterator[InputVa
         if not line.strip():
             continue
         place = file.place(number)
-        value = parse_json(line, place)
+        value = parsed(line, place)
         yield _record(place, value, key, fields)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from barnabas.cli.errors import CommandError
-from barnabas.cli.records import InputRecord, InputValue, from_json, parse_json
+from barnabas.cli.records import InputRecord, InputValue, from_json, parsed
 from barnabas.schemas.errors import SerdeError
 
 
@@ -41,7 +41,7 @@ class RecordEncoding:
         if encoder is None:
             return _bytes(value, f"{place}: the {part}")
         if isinstance(value, bytes):
-            value = parse_json(value, f"{place}: the {part}")
+            value = parsed(value, f"{place}: the {part}")
         if value is None:
             return None
         try:

@@ -53,7 +53,7 @@ class Decoder:
         """The decoded key or value. Raises: SerdeError; SchemaError for an unavailable schema."""
         serde = self._file_serde or self._serdes
         assert serde is not None
-        return Decoded(serde.decode(data), data)
+        return Decoded(serde.decode_text(data), data)
 
 
 class Encoder:

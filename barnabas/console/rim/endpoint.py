@@ -40,6 +40,7 @@ from __future__ import annotations
 import json
 import logging
 import mimetypes
+import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -79,6 +80,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.console")
 
 BUSY_AFTER_S = 10.0
+SEARCHES_AT_ONCE = 2
+_MOST_SAFE = 2**53 - 1  # of a whole number in JavaScript
+_LONG_NUMBER = re.compile(rb"\d{16}")
 
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -97,13 +101,17 @@ class Console:
     """The console's HTTP server.
 
     Each connection has a thread, which computes the responses. A lock ensures that only one thread
-    at a time does so.
+    at a time computes a view. Searches, records and writes do not take it while they read and
+    decode, so that a page is not delayed by what records contain; SEARCHES_AT_ONCE bounds their
+    share of the interpreter.
     """
 
     def __init__(self, server: Server, sock: socket.socket) -> None:
         self._server = server
         self._files = _files()
         self._turn = threading.Lock()
+        self._writing = threading.Lock()  # all of them use one transactional id
+        self._searches = threading.Semaphore(SEARCHES_AT_ONCE)
         self._source = source = Source(server)
         self._watch = Watch(server)
         self._logins = Logins(source, sock.getsockname()[1])
@@ -116,8 +124,6 @@ class Console:
             "/api/topics": logs.topics,
             "/api/topic": logs.topic,
             "/api/partition": logs.partition,
-            "/api/records": self._records.records,
-            "/api/search": self._records.search,
             "/api/transactions": logs.transactions,
             "/api/transaction": logs.transaction,
             "/api/groups": groups.groups,
@@ -125,6 +131,10 @@ class Console:
             "/api/requests": self._requests,
             "/api/settings": admin.settings,
             "/api/security": admin.security,
+        }
+        self._searching: dict[str, Call] = {
+            "/api/records": self._records.records,
+            "/api/search": self._records.search,
         }
         writes = Writes(source, self._records)
         self._writes: dict[str, Callable[[Viewer, Mapping[str, Any]], Any]] = {
@@ -180,13 +190,22 @@ class Console:
         """The answer to a GET of data: a download, or a view as JSON."""
         viewer = self._logins.viewer(request)
         if request.path == "/api/download":
-            return self._guarded(lambda: self._download(viewer, request.query))
+            return self._guarded(self._searches, lambda: self._download(viewer, request.query))
+        if search := self._searching.get(request.path):
+            return self._guarded(
+                self._searches, lambda: self._found(viewer, search(viewer, request.query))
+            )
         call = self._calls.get(request.path)
         if call is None:
             return error_response(404, f"There is nothing at {request.path}.")
         return self._guarded(
-            lambda: json_response({**call(viewer, request.query), **self._now(viewer)})
+            self._turn,
+            lambda: _view_response({**call(viewer, request.query), **self._now(viewer)}),
         )
+
+    def _found(self, viewer: Viewer, found: Mapping[str, Any]) -> Response:
+        """The answer with what a search has found. Only now it takes its turn among the views."""
+        return self._guarded(self._turn, lambda: _view_response({**found, **self._now(viewer)}))
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -208,11 +227,13 @@ class Console:
                 "produce and replay records.",
                 403,
             )
-        return self._guarded(lambda: json_response(write(viewer, body)))
+        return self._guarded(self._writing, lambda: _view_response(write(viewer, body)))
 
-    def _guarded(self, answer: Callable[[], Response]) -> Response:
-        """Compute a response under the lock. An exception becomes an error response."""
-        if not self._turn.acquire(timeout=BUSY_AFTER_S):
+    def _guarded(
+        self, turn: threading.Lock | threading.Semaphore, answer: Callable[[], Response]
+    ) -> Response:
+        """Compute a response under a lock. An exception becomes an error response."""
+        if not turn.acquire(timeout=BUSY_AFTER_S):
             return error_response(503, "Too many requests at once: try again in a while.")
         try:
             self._source.run(self._watch.touch())
@@ -226,7 +247,7 @@ class Console:
         except (CorruptLog, OSError) as error:
             return error_response(503, f"The log cannot be read: {error}")
         finally:
-            self._turn.release()
+            turn.release()
 
     def _download(self, viewer: Viewer, query: Query) -> Response:
         """The records that a search finds, as a file of JSON lines."""
@@ -287,6 +308,25 @@ def _decoder(config: BrokerConfig) -> Decoder | None:
             "key_password": config.barnabas_console_registry_key_password or "",
         }
     )
+
+
+def _view_response(value: Any) -> Response:
+    """A view as JSON. A whole number that JavaScript cannot hold, such as an offset or a time that
+    a client has chosen, is a string of its digits.
+    """
+    response = json_response(value)
+    assert isinstance(response.body, bytes)
+    return json_response(_for_javascript(value)) if _LONG_NUMBER.search(response.body) else response
+
+
+def _for_javascript(value: Any) -> Any:
+    """The value, with strings for whole numbers that JavaScript cannot hold."""
+    if isinstance(value, dict):
+        return {name: _for_javascript(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_for_javascript(one) for one in value]
+    is_long = isinstance(value, int) and abs(value) > _MOST_SAFE
+    return str(value) if is_long else value
 
 
 def _refusal(error: BadRequest) -> Response:

@@ -82,11 +82,11 @@ class Logins:
         listener = self._listener()
         host, now_ms = request.client_host, self._server.steady_ms()
         with self._lock:
-            if not self._sessions.may_try(host, now_ms):
+            if not self._sessions.may_try(host, user, now_ms):
                 raise BadRequest("There were too many attempts: try again in a minute.", 429)
             # Count the attempt as failed before the outcome is known, so that simultaneous attempts
             # are bounded as well. A success removes this failure.
-            self._sessions.failed(host, now_ms)
+            self._sessions.failed(host, user, now_ms)
         mechanism = self._mechanism(listener, user)
         if not self._at_once.acquire(timeout=10):
             raise BadRequest("Too many logins at once: try again.", 429)
@@ -100,7 +100,7 @@ class Logins:
             self._at_once.release()
         token, credential = secrets.token_urlsafe(32), self._credential(user, mechanism)
         with self._lock:
-            self._sessions.succeeded(host, now_ms)
+            self._sessions.succeeded(host, user, now_ms)
             self._sessions.begin(token, user, mechanism, credential, self._server.steady_ms())
         return self._header(token, LONGEST_MS // 1000)
 

@@ -8,11 +8,10 @@ each record, in the form of `barnabas consume --json`.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.observe import Look
 from barnabas.broker.security.acls import Operation, ResourceType
@@ -36,10 +35,14 @@ from barnabas.console.search import (
     places_text,
 )
 from barnabas.console.spans import Window
+from barnabas.json_text import json_line
 from barnabas.protocol.errors import KafkaError
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.time_lookup import offset_for_timestamp
 from barnabas.storage.log.time_search import Searched, SearchTakesLong
+
+if TYPE_CHECKING:
+    from barnabas.console.rim.decoder import Decoder, RequestDecoding
 
 SEARCH_S = 0.4
 """The maximum time of one request's part of a search; its last batch may exceed it."""
@@ -77,8 +80,8 @@ class Pace:
 class RecordViews:
     """Handles requests for records."""
 
-    def __init__(self, source: Source, decode: Decode | None = None) -> None:
-        self._source, self._decode = source, decode
+    def __init__(self, source: Source, decoder: Decoder | None = None) -> None:
+        self._source, self._decoder = source, decoder
         self._downloads = threading.Semaphore(DOWNLOADS_AT_ONCE)
 
     def records(self, viewer: Viewer, query: Query) -> Any:
@@ -93,7 +96,7 @@ class RecordViews:
             yield
             return take_records(log, offset)
 
-        return read_records(self._source.run(take()), count, self._decode)
+        return read_records(self._source.run(take()), count, self._decoding())
 
     def search(self, viewer: Viewer, query: Query) -> Any:
         """The next records of a topic that satisfy the query, the newest first.
@@ -103,28 +106,26 @@ class RecordViews:
         """
         topic = query.get("topic", "")
         self._source.require(viewer, Operation.READ, ResourceType.TOPIC, topic)
-        search, ends = self._new_search(topic, query)
+        decode = self._decoding()
+        search, ends = self._new_search(topic, query, decode)
         count = min(number(query, "count", FOUND_AT_ONCE), MOST_RECORDS)
         result = search.run(count, Pace())
         return {
             "topic": topic,
-            "rows": self._found_values(result.found),
+            "rows": _found_values(result.found, self._decoding()),
             "cursor": places_text(result.cursor) or None,
             "ends": places_text(ends),
             "scanned": result.scanned,
             "problems": list(result.problems),
         }
 
-    def _found_values(self, found: Sequence[Found]) -> list[dict[str, Any]]:
-        """The found records for JSON, with decoded keys and values if there is a schema
-        registry.
-        """
-        if self._decode is None:
-            return [found_value(row) for row in found]
-        values = self._decode([row.record for row in found])
-        return [found_value(row, one) for row, one in zip(found, values, strict=True)]
+    def _decoding(self) -> RequestDecoding | None:
+        """The decoding for one request; None if there is no schema registry."""
+        return None if self._decoder is None else self._decoder.of_request()
 
-    def _new_search(self, topic: str, query: Query) -> tuple[Search, dict[int, int]]:
+    def _new_search(
+        self, topic: str, query: Query, decode: RequestDecoding | None
+    ) -> tuple[Search, dict[int, int]]:
         """The search that a query describes, and the end offset of each searched partition.
         `cursor` lowers the upper bounds and `after` raises the lower ones; see `search`.
         """
@@ -144,8 +145,9 @@ class RecordViews:
                 index: Bounds(max(row.from_offset, after.get(index, 0)), row.before)
                 for index, row in bounds.items()
             }
-        search = Search(self._take_of(topic), bounds, condition, max(from_ms, 0), self._decode)
-        return search, ends
+        is_spent = (lambda: False) if decode is None else (lambda: decode.is_over)
+        take = self._take_of(topic)
+        return Search(take, bounds, condition, max(from_ms, 0), decode, is_spent), ends
 
     def _take_of(
         self, topic: str
@@ -224,30 +226,34 @@ class RecordViews:
         """
         topic = query.get("topic", "")
         self._source.require(viewer, Operation.READ, ResourceType.TOPIC, topic)
-        search, _ = self._new_search(topic, query)
-        return self._lines(topic, search, dict(query))
+        decode = self._decoding()
+        search, _ = self._new_search(topic, query, decode)
+        return self._lines(topic, search, dict(query), decode)
 
-    def _lines(self, topic: str, search: Search, query: dict[str, str]) -> Iterator[bytes]:
+    def _lines(
+        self, topic: str, search: Search, query: dict[str, str], decode: RequestDecoding | None
+    ) -> Iterator[bytes]:
         """The lines of a download, in parts: after each part, a new search continues at the cursor
         of the previous one.
         """
-        decode = self._decode if query.get("decoded") == "yes" else None
+        is_decoded = query.get("decoded") == "yes"
         left, end_s = MOST_DOWNLOADED, time.monotonic() + _LONGEST_DOWNLOAD_S
         while left > 0 and time.monotonic() < end_s:
             # Acquired for each part of the search and released in between, so that a slow client
             # does not delay others.
             with self._downloads:
                 result = self._part(search, left)
-            values = _line_values(topic, result.found, decode)
-            lines = [json.dumps(value, ensure_ascii=False) for value in values]
+            values = _line_values(topic, result.found, decode if is_decoded else None)
+            lines = [json_line(value) for value in values]
             left -= len(lines)
             if lines:
                 yield "\n".join(lines).encode() + b"\n"
             if not result.cursor:
                 return
             query["cursor"] = places_text(result.cursor)
+            decode = self._decoding()
             try:
-                search, _ = self._new_search(topic, query)
+                search, _ = self._new_search(topic, query, decode)
             except (BadRequest, KafkaError, OSError):  # the topic has been deleted since
                 return
 
@@ -257,7 +263,7 @@ class RecordViews:
         Some are missing if the search finds more than `most`, or takes longer than REPLAY_S.
         """
         topic, asked = query.get("topic", ""), dict(query)
-        search, _ = self._new_search(topic, asked)
+        search, _ = self._new_search(topic, asked, self._decoding())
         found: list[Found] = []
         end_s = time.monotonic() + REPLAY_S
         while True:
@@ -268,10 +274,18 @@ class RecordViews:
             if len(found) > most or time.monotonic() >= end_s:
                 return found[:most], False
             asked["cursor"] = places_text(result.cursor)
-            search, _ = self._new_search(topic, asked)
+            search, _ = self._new_search(topic, asked, self._decoding())
 
     def _part(self, search: Search, left: int) -> Result:
         return search.run(min(left, 1000), Pace())
+
+
+def _found_values(found: Sequence[Found], decode: Decode | None) -> list[dict[str, Any]]:
+    """The found records for JSON, with decoded keys and values if there is a schema registry."""
+    if decode is None:
+        return [found_value(row) for row in found]
+    values = decode([row.record for row in found])
+    return [found_value(row, one) for row, one in zip(found, values, strict=True)]
 
 
 def _line_values(topic: str, found: Sequence[Found], decode: Decode | None) -> list[dict[str, Any]]:

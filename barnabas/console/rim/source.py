@@ -77,7 +77,7 @@ class Viewer(NamedTuple):
 
 class Source:
     """The access to the broker for the views, which do not run in the loop's thread. Only one
-    thread at a time may call its methods.
+    thread at a time may call `look`.
     """
 
     def __init__(self, server: Server) -> None:

@@ -321,13 +321,21 @@ def _as_bytes(value: Any, name: str) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, str):
-        return value.encode()
+        return _encoded(value, name)
     if isinstance(value, dict) and isinstance(value.get("base64"), str):
         try:
             return base64.b64decode(value["base64"], validate=True)
         except binascii.Error as error:
             raise BadRequest(f"`{name}` is not base64: {error}.") from error
     raise BadRequest(f"`{name}` has to be a text, null, or {json.dumps({'base64': '...'})}.")
+
+
+def _encoded(text: str, name: str) -> bytes:
+    """A text in UTF-8. Raises: BadRequest."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise BadRequest(f"`{name}` has half of a surrogate pair, which UTF-8 lacks.") from error
 
 
 def _headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
@@ -339,5 +347,6 @@ def _headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
     for row in rows:
         if not isinstance(row, list) or len(row) != 2 or not isinstance(row[0], str):
             raise BadRequest("`headers` has to be a list of pairs: [[name, value], ...].")
+        _encoded(row[0], "headers")
         pairs.append((row[0], _as_bytes(row[1], "headers")))
     return tuple(pairs)

@@ -1,9 +1,12 @@
 // Numbers, times and sizes as people read them.
 
+import { laidOut } from "./json_text.js";
+
 const numbers = new Intl.NumberFormat("en");
 const oneDigit = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 
-export const number = (value) => numbers.format(value);
+// A number that JavaScript cannot hold comes as its digits.
+export const number = (value) => numbers.format(typeof value === "string" ? BigInt(value) : value);
 
 export function count(value, noun, plural) {
   return `${number(value)} ${value === 1 ? noun : plural || `${noun}s`}`;
@@ -37,7 +40,8 @@ export function duration(ms) {
 
 export function time(ms) {
   if (ms < 0) return "no time";
-  const date = new Date(ms);
+  const date = new Date(Number(ms));
+  if (Number.isNaN(date.getTime())) return `${number(ms)} ms`;
   const two = (value) => String(value).padStart(2, "0");
   const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
   const clock = [date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(":");
@@ -63,7 +67,7 @@ export function text(blob) {
   const isCut = data.length < blob.size;
   for (let cut = 0; cut <= (isCut ? 3 : 0); cut += 1) {
     try {
-      const result = new TextDecoder("utf-8", { fatal: true }).decode(data.subarray(0, data.length - cut));
+      const result = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(data.subarray(0, data.length - cut));
       return /[\u0000-\u0008\u000e-\u001f]/.test(result) ? null : result;
     } catch { /* not so many */ }
   }
@@ -74,7 +78,7 @@ export function json(blob) {
   if (decoded(blob).length < blob.size) return null;
   const source = text(blob);
   if (source === null || !/^\s*[[{"]/.test(source)) return null;
-  try { return JSON.stringify(JSON.parse(source), null, 2); } catch { return null; }
+  return laidOut(source);
 }
 
 export function hex(blob) {

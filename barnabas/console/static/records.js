@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 import { bytes, count, hex, json, number, partPreview, text, time } from "./format.js";
+import { laidOut } from "./json_text.js";
 
 export function recordsPanel(state, strip, chosen) {
   const { records } = state;
@@ -67,8 +68,9 @@ const KINDS = { AVRO: "Avro", PROTOBUF: "Protobuf", JSON: "JSON Schema" };
 
 function bySchema(decoded) {
   const note = `, ${KINDS[decoded.kind] || decoded.kind}, schema ${decoded.schema_id}`;
-  if (decoded.json.length < decoded.size) return { words: decoded.json, note: `${note}, the first ${number(decoded.json.length)} characters shown` };
-  return { words: JSON.stringify(JSON.parse(decoded.json), null, 2), note };
+  const shown = [...decoded.json].length;
+  if (shown < decoded.size) return { words: decoded.json, note: `${note}, the first ${number(shown)} characters shown` };
+  return { words: laidOut(decoded.json) ?? decoded.json, note };
 }
 
 // In the form that was asked for, or in the nearest that it has.

@@ -218,8 +218,10 @@ class LeaseKeeper:
         with self._changed:
             self._ends = True
             self._notify()
-        self._thread.join(self._leadership.timeout_ms / 1000)
+        self._thread.join(min(self._leadership.timeout_ms / 1000, LONGEST_WAIT_S))
         self._engine.close()
+        if self._thread.is_alive():  # its request, which waited for an answer, has just failed
+            self._thread.join(LONGEST_WAIT_S)
 
     def _change(self, call: Callable[..., None], *arguments: Any) -> None:
         """Change the leadership under the lock, and wake the thread: a request may be due now."""

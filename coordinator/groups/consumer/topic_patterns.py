@@ -10,7 +10,8 @@ backtracks, so no pattern of a client can block the broker: `(a+)+$` costs as mu
                  `^ $ \A \z`
     rejected     what RE2 rejects: look-around, back references, possessive and nested repetition,
                  counts above 1,000; also `\b` and `\B`, which are useless if the whole name has to
-                 match, and patterns of more than 20,000 states
+                 match, patterns of more than 20,000 states, and patterns by which a name may keep
+                 so many states alive that it takes more than MOST_STEPS
 
 A pattern matches a whole name, as in Apache Kafka. A class is limited to the characters that the
 matched names may have: names of topics, or other texts (transactional ids, KIP-1152). `\p{...}`
@@ -39,6 +40,8 @@ MOST_KEPT_LETTERS = 1 << 20  # the maximum number of characters in all cached pa
 MOST_KEPT = 100
 # Compiling a longer pattern, or one that counts repetitions, takes up to 100 ms.
 LONGEST_AT_ONCE = 500
+LONGEST_NAME = 249  # of a topic
+MOST_STEPS = 250_000  # the states that one name may visit at most, which takes some 50 ms
 MOST_SHOWN = 100  # the number of characters of a pattern that an error message shows
 # the number of states that are visited between two pauses, which takes some 10 ms
 WORK_BETWEEN_PAUSES = 20_000
@@ -586,6 +589,26 @@ class TopicPattern:
         """The number of states of the automaton, which measures the size of the pattern."""
         return len(self._automaton.letters)
 
+    def takes_many_steps(self) -> bool:
+        """Whether the longest name may take more than MOST_STEPS, if each of its letters matches
+        wherever a letter is waited for. A list of names does not: each letter leaves few of them.
+        """
+        if 2 * LONGEST_NAME * self.state_count <= MOST_STEPS:
+            return False
+        automaton, states, steps = self._automaton, self._start, 0
+        for _ in range(LONGEST_NAME):
+            reached = {
+                following
+                for state in states
+                if automaton.letters[state] is not None
+                for following in automaton.following[state]
+            }
+            states, former = automaton.closure(tuple(reached), is_start=False, is_end=False), states
+            steps += len(former) + len(states)
+            if steps > MOST_STEPS:
+                return True
+        return False
+
     def matches(self, name: str) -> bool:
         """Whether the whole name matches. The time is linear in its length once the states are
         cached.
@@ -712,3 +735,16 @@ def read_pattern(text: str) -> TopicPattern | InvalidPatternError:
         return TopicPattern(text)
     except InvalidPatternError as error:
         return error.with_traceback(None)
+
+
+def read_client_pattern(text: str) -> TopicPattern | InvalidPatternError:
+    """The compiled pattern of a request, or the error if the text is invalid, or if matching it
+    would take too long. A pattern in the log has been accepted, by another version or another
+    broker, and is read by `read_pattern`.
+    """
+    made = read_pattern(text)
+    if isinstance(made, TopicPattern) and made.takes_many_steps():
+        return InvalidPatternError(
+            f"the pattern is too large: one name may take more than {MOST_STEPS} steps"
+        )
+    return made
