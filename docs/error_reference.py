@@ -130,6 +130,8 @@ MEANINGS: dict[str, tuple[bool, str]] = {
     "DUPLICATE_RESOURCE": (False, "The request names it twice."),
     "UNACCEPTABLE_CREDENTIAL": (False, "A SCRAM user without a name or a password, or with iterations that are out of bounds."),
     "DELEGATION_TOKEN_AUTH_DISABLED": (False, "There are no delegation tokens: log in with a user's own password or token."),
+    "DELEGATION_TOKEN_AUTHORIZATION_FAILED": (False, "A delegation token of another user needs CREATE_TOKENS on it; there are no tokens anyway."),
+    "INVALID_PRINCIPAL_TYPE": (False, "A renewer of a delegation token has to be a User; there are no tokens anyway."),
     "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED": (False, "Delegation tokens can only be requested on a listener with SASL, where they are refused, too."),
     "INVALID_UPDATE_VERSION": (False, "The feature is unknown, or this level is not allowed."),
     "BROKER_ID_NOT_REGISTERED": (False, "There is no broker with this id."),

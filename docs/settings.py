@@ -33,7 +33,13 @@ Barnabas's own. A broker setting comes from
 or, where the table says *dynamic*, from AlterConfigs while it runs (stored in the metadata
 journal). A dynamic setting of the broker overrides one for every broker (the name "",
 `kafka-configs --entity-default`), and both override all of the above.
-An unknown name ends the start with an error that has the nearest known name.
+An unknown name on the command line, and an unknown name `barnabas.*`, ends the start with an error
+that has the nearest known name. Other unknown names in the file have no effect, as in Kafka, whose
+plugins have settings there: one line in the log names them all, with the known name of which one is
+probably a misspelling. GSSAPI among the mechanisms, and TLSv1.1 or older among the versions of TLS,
+are left out with a line; settings of TLS and SASL that would protect something and have no
+counterpart here end the start. AlterConfigs takes unknown names of a broker, too, except probable
+misspellings.
 `barnabas settings [TEXT]` prints the first two tables in a terminal.
 
 A setting that says *Accepted* is accepted so that an existing file works, and has no effect.

@@ -1,20 +1,15 @@
 """Converts key stores and trust stores of the Java client to PEM. PEM files are used as they are.
-PKCS#12 files are read with the library cryptography.
-
-The type of a file is recognised by its content: since Java 9, keytool writes PKCS#12 to a file of
-any name, and Java reads it even if the type is JKS. Java's own format is rejected with an
-explanation.
+PKCS#12 files are read with the library cryptography. The content decides which kind a file is, not
+its name. Java's own format is rejected with an explanation.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from barnabas.pkcs12 import pem_of_pkcs12
+from barnabas.pkcs12 import JKS, PEM, PKCS12, kind_of_store, pem_of_pkcs12
 
-JKS_MAGIC, JCEKS_MAGIC = bytes.fromhex("feedfeed"), bytes.fromhex("cececece")
-DER_SEQUENCE = b"\x30"  # the first byte of a PKCS#12 file
-TYPES = ("PEM", "PKCS12", "JKS")
+TYPES = (PEM, PKCS12, JKS)
 
 
 class KeyStoreError(ValueError):
@@ -37,19 +32,20 @@ def pem_of_store(path: str, option: str, *, kind: str | None, password: str | No
             f"option {option}={path!r}: {error.strerror}; the file has to be on each machine that "
             "runs tasks"
         ) from error
-    if b"-----BEGIN" in data:
+    found = kind_of_store(data)
+    if found == PEM:
         return data.decode("utf-8", "replace")
-    if data.startswith((JKS_MAGIC, JCEKS_MAGIC)):
+    if found == JKS:
         raise KeyStoreError(
             f"option {option}={path!r} is a Java key store, which cannot be read without Java: "
             f"make it PKCS#12 by `keytool -importkeystore -srckeystore {path} -destkeystore "
             f"store.p12 -deststoretype PKCS12`, and give {option}=store.p12"
         )
-    if kind == "PEM" or not data.startswith(DER_SEQUENCE):
+    if kind == PEM or found != PKCS12:
         raise KeyStoreError(
             f"option {option}={path!r} is not PEM: no part of it begins with -----BEGIN, and it "
             "is not a PKCS#12 store either"
-            if kind != "PEM"
+            if kind != PEM
             else (
                 f"option {option}={path!r} is not PEM, unlike its type: no part of it begins "
                 "with -----BEGIN"

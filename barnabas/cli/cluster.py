@@ -89,11 +89,7 @@ def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
                 f"{', '.join(sorted([*_DIRECT, 'sasl.jaas.config', TOKEN_FILE]))}"
             )
     for key in ("ssl_cafile", "ssl_certfile"):
-        if str(settings.get(key, "")).endswith((".jks", ".p12", ".pfx")):
-            raise CommandError(
-                f"--client-config: {settings[key]} is a Java key store; only PEM files are read: "
-                "`keytool -importkeystore … -deststoretype PKCS12`, then `openssl pkcs12 -nodes`"
-            )
+        check_is_pem(str(settings.get(key, "")))
     protocol = str(settings.get("security_protocol", ""))
     if protocol and protocol not in PROTOCOLS:
         raise CommandError(
@@ -105,6 +101,27 @@ def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
             "SCRAM-SHA-512, and a user"
         )
     return settings
+
+
+def check_is_pem(path: str) -> None:
+    """Raise CommandError if a file is a key store in another form than PEM, whatever its name."""
+    from barnabas.pkcs12 import JKS, PKCS12, kind_of_store
+
+    try:
+        kind = kind_of_store(Path(path).read_bytes())
+    except OSError:
+        return  # reported elsewhere
+    to_pem = "`openssl pkcs12 -in {} -nodes -out store.pem`"
+    if kind == PKCS12:
+        raise CommandError(
+            f"--client-config: {path} is PKCS#12; only PEM files are read: {to_pem.format(path)}"
+        )
+    if kind == JKS:
+        raise CommandError(
+            f"--client-config: {path} is a Java key store; only PEM files are read: `keytool "
+            f"-importkeystore -srckeystore {path} -destkeystore store.p12 -deststoretype PKCS12`, "
+            f"then {to_pem.format('store.p12')}"
+        )
 
 
 def _check_files(properties: Mapping[str, str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -153,7 +154,8 @@ def graduate(
             if not dry_run:
                 with _private_files():
                     _hand_over(plan, data_dir, target)
-    _show_plan(output, plan, where, entry, dry_run=dry_run)
+    back = f"barnabas take-over {where}{_given_options(config_file, broker_settings)}"
+    _show_plan(output, plan, where, entry, back, dry_run=dry_run)
 
 
 @contextmanager
@@ -215,12 +217,13 @@ def _settings(
     if config_file is not None:
         with open(config_file, encoding="utf-8") as file:
             texts.update(read_properties(file.read()))
+    of_file = texts.keys() - dict(broker_settings).keys()
     texts.update(broker_settings)
     texts.pop("log.dir", None)
     texts["log.dirs"] = data_dir
     texts["node.id"] = _node_id(data_dir) or texts.get("node.id", texts.get("broker.id", "1"))
     given = StartSettings(texts, resolve(texts, os.environ))
-    config = BrokerConfig.from_properties(given.values)
+    config = BrokerConfig.from_properties(given.values, of_file=of_file)
     path = config.barnabas_users_file
     if path is not None:
         try:
@@ -329,7 +332,19 @@ def _write_properties(
         controller=controller,
         password=secrets.token_urlsafe(24),
         new_salt=lambda: secrets.token_bytes(24),
+        kind_of_file=_kind_of_store,
     )
+
+
+def _kind_of_store(path: str) -> str | None:
+    """The kind of a key store or trust store; None if the file cannot be read."""
+    from barnabas.pkcs12 import kind_of_store
+
+    try:
+        with open(path, "rb") as file:
+            return kind_of_store(file.read())
+    except OSError:
+        return None
 
 
 def _hand_over(plan: HandOver, data_dir: str, target: str | None) -> None:
@@ -400,7 +415,26 @@ def _commands(where: str, entry: _Entry) -> list[str]:
     ]
 
 
-def _show_plan(output: Output, plan: HandOver, where: str, entry: _Entry, *, dry_run: bool) -> None:
+def _given_options(
+    config_file: str | None,
+    broker_settings: Sequence[tuple[str, str]],
+    option: str = "--broker-set",
+) -> str:
+    """The options that pass the same settings to another command, each after a blank.
+
+    Takes:  option, the name that this command's option for one setting has.
+    """
+    from barnabas.broker.settings.exposure import is_secret
+
+    words = [] if config_file is None else ["--config", config_file]
+    for name, text in broker_settings:
+        words += [option, f"{name}={'...' if is_secret(name) else text}"]
+    return "".join(f" {shlex.quote(word)}" for word in words)
+
+
+def _show_plan(
+    output: Output, plan: HandOver, where: str, entry: _Entry, back: str, *, dry_run: bool
+) -> None:
     """Print what is handed over, and what the user has to do next."""
     from barnabas.graduation.server_properties import INTER_BROKER_USER
 
@@ -446,10 +480,10 @@ def _show_plan(output: Output, plan: HandOver, where: str, entry: _Entry, *, dry
     if dry_run:
         output.line("Nothing was changed. server.properties would be:")
         output.line(_without_secrets(plan.properties))
-    _show_next_steps(output, survey.cluster_id, where, entry)
+    _show_next_steps(output, survey.cluster_id, where, entry, back)
 
 
-def _show_next_steps(output: Output, cluster_id: str, where: str, entry: _Entry) -> None:
+def _show_next_steps(output: Output, cluster_id: str, where: str, entry: _Entry, back: str) -> None:
     """Print the commands that follow a hand-over."""
     start, look = _commands(where, entry)
     output.line("Next, in the directory of Apache Kafka:")
@@ -460,7 +494,7 @@ def _show_next_steps(output: Output, cluster_id: str, where: str, entry: _Entry)
         f"({cluster_id}) and process.roles=broker, start it, and move partitions there with "
         "bin/kafka-reassign-partitions.sh; docs/GROWING.md has the steps."
     )
-    output.line(f"To return: stop Kafka, then barnabas take-over {where}")
+    output.line(f"To return: stop Kafka, then {back}")
 
 
 def _show_open_transactions(output: Output, survey: Survey) -> None:
@@ -494,13 +528,12 @@ def _pairs(configs: dict[str, str]) -> str:
 
 def _without_secrets(properties: str) -> str:
     """The lines of a properties file, with the values of secrets hidden."""
-    from barnabas.broker.settings.exposure import SECRET_WORDS
+    from barnabas.broker.settings.exposure import is_secret
 
     lines = []
     for line in properties.splitlines():
         name, equals, _ = line.partition("=")
-        is_secret = equals and any(word in name for word in SECRET_WORDS)
-        lines.append(f"  {name}=(hidden)" if is_secret else f"  {line}")
+        lines.append(f"  {name}=(hidden)" if equals and is_secret(name) else f"  {line}")
     return "\n".join(lines)
 
 
@@ -509,30 +542,60 @@ def _without_secrets(properties: str) -> str:
 
 @click.command(
     "take-over",
-    epilog=ending("barnabas take-over data --dry-run", "barnabas take-over /var/lib/kafka"),
+    epilog=ending(
+        "barnabas take-over data --dry-run",
+        "barnabas take-over /var/lib/kafka --config server.properties",
+    ),
 )
 @click.argument("data_dir", metavar="DIRECTORY", type=click.Path(exists=True, file_okay=False))
+@click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="The properties file that the broker will be started with.",
+)
+@click.option(
+    "--broker-set",
+    "broker_settings",
+    metavar="KEY=VALUE",
+    type=SETTING,
+    multiple=True,
+    help="A setting that the broker will be started with.",
+)
 @dry_run_option
 @json_option
-def take_over(output: Output, data_dir: str, dry_run: bool) -> None:
+def take_over(
+    output: Output,
+    data_dir: str,
+    config_file: str | None,
+    broker_settings: Sequence[tuple[str, str]],
+    dry_run: bool,
+) -> None:
     """Bring a directory back that `barnabas graduate` handed over to Apache Kafka.
 
     Kafka has to be stopped. Its changes are kept: records, offsets, transactions, created and
     deleted topics, settings, users, ACLs, quotas. Every partition has to have an in-sync replica in
-    this directory. See docs/GROWING.md.
+    this directory. Settings that decide what is deleted stay in force: those that --config does not
+    have are kept in the directory, or named, and nothing is changed. See docs/GROWING.md.
     """
     data_dir = os.path.abspath(data_dir)
     with _explained():
         from barnabas.graduation.bring_back import bring_back
         from barnabas.storage.disk import sync_file_system
 
+        _, config = _settings(data_dir, config_file, broker_settings)
         with _locked(data_dir):
-            report = bring_back(OsDisk(), data_dir, sync_file_system, is_dry_run=dry_run)
-    _show_report(output, report, data_dir, dry_run=dry_run)
+            report = bring_back(OsDisk(), data_dir, config, sync_file_system, is_dry_run=dry_run)
+    options = _given_options(config_file, broker_settings, "--set")
+    start = f"barnabas start --data-dir {data_dir}{options}"
+    _show_report(output, report, data_dir, start, dry_run=dry_run)
 
 
-def _show_report(output: Output, report: BringBackReport, data_dir: str, *, dry_run: bool) -> None:
-    """Print what was brought back from Kafka."""
+def _show_report(
+    output: Output, report: BringBackReport, data_dir: str, start: str, *, dry_run: bool
+) -> None:
+    """Print what was brought back from Kafka. Takes: start, the command that starts the broker."""
     rows = {
         "topics_made": report.made,
         "topics_grown": report.grown,
@@ -541,6 +604,7 @@ def _show_report(output: Output, report: BringBackReport, data_dir: str, *, dry_
         "users_changed": report.users,
         "acls_changed": report.acls,
         "quotas_changed": report.quotas,
+        "settings_kept": report.kept,
         "settings_left_out": report.refused,
     }
     if output.as_json:
@@ -551,12 +615,23 @@ def _show_report(output: Output, report: BringBackReport, data_dir: str, *, dry_
                 "was_clean": report.was_clean,
                 "has_started": report.has_started,
                 **rows,
+                "notes": report.differing,
+                "next": [start],
             }
         )
         return
     done = "would be brought back" if dry_run else "is brought back"
     output.line(f"{data_dir} {done}", "good")
+    rows["settings_kept"] = _pairs(report.kept)
     output.fields((name.replace("_", " "), value) for name, value in rows.items())
+    if report.kept:
+        output.line(
+            "The settings kept are in the directory, as defaults of all brokers: they apply "
+            'whatever a properties file says, until `barnabas config unset broker "" NAME` removes '
+            "them"
+        )
+    for text in report.differing:
+        output.line(f"note: {text}", "warning")
     if not report.has_started:
         output.line(
             "Kafka wrote no metadata log: the topics are those of the hand-over",
@@ -564,4 +639,4 @@ def _show_report(output: Output, report: BringBackReport, data_dir: str, *, dry_
         )
     if not report.was_clean:
         output.line("Kafka was not stopped cleanly: the next start recovers the logs", "warning")
-    output.line(f"Next: barnabas start --data-dir {data_dir}")
+    output.line(f"Next: {start}")

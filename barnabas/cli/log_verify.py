@@ -488,7 +488,7 @@ class _Verifier:
     def _check_small_files(self) -> None:
         """Check the leader epochs, the topic id and the manifest."""
         manifest = self._decoded(checkpoints.MANIFEST_NAME, Manifest.decode)
-        epochs = self._decoded(checkpoints.LEADER_EPOCH_NAME, checkpoints.decode_epochs)
+        epochs = self._decoded(checkpoints.LEADER_EPOCH_NAME, _epochs_of)
         if epochs is not None:
             starts = dict(epochs)
             log_start_offset = self._log_start_offset(manifest)
@@ -575,6 +575,13 @@ class _Verifier:
             match = SEGMENT_FILE.fullmatch(name)
             if match and match[2] not in (".log", ".snapshot") and int(match[1]) not in self.bases:
                 self.fault(name, -1, "there is no segment of that name")
+
+
+def _epochs_of(data: bytes) -> list[tuple[int, int]]:
+    """The content of leader-epoch-checkpoint. Apache Kafka creates the file empty, and writes it
+    with the first batch. Raises: CorruptCheckpoint.
+    """
+    return checkpoints.decode_epochs(data) if data else []
 
 
 # --- the data directory -------------------------------------------------------------------------

@@ -23,15 +23,20 @@ logger = logging.getLogger("barnabas")
 
 
 def read_config(options: argparse.Namespace) -> BrokerConfig:
-    """Return all settings, with the contents of the files that they name. Raises: StartError."""
+    """Return all settings, with the contents of the files that they name. Raises: StartError.
+
+    This is one long function, with a line for each option that overrides a setting.
+    """
     try:
         properties = _properties_of(options.config) if options.config else {}
+        of_file = set(properties)
         secret_files = [options.config] if _has_secrets(properties) else []
         for setting in options.settings:
             key, equals, value = setting.partition("=")
             if not equals:
                 raise StartError(f"--set {key[:40]}: it must have the form KEY=VALUE")
             properties[key.strip()] = value
+            of_file.discard(key.strip())
         if options.data_dir:
             properties.pop("log.dir", None)
             properties["log.dirs"] = options.data_dir
@@ -54,8 +59,9 @@ def read_config(options: argparse.Namespace) -> BrokerConfig:
         secret_files += _secret_files(properties)
         properties = _with_provided_values(properties)
         if options.port is not None or options.host is not None:
-            properties["listeners"] = _moved_listeners(properties, options.host, options.port)
-        config = BrokerConfig.from_properties(properties)
+            config = BrokerConfig.from_properties(properties, of_file=of_file)
+            properties["listeners"] = _moved_listeners(config, options.host, options.port)
+        config = BrokerConfig.from_properties(properties, of_file=of_file)
         _read_users(config)
         _make_credentials(config)
         _read_certificates(config)
@@ -121,9 +127,7 @@ def _with_provided_values(properties: dict[str, str]) -> dict[str, str]:
     return resolve(properties, os.environ)
 
 
-def _moved_listeners(
-    properties: Mapping[str, str], host: str | None, ports: Sequence[int] | None
-) -> str:
+def _moved_listeners(config: BrokerConfig, host: str | None, ports: Sequence[int] | None) -> str:
     """The value of `listeners`, with the first listener moved to --host and --port.
 
     Raises: StartError, ConfigError.
@@ -131,7 +135,7 @@ def _moved_listeners(
     for port in ports or ():
         if not 0 <= port <= 65535:
             raise StartError(f"--port {port}: a port is between 0 and 65535")
-    listeners = BrokerConfig.from_properties(properties).listeners
+    listeners = config.listeners
     first = listeners[0].endpoint
     if listeners[0].path is not None:
         raise StartError(f"--host and --port have no effect on {first}: leave them out")

@@ -20,6 +20,7 @@ from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.outbox import Ids
 from barnabas.broker.quotas.quotas import no_time
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.deletion import StartNote, deleting
 from barnabas.broker.settings.topic_config import topic_log_config
 from barnabas.storage.directory.log_manager import LogManager, sync_one_by_one
 from barnabas.storage.disk import Disk, OsDisk, Syncable, may_have_lost_pages
@@ -50,15 +51,18 @@ def open_broker(
     sync: Callable[[list[Syncable]], None] = sync_one_by_one,
     leader_epoch: int = 0,
     clock_ns: Callable[[], int] = no_time,
+    notes_settings: bool = True,
 ) -> Broker:
-    """Open the data directory that the configuration names, with all its contents.
+    """Open the data directory that the configuration names, with all its contents. The parameters
+    that have defaults are what only the daemon knows.
 
     Takes:  now_ms, the steady time; wall_ms, the wall time, which is now_ms if it is not given;
             sync, a function that fsyncs several files: a start with many logs is faster if it
             fsyncs them in parallel; leader_epoch, the epoch with which this node claimed the
             lease, or 0 without a lease: the leader epoch of each partition is at least this one,
             and a standby's copy that was in sync is assumed to have all acknowledged data;
-            clock_ns, a clock for measuring the parts of the start.
+            clock_ns, a clock for measuring the parts of the start; notes_settings, whether the
+            settings are those of a start of the broker, which are noted (settings/deletion.py).
     Raises: LogDirectoryError, with one line that says which file is wrong and what to do; OSError
             of the disk.
     """
@@ -85,6 +89,10 @@ def open_broker(
         )
         if was_standby:
             _end_standby(disk, config.data_dir)
+        if notes_settings:
+            StartNote(disk, config.data_dir).write(
+                config.explicit, config.dynamic.keys() | config.dynamic_defaults.keys()
+            )
         return broker
     except OSError as error:
         if may_have_lost_pages(error):
@@ -183,6 +191,12 @@ class _TopicSettings:
 
             kafka = read_kafka_metadata(self._disk, self._config.data_dir)
             self._kafkas_configs = {} if kafka is None else kafka.usable_topic_configs()
+            if kafka is not None and not deleting(self._config.explicit):
+                logger.warning(
+                    "the settings of Kafka's properties file are not in its metadata log: if "
+                    "it has log.retention.*, offsets.retention.minutes or others that keep data, "
+                    "start with that file (--config), or this broker deletes by its defaults"
+                )
         return self._kafkas_configs.get(name, COMPACTED)
 
 

@@ -6,6 +6,9 @@
     topics missing without a record        an error: the directory does not come back
     settings of topics, brokers, groups,   go into the journal, if they were changed under Kafka and
     users, ACLs, quotas                    are known here
+    defaults of topics' settings, which    go into the journal, unless the settings of the next
+    the hand-over took from the settings   start have them
+    of the broker's start
     producer ids                           are not assigned again
     leader epochs                          the next start begins a higher one
 
@@ -13,7 +16,8 @@ Kafka's metadata are in its metadata log, or, if its first start was interrupted
 that log, in `bootstrap.checkpoint`. No topic is deleted because files are missing, empty or torn: a
 topic counts as deleted only if a record says so, or if a complete checkpoint lacks a topic that was
 handed over. Lost settings could delete data as well, if an older retention applied again. So, if
-Kafka has opened the logs, its metadata are required.
+Kafka has opened the logs, its metadata are required; and settings of Kafka's properties file that
+decide about deletion have to be among the settings of the next start (`--config`).
 
 The steps are in an order in which a kill leaves the directory either Kafka's or ours:
 
@@ -36,9 +40,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.broker.logs.durable_size import SIZE_SUFFIX
 from barnabas.broker.logs.metadata import ClusterMetadata, Topic
+from barnabas.broker.settings.deletion import (
+    DELETING_BROKER_SETTINGS,
+    DELETING_TOPIC_SETTINGS,
+    StartNote,
+    deleting,
+    is_topic_default,
+    listed,
+    not_decided,
+)
+from barnabas.broker.settings.properties import read_properties
+from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
 from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
-from barnabas.broker.settings.setting import Setting
+from barnabas.broker.settings.setting import ConfigError, Setting
+from barnabas.broker.settings.topic_config import broker_default
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, RETENTION_CONFIGS
 from barnabas.graduation.bootstrap import (
     OF_CLIENT_METRICS,
@@ -55,7 +71,7 @@ from barnabas.graduation.kafka_directory.kafka_metadata import (
 )
 from barnabas.graduation.kafka_directory.kafka_records import UnreadableMetadata
 from barnabas.graduation.server_properties import INTER_BROKER_USER
-from barnabas.graduation.steps import discard_kafka_metadata
+from barnabas.graduation.steps import PROPERTIES_NAME, discard_kafka_metadata
 from barnabas.graduation.survey import FLUSH_JOURNAL, JOURNAL_NAME, GraduationError
 from barnabas.protocol.errors import KafkaError
 from barnabas.storage.directory.bootstrap_checkpoint import is_what_kafka_was_given
@@ -80,6 +96,7 @@ from barnabas.storage.files.checkpoints import (
 from barnabas.storage.files.leader_epochs import HighestEpoch
 
 if TYPE_CHECKING:
+    from barnabas.broker.settings.config import BrokerConfig
     from barnabas.storage.disk import Disk
 
 Key = TypeVar("Key")
@@ -92,9 +109,11 @@ _SHOWN = 10
 class BringBackReport:
     """The changes made when a directory came back from Kafka: names of topics, and counts.
 
-    refused: the settings that Barnabas does not know. was_clean: whether Kafka was stopped cleanly;
-    if it was not, the next start recovers the logs. has_started: whether Kafka has begun its
-    metadata log; if it has not, the directory is unchanged.
+    kept: the defaults of topics' settings that the journal got, since the settings of the next
+    start do not have them. differing: texts about such settings with another value in the next
+    start. refused: the settings that Barnabas does not know. was_clean: whether Kafka was stopped
+    cleanly; if it was not, the next start recovers the logs. has_started: whether Kafka has begun
+    its metadata log; if it has not, the directory is unchanged.
     """
 
     made: list[str] = field(default_factory=list)
@@ -104,20 +123,29 @@ class BringBackReport:
     users: int = 0
     acls: int = 0
     quotas: int = 0
+    kept: dict[str, str] = field(default_factory=dict)
+    differing: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     was_clean: bool = True
     has_started: bool = True
 
 
 def bring_back(
-    disk: Disk, data_dir: str, sync: Callable[[str], None], *, is_dry_run: bool = False
+    disk: Disk,
+    data_dir: str,
+    config: BrokerConfig,
+    sync: Callable[[str], None],
+    *,
+    is_dry_run: bool = False,
 ) -> BringBackReport:
     """Bring a directory back from Kafka. When the call returns, the directory is ours. The caller
-    holds the directory's lock.
+    holds the directory's lock. This is one long function, since the order of its steps is what a
+    kill relies on.
 
-    Takes:  sync, a function that makes all files of a directory and their names durable.
-    Raises: GraduationError if the directory is not Kafka's, or a partition is incomplete in it;
-            OSError.
+    Takes:  config, with the settings that the broker will be started with; sync, a function that
+            makes all files of a directory and their names durable.
+    Raises: GraduationError if the directory is not Kafka's, a partition is incomplete in it, or
+            settings are missing that decide about deletion; OSError.
     """
     if not is_graduated(disk, data_dir):
         raise GraduationError(
@@ -139,7 +167,8 @@ def bring_back(
     disk.write_atomic(draft_path, _read_journal(disk, path), sync=False)
     draft = ClusterMetadata(disk, draft_path)
     try:
-        report = _Merge(draft, image, given, node_id).run()
+        report = _Merge(draft, image, given, node_id, config).run()
+        _check_start_settings(disk, data_dir, draft, config)
     except GraduationError:
         disk.unlink(draft_path)
         raise
@@ -308,14 +337,20 @@ class _Merge:
     """
 
     def __init__(
-        self, draft: ClusterMetadata, now: ClusterImage, given: ClusterImage | None, node_id: int
+        self,
+        draft: ClusterMetadata,
+        now: ClusterImage,
+        given: ClusterImage | None,
+        node_id: int,
+        config: BrokerConfig,
     ) -> None:
         self.draft, self.now, self.given, self.node_id = draft, now, given, node_id
+        self.config = config
         self.report = BringBackReport()
         self._refused: dict[str, None] = {}
 
     def run(self) -> BringBackReport:
-        """Merge everything. Gives: the changes."""
+        """Merge everything. Gives: the changes. Raises: GraduationError."""
         self._take_topics()
         self._take_settings()
         self._take_users()
@@ -376,7 +411,9 @@ class _Merge:
 
     def _topic_configs(self, name: str, topic_id: uuid.UUID) -> dict[str, str]:
         """The settings of a topic, including the settings that `graduate --set` gave it."""
-        now = self._usable(self.now.topic_configs(name, topic_id) or {}, TOPIC_SETTINGS)
+        now = self._usable(
+            self.now.topic_configs(name, topic_id) or {}, TOPIC_SETTINGS, f"the topic {name}"
+        )
         topic = self.draft.topic(name)
         if topic is None:
             ours: dict[str, str] = {}
@@ -389,29 +426,63 @@ class _Merge:
         return configs
 
     def _usable(
-        self, configs: Mapping[str, str], settings: Mapping[str, Setting[Any]]
+        self, configs: Mapping[str, str], settings: Mapping[str, Setting[Any]], whose: str
     ) -> dict[str, str]:
         """The settings that Barnabas knows. Errors about the other settings are added to the
-        report.
+        report. Raises: GraduationError if one of them decides about deletion.
         """
         usable, wrong = usable_configs(configs, settings)
         self._refused.update(dict.fromkeys(wrong))
+        deleting = DELETING_TOPIC_SETTINGS | DELETING_BROKER_SETTINGS
+        lost = {name: configs[name] for name in (configs.keys() - usable.keys()) & deleting}
+        if lost:
+            raise GraduationError(
+                f"{whose} has {listed(lost)}, which decides what is deleted and is not possible "
+                f"here ({'; '.join(wrong)}): start Kafka, change it there, and stop Kafka"
+            )
         return usable
+
+    def _kept_defaults(self, now: Mapping[str, str], every: Mapping[str, str]) -> dict[str, str]:
+        """The defaults of topics' settings that apply under Kafka and would not apply after the
+        next start.
+
+        The hand-over gave them to Kafka from the settings of the broker's start. If the settings of
+        the next start have them, they decide, and the report says if they differ.
+        """
+        kept = {}
+        for setting in TOPIC_SETTINGS.values():
+            for name in setting.synonyms:
+                if name not in now or name in every:
+                    continue
+                value, decided_by = broker_default(self.config, setting)
+                if BROKER_SETTINGS[name].parse(now[name]) == value:
+                    continue
+                if decided_by is None:
+                    kept[name] = now[name]
+                elif setting.deletes:
+                    self.report.differing.append(
+                        f"{name} is {now[name]} under Kafka, and the settings of the next start "
+                        f"have {decided_by}={self.config[decided_by]}, which applies"
+                    )
+        return kept
 
     def _take_settings(self) -> None:
         """Merge the dynamic settings of brokers, groups and clients' metrics."""
         draft, now, given = self.draft, self.now, self.given
+        usable = self._usable(now.broker_default_configs(), ALL_BROKER_SETTINGS, "Kafka's cluster")
         every = merged(
             draft.broker_default_configs,
             None if given is None else given.broker_default_configs(),
-            self._usable(now.broker_default_configs(), ALL_BROKER_SETTINGS),
+            usable,
         )
+        self.report.kept = self._kept_defaults(usable, every)
+        every |= self.report.kept
         if every != draft.broker_default_configs:
             draft.set_broker_default_configs(every)
         own = merged(
             draft.broker_configs,
             None if given is None else given.broker_configs(self.node_id),
-            self._usable(now.broker_configs(self.node_id), ALL_BROKER_SETTINGS),
+            self._usable(now.broker_configs(self.node_id), ALL_BROKER_SETTINGS, "Kafka's broker"),
         )
         if own != draft.broker_configs:
             draft.set_broker_configs(own)
@@ -471,6 +542,35 @@ def merged(
         elif given.get(key) != now[key]:
             result[key] = now[key]
     return result
+
+
+def _check_start_settings(
+    disk: Disk, data_dir: str, draft: ClusterMetadata, config: BrokerConfig
+) -> None:
+    """Raise GraduationError if the settings of the next start lack some that decide about deletion
+    and that Kafka had from its properties file.
+
+    The hand-over wrote that file into the directory. Where it is missing, the settings of the
+    broker's last start are those of the hand-over.
+    """
+    noted = StartNote(disk, data_dir).read()
+    settings = {name: text for name, text in noted.items() if not is_topic_default(name)}
+    try:
+        text = disk.read(f"{data_dir}/{PROPERTIES_NAME}").decode("latin-1")
+        settings = deleting(read_properties(text))
+    except (FileNotFoundError, ConfigError):
+        pass
+    missing = not_decided(
+        settings,
+        config.explicit,
+        draft.broker_configs.keys() | draft.broker_default_configs.keys(),
+    )
+    if missing:
+        raise GraduationError(
+            f"{data_dir}/{PROPERTIES_NAME} has {listed(missing)}, which decides what is deleted, "
+            "and the next start would not have it: pass --config FILE, the properties file with "
+            "which you will start the broker, or --broker-set NAME=VALUE for each"
+        )
 
 
 # --- the logs -----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.deletion import listed, not_decided
 from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
 from barnabas.broker.settings.setting import LONG_MAX, OWN_PREFIX
@@ -75,12 +76,14 @@ def plan_hand_over(
 
     Takes:  config, with the settings that the broker was started with; topic_settings, valid
             settings for each topic that has no value of its own.
-    Raises: GraduationError if the version of Kafka cannot take over the share groups.
+    Raises: GraduationError if the version of Kafka cannot take over the share groups, or if
+            `config` lacks settings of the last start that decide about deletion.
     """
     refused = refused_share_groups(survey.typed_groups, kafka)
     if refused is not None:
         raise GraduationError(refused)
     metadata = survey.metadata
+    _check_start_settings(survey, config)
     plan = HandOver(survey, kafka)
     for topic in survey.topics:
         configs = dict(topic.configs)
@@ -104,6 +107,24 @@ def plan_hand_over(
     if note is not None:
         plan.note(note)
     return plan
+
+
+def _check_start_settings(survey: Survey, config: BrokerConfig) -> None:
+    """Raise GraduationError if the settings for the hand-over lack some with which the broker was
+    started, and Kafka would delete what they keep.
+    """
+    metadata = survey.metadata
+    missing = not_decided(
+        survey.start_settings,
+        config.explicit,
+        metadata.broker_configs.keys() | metadata.broker_default_configs.keys(),
+    )
+    if missing:
+        raise GraduationError(
+            f"the broker was started with {listed(missing)}, which decides what is deleted, and "
+            "Kafka would not have it: pass --config FILE, the properties file of that start, or "
+            "--broker-set NAME=VALUE for each"
+        )
 
 
 def _note_of_minima(plan: HandOver) -> None:

@@ -32,7 +32,9 @@ def start_and_stop(
     Gives:  the number of aborted transactions.
     Raises: GraduationError if a log is damaged; LogDirectoryError, OSError.
     """
-    broker = open_broker(config, ids, disk=disk, now_ms=now_ms, wall_ms=wall_ms)
+    broker = open_broker(
+        config, ids, disk=disk, now_ms=now_ms, wall_ms=wall_ms, notes_settings=False
+    )
     aborted = 0
     if aborts_transactions:
         aborted = broker.abort_transactions(now_ms)

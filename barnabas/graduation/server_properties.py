@@ -40,7 +40,6 @@ _VALIDATOR = "oauthbearer.sasl.server.callback.handler.class"
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.$-]*")
 _LOGIN = "org.apache.kafka.common.security"
 _STORES = ("ssl.keystore.location", "ssl.truststore.location")
-_STORE_TYPES = {".pem": "PEM", ".crt": "PEM", ".p12": "PKCS12", ".pfx": "PKCS12"}
 _TOPIC_DEFAULTS = {name for setting in TOPIC_SETTINGS.values() for name in setting.synonyms}
 SHARE_PARTITIONS = "share.coordinator.state.topic.num.partitions"
 # These settings are written here with new values, or belong to the previous cluster.
@@ -82,12 +81,14 @@ def write_properties(
     controller: str,
     password: str,
     new_salt: Callable[[], bytes],
+    kind_of_file: Callable[[str], str | None],
 ) -> None:
     """Add the text of `server.properties`, and the users that Kafka needs, to the plan.
 
     Takes:  data_dir, the path of the directory for Kafka; controller, HOST:PORT of the
             controller's listener; password, a random string for INTER_BROKER_USER; new_salt,
-            a function that returns random bytes for a user's credential.
+            a function that returns random bytes for a user's credential; kind_of_file, a function
+            that returns the kind of the key store in a file, or None if that is unknown.
     Raises: GraduationError if no listener is left.
     """
     listeners = _listeners(plan, config)
@@ -106,6 +107,7 @@ def write_properties(
         policy = "group.consumer.migration.policy"
         lines[policy] = str(config[policy])
     lines |= _carried(plan, given)
+    lines |= _store_types(given, kind_of_file)
     lines |= _of_security(plan, config, listeners, given.values, password)
     if any(listener.has_sasl for listener in listeners):
         users = {**config.users, INTER_BROKER_USER: password}
@@ -224,15 +226,22 @@ def _carried(plan: HandOver, given: StartSettings) -> dict[str, str]:
         if name == "group.consumer.assignors" and plan.kafka.is_before_4:
             text = ",".join(_ASSIGNORS.get(one.strip(), one) for one in text.split(","))
         lines[name] = text
-    for name, location in given.values.items():
-        kind = name.removesuffix("location") + "type"
-        suffix = "." + location.rpartition(".")[2].lower()
-        if name.endswith(_STORES) and kind not in given.values and suffix in _STORE_TYPES:
-            lines[kind] = _STORE_TYPES[suffix]
     for provider in given.texts.get(PROVIDERS, "").split(","):
         name = f"{PROVIDERS}.{provider.strip()}.class"
         if provider.strip() in KAFKAS_CLASSES and name not in lines:
             lines[name] = KAFKAS_CLASSES[provider.strip()]
+    return lines
+
+
+def _store_types(given: StartSettings, kind_of_file: Callable[[str], str | None]) -> dict[str, str]:
+    """The types of key stores and trust stores by their content, which decides here. Kafka goes by
+    the type, whose default is JKS, and reads PKCS#12 also as JKS.
+    """
+    lines = {}
+    for name, location in given.values.items():
+        kind = kind_of_file(location) if name.endswith(_STORES) and location.strip() else None
+        if kind is not None:
+            lines[name.removesuffix("location") + "type"] = kind
     return lines
 
 

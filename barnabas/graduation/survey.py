@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas.broker.logs.metadata import ClusterMetadata, Topic
+from barnabas.broker.settings.deletion import StartNote
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.transaction_records import decode_key, decode_value
 from barnabas.coordinator.transactions.transaction_state import (
@@ -85,6 +86,7 @@ class Survey:
     loss damaged. Barnabas does not need them, and Kafka does not start with them. without_files:
     for each partition that has no directory yet, the name of the future directory and the topic id.
     typed_groups: the types of share groups and streams groups, by the name of the group.
+    start_settings: the settings of the last start that decide about deletion.
     """
 
     data_dir: str
@@ -98,6 +100,7 @@ class Survey:
     torn: list[str] = field(default_factory=list)
     without_files: dict[str, uuid.UUID] = field(default_factory=dict)
     typed_groups: dict[str, str] = field(default_factory=dict)
+    start_settings: dict[str, str] = field(default_factory=dict)
 
     @property
     def topics(self) -> list[Topic]:
@@ -129,6 +132,7 @@ def take_survey(disk: Disk, data_dir: str) -> Survey:
     if metadata.deletions or metadata.coming:
         raise UncleanError(f"{data_dir} has topics whose creation or deletion is unfinished")
     survey = Survey(data_dir, node_id, cluster_id, directory_id, metadata)
+    survey.start_settings = StartNote(disk, data_dir).read()
     _check_directories(disk, survey)
     highest = HighestEpoch(disk, data_dir).read()
     for topic in survey.topics:

@@ -311,6 +311,20 @@ def whole(operation: Operation, resource_type: ResourceType, field: str) -> Step
     return Step((Ask(operation, resource_type),), take)
 
 
+def named(operation: Operation, resource_type: ResourceType, field: str) -> Step:
+    """Make a step like `whole`, for a request that the handler refuses if the field is null,
+    whatever the client may do.
+    """
+
+    def take(case: Case[Any]) -> Answer | None:
+        name = getattr(case.request, field)
+        if name is None or case.access.may(operation, resource_type, name):
+            return None
+        return case.refuse(FAILED[resource_type])
+
+    return Step((Ask(operation, resource_type),), take)
+
+
 def every(operation: Operation, resource_type: ResourceType, field: str, when: str) -> Step:
     """Make a step that requires an operation on each name in one of the request's lists. If one is
     denied, the whole request is refused.

@@ -417,12 +417,18 @@ def _deletion_refused(
     )
 
 
+_WITH_CONFIGS = (2, 4, 8, 16, 32)  # topics, brokers, loggers, client metrics, groups
+
+
 def configs(case: Case[Any], operation: Operation) -> Answer | None:
     """Requires an operation on each named topic or group, or on the cluster for other resources."""
     access, rows = case.access, case.request.ROWS["resources"]
     denied: dict[Code, list[Any]] = {}
     allowed = []
     for resource in case.request.resources:
+        if resource.resource_type not in _WITH_CONFIGS:
+            allowed.append(resource)  # refused by the handler, whatever the client may do
+            continue
         resource_type = {2: TOPIC, 32: GROUP}.get(resource.resource_type, CLUSTER)
         name = CLUSTER_NAME if resource_type is CLUSTER else resource.resource_name
         if access.may(operation, resource_type, name):

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.broker.admission import guards, rights
 from barnabas.broker.admission.guard_steps import Ask, Rule, by_hand, on_cluster, rule
@@ -42,9 +42,24 @@ from barnabas.broker.settings.config_entries import (
 )
 from barnabas.broker.settings.group_configs import check_group_configs
 from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
-from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
-from barnabas.broker.settings.setting import ConfigError, Kind, Setting, nearest
-from barnabas.broker.settings.topic_config import topic_setting_value, validate_topic_configs
+from barnabas.broker.settings.rows_without_effect import (
+    ALL_BROKER_SETTINGS,
+    why_ignored,
+    why_refused,
+)
+from barnabas.broker.settings.setting import (
+    OWN_PREFIX,
+    ConfigError,
+    Kind,
+    Setting,
+    likely,
+    nearest,
+)
+from barnabas.broker.settings.topic_config import (
+    check_segment_bytes,
+    topic_setting_value,
+    validate_topic_configs,
+)
 from barnabas.protocol.api import FEW, Api
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages import alter_configs as plain
@@ -63,9 +78,19 @@ from barnabas.protocol.messages.list_config_resources import (
 )
 from barnabas.protocol.request_context import RequestContext
 
+if TYPE_CHECKING:
+    from barnabas.broker.brokers.cluster import Cluster
+    from barnabas.broker.logs.metadata import Topic
+    from barnabas.broker.logs.topics import TopicRegistry
+    from barnabas.broker.settings.config import BrokerConfig
+    from barnabas.broker.settings.features import Release
+
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 RESOURCE_TYPES_SINCE = 1  # version of ListConfigResources
 EVERY_BROKER = ""
+# Unknown settings of a broker are stored without effect, within these bounds.
+MOST_UNKNOWN, LONGEST_UNKNOWN_NAME, LONGEST_UNKNOWN_VALUE = 32, 249, 4096
 
 
 class Operation(IntEnum):
@@ -98,13 +123,15 @@ class ConfigHandler:
         asks for all settings.
 
         Errors: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for another
-        broker or another kind of resource.
+        broker, and for all resources if one is of another kind.
         """
         results = []
+        unknown = [one.resource_type for one in request.resources if one.resource_type not in KINDS]
         for resource in request.resources:
             code, message = Code.NONE, None
             rows: list[DescribeConfigsResourceResult] = []
             try:
+                _check_resource_type(unknown[0] if unknown else resource.resource_type)
                 wanted = set(resource.configuration_keys or ())
                 for entry in self._entries(resource.resource_type, resource.resource_name, context):
                     if not wanted or entry.setting.name in wanted:
@@ -133,7 +160,6 @@ class ConfigHandler:
         if resource_type == BROKER_LOGGER:
             self._check_broker_asked(name, context)
             return logger_entries(loggers.levels())
-        _check_resource_type(resource_type)
         if name == EVERY_BROKER:
             return broker_default_entries(self._config)
         self._check_broker_asked(name, context)
@@ -304,14 +330,14 @@ class ConfigHandler:
                 lambda configs: check_group_configs(self._config, configs),
                 lambda configs: self._topics.metadata.set_group_configs(name, configs),
             )
-        _check_resource_type(resource_type)
+        _check_resource_type(resource_type, (BROKER,))
         if name == EVERY_BROKER:
             return _Target(
                 ALL_BROKER_SETTINGS,
                 self._config.dynamic_defaults,
                 Code.INVALID_REQUEST,
                 self._config.default_value,
-                _check_broker_default_configs,
+                lambda configs: _check_broker_default_configs(self._config.release, configs),
                 self._topics.set_broker_default_configs,
             )
         self._check_broker_name(name)
@@ -320,7 +346,7 @@ class ConfigHandler:
             self._config.dynamic,
             Code.INVALID_REQUEST,
             lambda key: self._config[key],
-            _check_broker_configs,
+            lambda configs: _check_broker_configs(self._config.release, configs),
             self._topics.set_broker_configs,
         )
 
@@ -376,8 +402,8 @@ def _described(
     )
 
 
-def _check_resource_type(resource_type: int) -> None:
-    if resource_type != BROKER:
+def _check_resource_type(resource_type: int, kinds: Sequence[int] = KINDS) -> None:
+    if resource_type not in kinds:
         raise KafkaError(
             Code.INVALID_REQUEST,
             f"Resources of type {resource_type} have no settings, or this request does not "
@@ -533,26 +559,62 @@ def _changed_list(target: _Target, config: incremental.AlterableConfig) -> str:
     return ",".join(members)
 
 
-def _check_broker_default_configs(configs: dict[str, str]) -> None:
+def _check_broker_default_configs(release: Release, configs: dict[str, str]) -> None:
     """Check dynamic settings for all brokers. Raises: KafkaError."""
-    _check_broker_configs(configs)
+    _check_broker_configs(release, configs)
     for name in configs:
-        if ALL_BROKER_SETTINGS[name].per_broker:
+        if name in ALL_BROKER_SETTINGS and ALL_BROKER_SETTINGS[name].per_broker:
             raise KafkaError(
                 Code.INVALID_REQUEST,
                 f"{name} cannot be set for all brokers at once: name one broker.",
             )
 
 
-def _check_broker_configs(configs: dict[str, str]) -> None:
+def _check_unknown(name: str, text: str) -> None:
+    """Check a setting that is none here. Apache Kafka takes names that it does not know, since
+    plugins have settings. Raises: KafkaError INVALID_REQUEST for a setting of Kafka's that cannot
+    change at run time, or would protect something, and for a name that is probably misspelled.
+    """
+    if len(name) > LONGEST_UNKNOWN_NAME or len(text) > LONGEST_UNKNOWN_VALUE:
+        raise KafkaError(
+            Code.INVALID_REQUEST,
+            f"{name[:40]}... is unknown, and its name or value is too long to be stored.",
+        )
+    reason = why_refused(name, text) or why_ignored(name)
+    if reason is not None:
+        raise KafkaError(Code.INVALID_REQUEST, f"{name} cannot be set: {reason}.")
+    if _is_misspelled(name) or name.startswith(OWN_PREFIX):
+        raise KafkaError(
+            Code.INVALID_REQUEST,
+            f"unknown broker setting {name}{nearest(name, ALL_BROKER_SETTINGS)}",
+        )
+
+
+@lru_cache(maxsize=8 * MOST_UNKNOWN)
+def _is_misspelled(name: str) -> bool:
+    """Whether an unknown name is probably one of ours. The comparison takes half a millisecond."""
+    return likely(name, ALL_BROKER_SETTINGS) is not None
+
+
+def _check_broker_configs(release: Release, configs: dict[str, str]) -> None:
     """Check dynamic settings of a broker. Raises: KafkaError."""
+    unknown = [name for name in configs if name not in ALL_BROKER_SETTINGS]
+    if len(unknown) > MOST_UNKNOWN:
+        raise KafkaError(
+            Code.INVALID_REQUEST,
+            f"{len(unknown)} settings are unknown, such as {unknown[0][:40]}: at most "
+            f"{MOST_UNKNOWN} are stored.",
+        )
     for name, text in configs.items():
-        setting = ALL_BROKER_SETTINGS.get(name)
-        if setting is None:
+        if name in release.absent:
             raise KafkaError(
                 Code.INVALID_REQUEST,
-                f"unknown broker setting {name}{nearest(name, ALL_BROKER_SETTINGS)}",
+                f"Apache Kafka {release.name} has no {name} (barnabas.emulate)",
             )
+        setting = ALL_BROKER_SETTINGS.get(name)
+        if setting is None:
+            _check_unknown(name, text)
+            continue
         if not setting.dynamic:
             raise KafkaError(
                 Code.INVALID_REQUEST,
@@ -560,7 +622,7 @@ def _check_broker_configs(configs: dict[str, str]) -> None:
                 "restart it.",
             )
         try:
-            setting.parse(text)
+            check_segment_bytes(name, setting.parse(text), release)
         except ConfigError as error:
             raise KafkaError(Code.INVALID_REQUEST, str(error)) from error
 

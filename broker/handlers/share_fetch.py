@@ -11,7 +11,7 @@ import uuid
 from typing import Any
 
 from barnabas.broker import coordinators  # noqa: F401 - makes the coordinators among the parts
-from barnabas.broker.admission.guard_steps import Ask, in_handler, rule, whole
+from barnabas.broker.admission.guard_steps import Ask, in_handler, named, rule
 from barnabas.broker.admission.rights import GROUP, READ, TOPIC
 from barnabas.broker.api_row import ApiRow
 from barnabas.broker.logs.purgatory import WaitingFetch
@@ -290,12 +290,12 @@ def _handler(parts: Parts) -> ShareHandler:
 ROWS = (
     ApiRow(
         Api(78, "ShareFetch", 1, 2, flexible_from=1, most_elements=80_000),
-        right=rule(whole(READ, GROUP, "group_id"), in_handler(Ask(READ, TOPIC))),
+        right=rule(named(READ, GROUP, "group_id"), in_handler(Ask(READ, TOPIC))),
         handler=lambda parts: _handler(parts).on_share_fetch,
     ),
     ApiRow(
         Api(79, "ShareAcknowledge", 1, 2, flexible_from=1, most_elements=80_000),
-        right=rule(whole(READ, GROUP, "group_id"), in_handler(Ask(READ, TOPIC))),
+        right=rule(named(READ, GROUP, "group_id"), in_handler(Ask(READ, TOPIC))),
         handler=lambda parts: _handler(parts).on_share_acknowledge,
     ),
 )

@@ -256,14 +256,15 @@ class TxnOffsetCommitHandler:
         """Store offsets that become visible with the transaction's commit (KIP-98), fenced by the
         group's generation (KIP-447).
 
-        Errors: INVALID_GROUP_ID for an empty group id, which is checked first; the errors of
-        `TransactionCoordinator.verify_offsets` and of the group.
+        Errors: UNKNOWN_TOPIC_OR_PARTITION, which is checked first: a request in which no partition
+        exists leaves the transaction as it is; INVALID_GROUP_ID for an empty group id; the errors
+        of `TransactionCoordinator.verify_offsets` and of the group.
 
         From version 5 on the request also adds the group's partition to the transaction, once the
         previous transaction of the id is complete.
         """
-        if not request.group_id:
-            return _offset_commit_refused(request, Code.INVALID_GROUP_ID)
+        if not request.group_id or not self._names_a_partition(request):
+            return self._refused(request, Code.INVALID_GROUP_ID)
         producer = (request.producer_id, request.producer_epoch)
         self._transactions.check_connection(
             request.transactional_id,
@@ -282,7 +283,7 @@ class TxnOffsetCommitHandler:
             try:
                 answer = self._commit_offsets(request, context._replace(now_ms=now_ms))
             except NotWrittenError:
-                answer = _offset_commit_refused(request, Code.COORDINATOR_NOT_AVAILABLE)
+                answer = self._refused(request, Code.COORDINATOR_NOT_AVAILABLE)
             if not isinstance(answer, Parked):
                 self._requests.reply(context.ticket, answer)
 
@@ -295,9 +296,11 @@ class TxnOffsetCommitHandler:
         """Commit the offsets now: the previous transaction of the id is complete."""
         if any(self._topics.is_later(topic.name, context) for topic in request.topics):
             # the request was held back, so it means earlier topics with the same names
-            return _offset_commit_refused(request, Code.UNKNOWN_TOPIC_OR_PARTITION)
+            return _offset_commit_refused(request, lambda *_: Code.UNKNOWN_TOPIC_OR_PARTITION)
+        if not self._names_a_partition(request):
+            return self._refused(request, Code.UNKNOWN_TOPIC_OR_PARTITION)
         if request.transactional_id in self._endings.without_space:
-            return _offset_commit_refused(request, Code.CONCURRENT_TRANSACTIONS)
+            return self._refused(request, Code.CONCURRENT_TRANSACTIONS)
         self._topics.ensure_internal_topic(OFFSETS_TOPIC, context.now_ms)
         index = partition_for(request.group_id, len(self._topics.partitions_of(OFFSETS_TOPIC)))
         producers = self._topics.internal_log(OFFSETS_TOPIC, index, context.now_ms).producer_state
@@ -318,7 +321,7 @@ class TxnOffsetCommitHandler:
             producers.producer_epoch_of(request.producer_id) if is_open else None,
         )
         if code is not Code.NONE:
-            return _offset_commit_refused(request, code)
+            return self._refused(request, code)
         self._group_runtime.check_writable(request.group_id)
         self._requests.park(context)
         result = self._groups.commits.on_txn_offset_commit(request, context, context.now_ms)
@@ -329,13 +332,36 @@ class TxnOffsetCommitHandler:
             self._group_runtime.run(result, context.now_ms)
         return PARKED
 
+    def _names_a_partition(self, request: TxnOffsetCommitRequest) -> bool:
+        """Whether one of the partitions in the request exists."""
+        return any(
+            self._topics.partition_exists(topic.name, row.partition_index)
+            for topic in request.topics
+            for row in topic.partitions
+        )
 
-def _offset_commit_refused(request: TxnOffsetCommitRequest, code: Code) -> TxnOffsetCommitResponse:
-    """The answer with the same error for all partitions."""
+    def _refused(self, request: TxnOffsetCommitRequest, code: Code) -> TxnOffsetCommitResponse:
+        """The answer with an error for all partitions that exist."""
+        exists = self._topics.partition_exists
+        return _offset_commit_refused(
+            request,
+            lambda topic, index: code if exists(topic, index) else Code.UNKNOWN_TOPIC_OR_PARTITION,
+        )
+
+
+def _offset_commit_refused(
+    request: TxnOffsetCommitRequest, code: Callable[[str, int], Code]
+) -> TxnOffsetCommitResponse:
+    """The answer with an error for each partition."""
     topics = [
         TxnOffsetCommitResponseTopic(
             topic.name,
-            [TxnOffsetCommitResponsePartition(p.partition_index, code) for p in topic.partitions],
+            [
+                TxnOffsetCommitResponsePartition(
+                    row.partition_index, code(topic.name, row.partition_index)
+                )
+                for row in topic.partitions
+            ],
         )
         for topic in request.topics
     ]

@@ -19,6 +19,9 @@ from barnabas.protocol.messages.update_features import (
 from barnabas.protocol.request_context import RequestContext
 
 UPGRADE_TYPES_SINCE, ALL_OR_NONE_SINCE = 1, 2  # the request versions that introduced these fields
+# Features of Apache Kafka that have no effect with one broker, and their highest levels. They are
+# accepted, since `kafka-features upgrade --release-version` names all features of a release.
+WITHOUT_EFFECT = {"kraft.version": 1, "eligible.leader.replicas.version": 1}
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3  # an unsafe downgrade may lose metadata
 
 
@@ -71,7 +74,9 @@ def _check(
         raise _refusal(update, "a level is not below 0")
     feature = next((one for one in features.finalized.supported if one.name == name), None)
     if feature is None:
-        if level > 0:  # an unknown feature has level 0, so setting 0 is no error
+        if level > WITHOUT_EFFECT.get(
+            name, 0
+        ):  # an unknown feature has level 0, so setting 0 is no error
             raise _refusal(update, "this broker does not support it")
         return
     if not feature.min_version <= level <= feature.max_version:

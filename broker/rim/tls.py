@@ -1,8 +1,9 @@
 """TLS on a listener: makes an SSL context from the settings `ssl.*`, and sockets that use it.
 
 The rim uses a `TlsSocket` like any other socket. The settings are Apache Kafka's, and stores may be
-PEM or PKCS#12. If a store file has changed, it is read again at the next connection. If the changed
-file cannot be read, this is logged, and the earlier content stays in use.
+PEM or PKCS#12: the content of a file decides, neither its name nor its type (`ssl.keystore.type`).
+If a store file has changed, it is read again at the next connection. If the changed file cannot be
+read, this is logged, and the earlier content stays in use.
 
 Source: KIP-651 (PEM), Apache Kafka's `ssl.*` reference.
 """
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from barnabas.installing import install_command
+from barnabas.pkcs12 import JKS, PEM, kind_of_store, pem_of_pkcs12
 
 logger = logging.getLogger("barnabas.tls")
 
@@ -313,43 +315,31 @@ def _store(settings: Mapping[str, str], store: str) -> str:
             f"ssl.{store}.location is missing: name a file (`barnabas certs DIRECTORY` makes some "
             "for tests)"
         )
-    kind = settings.get(f"ssl.{store}.type", _kind_of(path)).upper()
-    if kind == "JKS":
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise TlsError(f"ssl.{store}.location={path}: {error.strerror}") from error
+    kind = kind_of_store(data)
+    if kind == PEM:
+        # the text before and after its PEM blocks may be in any encoding
+        return data.decode("ascii", "replace").replace("\ufffd", "?")
+    if kind == JKS:
         raise TlsError(
             f"ssl.{store}.location={path} is a Java key store, which cannot be read: keytool "
             f"-importkeystore -srckeystore {path} -destkeystore {store}.p12 -deststoretype "
             "PKCS12"
         )
-    if kind not in ("PEM", "PKCS12"):
-        raise TlsError(f"ssl.{store}.type={kind}: it must be PEM or PKCS12")
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise TlsError(f"ssl.{store}.location={path}: {error.strerror}") from error
-    if kind == "PEM":
-        return _pem_text(data, store, path)
-    return _pem_of_pkcs12(data, settings.get(f"ssl.{store}.password", ""), path)
-
-
-def _pem_text(data: bytes, store: str, path: str) -> str:
-    """The text of a PEM file. The text before and after its PEM blocks may be in any encoding."""
-    if b"-----BEGIN" not in data:
+    if kind is None:
         raise TlsError(
-            f"ssl.{store}.location={path} is not PEM: no part of it begins with -----BEGIN. For "
-            f"a PKCS#12 file set ssl.{store}.type=PKCS12; a certificate in DER becomes PEM by "
+            f"ssl.{store}.location={path} is neither PEM, since no part of it begins with "
+            "-----BEGIN, nor PKCS#12: a certificate in DER becomes PEM by "
             f"openssl x509 -inform der -in {path} -out {store}.pem"
         )
-    return data.decode("ascii", "replace").replace("\ufffd", "?")
-
-
-def _kind_of(path: str) -> str:
-    return {".p12": "PKCS12", ".pfx": "PKCS12", ".jks": "JKS"}.get(Path(path).suffix.lower(), "PEM")
+    return _pem_of_pkcs12(data, settings.get(f"ssl.{store}.password", ""), path)
 
 
 def _pem_of_pkcs12(data: bytes, password: str, path: str) -> str:
     """The content of a PKCS#12 store as PEM. Raises: TlsError."""
-    from barnabas.pkcs12 import pem_of_pkcs12
-
     try:
         return pem_of_pkcs12(data, password)
     except ImportError as error:

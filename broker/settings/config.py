@@ -13,13 +13,17 @@ Source: Apache Kafka 3.9's configuration reference; KIP-226 (dynamic settings).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.java_text import trimmed
 from barnabas.broker.settings.features import release_of
 from barnabas.broker.settings.listeners import PREFIX as LISTENER_PREFIX
-from barnabas.broker.settings.listeners import ListenerError, read_listeners
+from barnabas.broker.settings.listeners import (
+    ListenerError,
+    is_setting_of_listeners,
+    read_listeners,
+)
 from barnabas.broker.settings.rows_broker import BROKER_SETTINGS, BrokerRows
 from barnabas.broker.settings.rows_share import check_share_settings
 from barnabas.broker.settings.rows_streams import check_streams_settings
@@ -27,8 +31,9 @@ from barnabas.broker.settings.rows_without_effect import (
     ALL_BROKER_SETTINGS,
     why_ignored,
     why_refused,
+    with_supported_members,
 )
-from barnabas.broker.settings.setting import INT_MAX, ConfigError, nearest
+from barnabas.broker.settings.setting import INT_MAX, OWN_PREFIX, ConfigError, likely, nearest
 
 if TYPE_CHECKING:
     from barnabas.broker.security.stored import ScramCredential
@@ -87,16 +92,27 @@ class BrokerConfig(BrokerRows):
             raise ConfigError(str(error)) from error
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
-        """Make a config from the given settings. Raises: ConfigError for the first
-        invalid setting.
+    def from_properties(
+        cls, properties: Mapping[str, str], *, of_file: Collection[str] = ()
+    ) -> BrokerConfig:
+        """Make a config from the given settings.
+
+        Takes:  of_file, the names of settings that stand in a properties file, which may have been
+                made for Apache Kafka: those that are not known have no effect, as in Kafka, and a
+                warning names them all. A name that begins with `barnabas.` has to be known.
+        Raises: ConfigError for the first invalid setting.
         """
         explicit: dict[str, str] = {}
         of_listeners: dict[str, str] = {}
-        warnings = []
-        for name, text in properties.items():
+        warnings: list[str] = []
+        unknown: list[str] = []
+        for name, given in properties.items():
+            text = with_supported_members(name, given, warnings)
             if name.startswith(LISTENER_PREFIX):
-                of_listeners[name] = trimmed(text)
+                if name in of_file and not is_setting_of_listeners(name):
+                    unknown.append(name)
+                else:
+                    of_listeners[name] = trimmed(text)
                 continue
             refusal = why_refused(name, text)
             if refusal is not None:
@@ -107,9 +123,15 @@ class BrokerConfig(BrokerRows):
                 continue
             setting = BROKER_SETTINGS.get(name)
             if setting is None:
-                raise ConfigError(f"unknown setting {name}{nearest(name, BROKER_SETTINGS)}")
+                if name not in of_file or name.startswith(OWN_PREFIX):
+                    raise ConfigError(f"unknown setting {name}{nearest(name, BROKER_SETTINGS)}")
+                near = likely(name, BROKER_SETTINGS)
+                unknown.append(f"{name} (did you mean {near}?)" if near else name)
+                continue
             setting.parse(text)
             explicit[name] = trimmed(text)
+        if unknown:
+            warnings.append(f"unknown settings, which have no effect: {', '.join(unknown)}")
         return cls(explicit, warnings, of_listeners)
 
     def __getitem__(self, name: str) -> Any:
@@ -178,6 +200,11 @@ class BrokerConfig(BrokerRows):
             for name in self.release.kept_defaults
         }
         return {**kept, **self.dynamic_defaults}
+
+    def untouched(self, name: str) -> Any:
+        """The typed value that a setting has where nobody has set it."""
+        text, setting = self.release.defaults.get(name), ALL_BROKER_SETTINGS[name]
+        return setting.default if text is None else setting.parse(text)
 
     def source_of(self, name: str) -> str:
         """The layer of a setting's value: dynamic, dynamic default, explicit or default."""

@@ -30,7 +30,7 @@ from barnabas.broker.settings.topic_config import topic_setting_value
 # listener separately.
 DYNAMIC_IN_KAFKA = frozenset(
     (
-        "advertised.listeners", "listener.security.protocol.map", "listeners",
+        "listener.security.protocol.map", "listeners",
         "sasl.enabled.mechanisms", "sasl.mechanism.inter.broker.protocol",
         "ssl.cipher.suites", "ssl.client.auth", "ssl.enabled.protocols", "ssl.key.password",
         "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.location",
@@ -80,7 +80,11 @@ class ConfigEntry(NamedTuple):
 
 def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
     """All settings of a topic, given the topic's own configs."""
-    return [_topic_entry(config, overrides, setting) for setting in TOPIC_SETTINGS.values()]
+    return [
+        _topic_entry(config, overrides, setting)
+        for name, setting in TOPIC_SETTINGS.items()
+        if name not in config.release.absent
+    ]
 
 
 def is_read_only(setting: Setting[Any]) -> bool:
@@ -91,11 +95,29 @@ def is_read_only(setting: Setting[Any]) -> bool:
 def broker_entries(config: BrokerConfig) -> list[ConfigEntry]:
     """All settings of the broker."""
     entries = []
-    for setting in ALL_BROKER_SETTINGS.values():
+    for name, setting in ALL_BROKER_SETTINGS.items():
+        if name in config.release.absent:
+            continue
         synonyms = _broker_level(config, (setting.name,))
         source = synonyms[0].source if synonyms else Source.DEFAULT
         entries.append(ConfigEntry(setting, shown(setting, config[setting.name]), source, synonyms))
-    return entries
+    return entries + _unknown_entries(config.dynamic, Source.DYNAMIC_BROKER)
+
+
+def _unknown_entries(configs: Mapping[str, str], source: Source) -> list[ConfigEntry]:
+    """Dynamic settings that are not known here. As in Apache Kafka their values are not shown,
+    since they may be secrets.
+    """
+    return [
+        ConfigEntry(
+            Setting(Kind.PASSWORD, None, "Unknown; it has no effect.", name=name, dynamic=True),
+            None,
+            source,
+            [Synonym(name, None, source)],
+        )
+        for name in configs
+        if name not in ALL_BROKER_SETTINGS
+    ]
 
 
 def broker_default_entries(config: BrokerConfig) -> list[ConfigEntry]:
@@ -106,14 +128,17 @@ def broker_default_entries(config: BrokerConfig) -> list[ConfigEntry]:
         for name, text in config.shown_dynamic_defaults.items()
         if (setting := ALL_BROKER_SETTINGS.get(name)) is not None
         for seen in [shown_text(setting, text)]
-    ]
+    ] + _unknown_entries(config.dynamic_defaults, source)
 
 
 def client_metrics_entries(configs: Mapping[str, str]) -> list[ConfigEntry]:
-    """The settings that are set on a subscription of clients' metrics."""
+    """All settings of a subscription of clients' metrics, given those that are set on it."""
+    source = Source.CLIENT_METRICS
     return [
-        ConfigEntry(CLIENT_METRICS_SETTINGS[name], text, Source.CLIENT_METRICS, [])
-        for name, text in configs.items()
+        ConfigEntry(setting, configs[name], source, [Synonym(name, configs[name], source)])
+        if name in configs
+        else ConfigEntry(setting, shown(setting, setting.default), Source.DEFAULT, [])
+        for name, setting in CLIENT_METRICS_SETTINGS.items()
     ]
 
 
@@ -197,7 +222,7 @@ def _broker_level(config: BrokerConfig, names: tuple[str, ...]) -> list[Synonym]
                     )
                 )
     for name in names:
-        default = shown(ALL_BROKER_SETTINGS[name], ALL_BROKER_SETTINGS[name].default)
+        default = shown(ALL_BROKER_SETTINGS[name], config.untouched(name))
         if default is not None:
             synonyms.append(Synonym(name, default, Source.DEFAULT))
     return synonyms

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.broker.settings.listeners import BELIEVES_UNSIGNED, OAUTHBEARER, PREFIX
+from barnabas.broker.settings.listeners import BELIEVES_UNSIGNED, CLIENT_AUTH, OAUTHBEARER, PREFIX
 from barnabas.protocol.request_context import UNIX_SCHEME
 
 if TYPE_CHECKING:
@@ -123,6 +123,14 @@ def _settings_without_effect(config: BrokerConfig) -> Iterator[str]:
             f"{', '.join(of_tls)} have no effect: no listener uses TLS; that needs "
             "listeners=SSL://ADDRESS:PORT or SASL_SSL"
         )
+    asks_all = config.ssl_client_auth != "none"
+    for listener in config.listeners if asks_all else ():
+        if listener.has_sasl and listener.has_tls and CLIENT_AUTH not in listener.own:
+            name = f"{PREFIX}{listener.name.lower()}.{CLIENT_AUTH}"
+            yield (
+                f"{CLIENT_AUTH}={config.ssl_client_auth} does not apply to {listener.endpoint}, "
+                f"whose clients prove themselves by SASL, as in Apache Kafka; {name} would"
+            )
     if config.barnabas_users_file is not None and not config.has_sasl:
         yield (
             "barnabas.users.file has no effect: no listener authenticates; that needs "

@@ -84,7 +84,8 @@ class Release(NamedTuple):
     response names it as often. fewest_segment_bytes: the minimum of segment.bytes. kept_defaults:
     settings of the broker that the cluster stores as dynamic defaults. has_group_preview: whether
     groups of the consumer protocol are those of 3.9, which `group.coordinator.rebalance.protocols`
-    enables. defaults: defaults of the broker's settings that differ from the table.
+    enables. defaults: defaults of the broker's settings that differ from the table. absent: the
+    settings of topics and brokers that the release does not have.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Release(NamedTuple):
     kept_defaults: tuple[str, ...]
     has_group_preview: bool
     defaults: Mapping[str, str]
+    absent: frozenset[str]
 
 
 TODAY = Release(
@@ -108,6 +110,7 @@ TODAY = Release(
     kept_defaults=(),
     has_group_preview=False,
     defaults={},
+    absent=frozenset(),
 )
 
 EMULATED = ("3.9", "4.3")

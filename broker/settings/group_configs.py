@@ -133,6 +133,9 @@ _STREAMS_ROWS: tuple[Setting[Any], ...] = (
     ),
 )
 GROUP_SETTINGS = {row.name: row for row in (*_CONSUMER_ROWS, *_SHARE_ROWS, *_STREAMS_ROWS)}
+DYNAMIC_OF_CONSUMERS = tuple(
+    row.name for row in _CONSUMER_ROWS if BROKER_SETTINGS[f"group.{row.name}"].dynamic
+)
 KINDS = tuple(dict.fromkeys(name.partition(".")[0] for name in GROUP_SETTINGS))
 
 
@@ -237,6 +240,18 @@ class GroupConfigs:
         self._parsed: dict[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {}
 
     def overrides(self, group_id: str) -> Mapping[str, Any]:
+        """The settings of the group itself, as typed values by name, and those of all consumer
+        groups that were changed at run time.
+        """
+        own, config = self._own(group_id), self._config
+        changed = {
+            name: config[f"group.{name}"]
+            for name in DYNAMIC_OF_CONSUMERS
+            if name not in own and config.source_of(f"group.{name}").startswith("dynamic")
+        }
+        return {**own, **changed} if changed else own
+
+    def _own(self, group_id: str) -> Mapping[str, Any]:
         """The settings of the group itself, as typed values by name."""
         configs = self._journal.group_configs.get(group_id)
         if configs is None:
@@ -250,5 +265,5 @@ class GroupConfigs:
 
     def value(self, group_id: str, name: str) -> Any:
         """The value of one setting: the group's own value, or else the broker's."""
-        own = self.overrides(group_id)
+        own = self._own(group_id)
         return own[name] if name in own else default_value(self._config, name)

@@ -5,14 +5,23 @@
     advertised.listeners             the address that clients of that name get
     listener.name.NAME....           settings of one listener; they override those of all
 
+What holds for a listener without a setting of its own is the same as in Apache Kafka:
+
+    setting                                     without the listener's form
+    ssl.*, sasl.enabled.mechanisms,             that of all listeners
+    sasl.oauthbearer.*, connections.max.reauth.ms
+    ssl.client.auth of a listener with SASL     none: its clients prove themselves by SASL (KIP-684)
+    max.connections, and its creation rate      no limit of its own; that of the broker counts all
+    sasl.jaas.config                            none; there is no form without a listener
+
 Each name occurs once, and so does each port, except that an IPv4 and an IPv6 listener may share
 a port. Names are compared without regard to case. Listeners that are named in
 `controller.listener.names` are skipped. `unix:///PATH`, a Unix domain socket, is an extension of
 this broker. Its name is UNIX, and its protocol is PLAINTEXT, unless the map says otherwise. Its
 clients get the same address.
 
-Source: KIP-103 (listener names), KIP-226 (settings of a listener), KIP-797 (one port, two
-addresses).
+Source: KIP-103 (listener names), KIP-226 (settings of a listener), KIP-684 (certificates on
+SASL_SSL), KIP-797 (one port, two addresses).
 """
 
 from __future__ import annotations
@@ -48,6 +57,7 @@ VALIDATORS = (
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
 )
+CLIENT_AUTH = "ssl.client.auth"
 _HANDLER = "oauthbearer.sasl.server.callback.handler.class"
 # settings that a listener may have for one SASL mechanism
 OF_MECHANISMS = ("sasl.jaas.config", "connections.max.reauth.ms")
@@ -128,9 +138,19 @@ class ListenerConfig:
         self.oauth_keys = None if self.oauth is None else _no_keys()
 
     def __getitem__(self, name: str) -> Any:
-        """The typed value of a setting: the listener's own value, or else that of all listeners."""
+        """The typed value of a setting: the listener's own value, or else that of all listeners,
+        where it applies.
+        """
         text = self.own.get(name)
-        return self._values[name] if text is None else self._settings[name].parse(text)
+        if text is not None:
+            return self._settings[name].parse(text)
+        setting = self._settings[name]
+        return setting.default if name in self._only_own else self._values[name]
+
+    @property
+    def _only_own(self) -> tuple[str, ...]:
+        """The settings whose value for all listeners does not apply to this listener."""
+        return (CLIENT_AUTH,) if self.has_sasl else ()
 
     @property
     def path(self) -> str | None:
@@ -158,7 +178,12 @@ class ListenerConfig:
         override those of all listeners.
         """
         own = {name: text for name, text in self.own.items() if name.startswith("ssl.")}
-        return {name: text for name, text in of_all.items() if name.startswith("ssl.")} | own
+        common = {
+            name: text
+            for name, text in of_all.items()
+            if name.startswith("ssl.") and name not in self._only_own
+        }
+        return common | own
 
     def tls_principal(self, certificate: Mapping[str, Any] | None) -> str:
         """The principal for a client's certificate, as decoded by `ssl`.
@@ -257,7 +282,7 @@ def read_listeners(
     names = [endpoint.name for endpoint in endpoints]
     advertised = _advertised(values["advertised.listeners"], controllers, names)
     _check_inter_broker_name(values, names)
-    own = _own_settings(of_listeners, settings, names, warnings)
+    own = _own_settings(of_listeners, settings, names, controllers, warnings)
     return tuple(
         ListenerConfig(endpoint, protocols[name], advertised.get(name), own[name], values, settings)
         for endpoint, name in zip(endpoints, names, strict=True)
@@ -377,10 +402,22 @@ def _check_inter_broker_name(values: Mapping[str, Any], names: Sequence[str]) ->
         )
 
 
+def is_setting_of_listeners(full_name: str) -> bool:
+    """Whether a name `listener.name.NAME....` is a setting here, or one of Apache Kafka's whose
+    user relies on its effect: of TLS, SASL or a mechanism that is supported.
+    """
+    name = full_name.removeprefix(PREFIX).partition(".")[2].lower()
+    mechanism = name.partition(".")[0].upper()
+    return (
+        name in OWN_SETTINGS or mechanism in SASL_MECHANISMS or name.startswith(("ssl.", "sasl."))
+    )
+
+
 def _own_settings(
     of_listeners: Mapping[str, str],
     settings: Mapping[str, Setting[Any]],
     names: Sequence[str],
+    controllers: set[str],
     warnings: list[str],
 ) -> dict[str, dict[str, str]]:
     """The settings of each listener that apply to it alone, without their prefix.
@@ -397,6 +434,8 @@ def _own_settings(
         is_own = name in OWN_SETTINGS or (
             name.startswith(OWN_SETTINGS_PREFIXES) and name in settings
         )
+        if listener.upper() in controllers and listener.upper() not in own:
+            continue  # without effect, like the listener itself
         if name == _HANDLER and text in VALIDATORS:
             continue  # the setting has no effect, since tokens are verified in any case
         if not is_own and not is_of_mechanism:

@@ -14,7 +14,8 @@ is TODAY (`features.py`), with everything that the broker supports.
 | fewest_segment_bytes | 14 | 1 MiB | 14 |
 | kept_defaults | none | min.insync.replicas (KIP-966) | none |
 | has_group_preview | the preview of KIP-848 | KIP-848 | as 4.3 |
-| defaults | of groups, as the preview has them | as today | |
+| defaults | of groups, as the preview has them | timestamps at most an hour ahead (KIP-1030) | |
+| absent | none | of message formats before v2 (KIP-724), and deprecated ones | none |
 
 Source: responses of Apache Kafka 3.9.0 and 4.3.2 (ApiVersions, and the transcripts of `make
 oracle`).
@@ -35,6 +36,7 @@ from barnabas.broker.settings.features import (
     Release,
     operations,
 )
+from barnabas.broker.settings.setting import HOUR_MS
 from barnabas.protocol.api import Api
 from barnabas.protocol.api_table import APIS
 
@@ -126,7 +128,20 @@ def _release_4_3() -> Release:
         ),
         fewest_segment_bytes=1 << 20,
         kept_defaults=("min.insync.replicas",),
+        defaults={
+            "log.message.timestamp.after.max.ms": str(HOUR_MS),
+            "num.recovery.threads.per.data.dir": "2",
+        },
+        absent=_GONE_IN_4,
     )
+
+
+_GONE_IN_4 = frozenset({
+    "message.downconversion.enable", "message.format.version",
+    "message.timestamp.difference.max.ms", "log.message.downconversion.enable",
+    "log.message.format.version", "log.message.timestamp.difference.max.ms",
+    "offsets.commit.required.acks",
+})  # fmt: skip
 
 
 _RELEASES = {"3.9": _release_3_9, "4.3": _release_4_3}

@@ -39,7 +39,6 @@ from barnabas.broker.settings.setting import (
 MOST_BROKERS = 100
 _UNBOUNDED = "it is 1 or more, or -1: for ever"
 _GZIP_LEVELS = "it is 1 to 9, or -1 for the codec's default"
-_STORES = ("PEM", "PKCS12", "JKS")
 
 
 class NodeRows:
@@ -198,7 +197,7 @@ class LogRows:
         True,
         "Whether a topic is created when a client first asks for it.",
     )
-    delete_topic_enable = boolean(True, "Whether topics may be deleted.")
+    delete_topic_enable = boolean(True, "Whether topics may be deleted.", deletes=True)
     message_max_bytes = integer(1048588, "Default of max.message.bytes.", lowest=0, dynamic=True)
     min_insync_replicas = integer(1, "Default of the topic's setting.", lowest=1, dynamic=True)
     compression_type = string(
@@ -262,7 +261,7 @@ class LogRows:
         lowest=0,
         dynamic=True,
     )
-    log_cleaner_enable = boolean(True, "Whether compaction runs.")
+    log_cleaner_enable = boolean(True, "Whether compaction runs.", deletes=True)
     log_cleaner_dedupe_buffer_size = long(
         128 << 20,
         "The largest size of the cleaner's map of keys.",
@@ -435,6 +434,7 @@ class GroupRows:
         10_080,
         "How long offsets of an empty group are kept.",
         lowest=1,
+        deletes=True,
     )
     offsets_topic_num_partitions = integer(
         50,
@@ -484,6 +484,7 @@ class GroupRows:
         "The shortest time between two computations of a consumer group's assignment; 0: at each "
         "change.",
         lowest=0,
+        dynamic=True,
     )
     group_consumer_min_assignment_interval_ms = integer(
         0,
@@ -598,12 +599,14 @@ class TransactionRows:
         7 * DAY_MS,
         "How long an unused transactional id is kept.",
         lowest=1,
+        deletes=True,
     )
     producer_id_expiration_ms = integer(
         DAY_MS,
         "How long a partition keeps the state of an idle producer.",
         lowest=1,
         dynamic=True,
+        deletes=True,
     )
     producer_id_expiration_check_interval_ms = integer(
         600_000,
@@ -677,10 +680,7 @@ class SecurityRows:
     ssl_keystore_location = optional_string(
         "The file with the broker's private key and its certificates.",
     )
-    ssl_keystore_type = optional_string(
-        "PEM or PKCS12; by default it follows from the file's name.",
-        choices=_STORES,
-    )
+    ssl_keystore_type = optional_string("Accepted; the content of the file decides.")
     ssl_keystore_password = password("The password of a PKCS#12 key store.")
     ssl_keystore_key = password("The private key itself, as PEM, instead of a file.")
     ssl_keystore_certificate_chain = password("The certificates, as PEM, instead of a file.")
@@ -688,10 +688,7 @@ class SecurityRows:
     ssl_truststore_location = optional_string(
         "The file with the authorities that have to sign clients' certificates.",
     )
-    ssl_truststore_type = optional_string(
-        "PEM or PKCS12; by default it follows from the file's name.",
-        choices=_STORES,
-    )
+    ssl_truststore_type = optional_string("Accepted; the content of the file decides.")
     ssl_truststore_password = password("The password of a PKCS#12 trust store.")
     ssl_truststore_certificates = password("The authorities themselves, as PEM, instead of a file.")
     ssl_client_auth = string(

@@ -35,6 +35,7 @@ class TopicRows:
         "What happens to old data: delete, compact, or both.",
         synonyms=("log.cleanup.policy",),
         choices=POLICIES,
+        deletes=True,
     )
     compression_gzip_level = integer(
         -1,
@@ -70,6 +71,7 @@ class TopicRows:
         "How long compaction keeps tombstones and markers.",
         synonyms=("log.cleaner.delete.retention.ms",),
         lowest=0,
+        deletes=True,
     )
     file_delete_delay_ms = long(
         MINUTE_MS,
@@ -116,6 +118,7 @@ class TopicRows:
         "How long a record may stay uncompacted.",
         synonyms=("log.cleaner.max.compaction.lag.ms",),
         lowest=1,
+        deletes=True,
     )
     max_message_bytes = integer(
         1048588,
@@ -157,6 +160,7 @@ class TopicRows:
         "The clock of a record's time: the producer's or the broker's.",
         synonyms=("log.message.timestamp.type",),
         choices=TIMESTAMP_TYPES,
+        deletes=True,
     )
     min_cleanable_dirty_ratio = double(
         0.5,
@@ -164,12 +168,14 @@ class TopicRows:
         synonyms=("log.cleaner.min.cleanable.ratio",),
         lowest=0,
         highest=1,
+        deletes=True,
     )
     min_compaction_lag_ms = long(
         0,
         "The shortest time that a record stays uncompacted.",
         synonyms=("log.cleaner.min.compaction.lag.ms",),
         lowest=0,
+        deletes=True,
     )
     min_insync_replicas = integer(
         1,
@@ -190,23 +196,27 @@ class TopicRows:
         "There is no tiered storage: only false is accepted.",
         never=(True,),
         never_because="there is no tiered storage",
+        deletes=True,
     )
     retention_bytes = long(
         -1,
         "The size of a partition above which its oldest segments are deleted; -1: no bound.",
         synonyms=("log.retention.bytes",),
+        deletes=True,
     )
     retention_ms = long(
         7 * DAY_MS,
         "How long records are kept; -1: for ever.",
         synonyms=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
         lowest=-1,
+        deletes=True,
     )
     segment_bytes = integer(
         1 << 30,
         "The largest size of a segment.",
         synonyms=("log.segment.bytes",),
         lowest=14,
+        deletes=True,
     )
     segment_index_bytes = integer(
         10 << 20,
@@ -219,12 +229,14 @@ class TopicRows:
         "How much earlier than segment.ms a segment may be closed.",
         synonyms=("log.roll.jitter.ms", "log.roll.jitter.hours"),
         lowest=0,
+        deletes=True,
     )
     segment_ms = long(
         7 * DAY_MS,
         "How long records are appended to one segment.",
         synonyms=("log.roll.ms", "log.roll.hours"),
         lowest=1,
+        deletes=True,
     )
     unclean_leader_election_enable = boolean(
         False,

@@ -2,6 +2,8 @@
 
 KEPT_SETTINGS                  may be changed at run time: checked, stored and described
 IGNORED_KEYS, IGNORED_PREFIXES may be in a file: ignored with a warning that says why
+UNSUPPORTED_MEMBERS            members of lists that are left out, with a warning
+OTHER_NAMES                    members of lists that have another name here
 _REFUSED_PREFIXES              end the start, since they would protect something
 """
 
@@ -11,6 +13,7 @@ import sys
 from typing import Any
 
 from barnabas.broker.java_text import trimmed
+from barnabas.broker.settings.listeners import PREFIX as LISTENER_PREFIX
 from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
 from barnabas.broker.settings.setting import LONG_MAX, MINUTE_MS, Kind, Setting
 
@@ -152,6 +155,10 @@ IGNORED_KEYS = {
     "producer.purgatory.purge.interval.requests": _NO_PURGATORY,
     "request.timeout.ms": _ONE_BROKER,
     "reserved.broker.max.id": _ONE_BROKER,
+    "sasl.client.callback.handler.class": _NO_LOGIN,
+    "sasl.mechanism.controller.protocol": _NO_QUORUM,
+    "ssl.allow.dn.changes": "a changed certificate is used as it is",
+    "ssl.allow.san.changes": "a changed certificate is used as it is",
     "ssl.endpoint.identification.algorithm": "it is a setting of clients",
     "ssl.keymanager.algorithm": "there is no Java here",
     "ssl.provider": "there is no Java here",
@@ -190,9 +197,27 @@ IGNORED_PREFIXES = {
     "remote.": _NO_TIERED_STORAGE,
     "replica.": _ONE_BROKER,
     "replication.quota.": _ONE_BROKER,
+    "rlmm.config.": _NO_TIERED_STORAGE,
+    "sasl.kerberos.": _NO_KERBEROS,
+    "sasl.login.": _NO_LOGIN,
     "socket.connection.setup.": _ONE_BROKER,
     "telemetry.": "clients' metrics are counted and dropped",
     "zookeeper.": _NO_ZOOKEEPER,
+}
+UNSUPPORTED_MEMBERS = {
+    "sasl.enabled.mechanisms": (("GSSAPI",), _NO_KERBEROS),
+    "ssl.enabled.protocols": (
+        ("SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1"),
+        "these versions are not secure (RFC 8996)",
+    ),
+}
+_ASSIGNORS = "org.apache.kafka.coordinator.group.assignor."
+OTHER_NAMES = {
+    "group.consumer.assignors": {
+        f"{_ASSIGNORS}UniformAssignor": "uniform",
+        f"{_ASSIGNORS}RangeAssignor": "range",
+    },
+    "group.share.assignors": {f"{_ASSIGNORS}SimpleAssignor": "simple"},
 }
 _REFUSED_PREFIXES = {
     "sasl.": (
@@ -223,6 +248,28 @@ def why_refused(name: str, text: str) -> str | None:
     """
     if not trimmed(text):
         return None
-    if name in BROKER_SETTINGS:
+    if name in BROKER_SETTINGS or why_ignored(name) is not None:
         return None
     return next((why for prefix, why in _REFUSED_PREFIXES.items() if name.startswith(prefix)), None)
+
+
+def with_supported_members(name: str, text: str, warnings: list[str]) -> str:
+    """The text of a list without the members of Apache Kafka's that this broker does not support,
+    and with the names that others have here. A list of which nothing would be left is unchanged.
+
+    Takes: warnings, to which a line is added if members are left out.
+    """
+    is_of_listener = name.startswith(LISTENER_PREFIX)
+    setting = name.removeprefix(LISTENER_PREFIX).partition(".")[2] if is_of_listener else name
+    unsupported, why = UNSUPPORTED_MEMBERS.get(setting, ((), ""))
+    names = OTHER_NAMES.get(setting)
+    if not unsupported and names is None:
+        return text
+    members = [trimmed(member) for member in text.split(",")]
+    left = [(names or {}).get(one, one) for one in members if one not in unsupported]
+    missing = [one for one in members if one in unsupported]
+    if not left:
+        return text
+    if missing:
+        warnings.append(f"{', '.join(missing)} of {name} is not supported: {why}")
+    return ",".join(left)

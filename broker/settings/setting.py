@@ -76,6 +76,7 @@ class Options(TypedDict, total=False):
     synonyms: tuple[str, ...]
     never: tuple[Any, ...]
     never_because: str
+    deletes: bool
 
 
 class Setting(Generic[Value]):
@@ -88,11 +89,12 @@ class Setting(Generic[Value]):
     per_broker      whether it may be changed on one broker, but not for all at once
     synonyms        for a setting of a topic: the settings of the broker that provide its default,
                     in order of precedence
+    deletes         whether it decides which data are deleted, or when (deletion.py)
     """
 
     __slots__ = (
-        "choices", "default", "doc", "dynamic", "highest", "kind", "lowest", "name", "never",
-        "never_because", "per_broker", "synonyms",
+        "choices", "default", "deletes", "doc", "dynamic", "highest", "kind", "lowest", "name",
+        "never", "never_because", "per_broker", "synonyms",
     )  # fmt: skip
 
     def __init__(
@@ -110,12 +112,14 @@ class Setting(Generic[Value]):
         never: tuple[Any, ...] = (),
         never_because: str = "",
         per_broker: bool = False,
+        deletes: bool = False,
     ) -> None:
         """The parameters are the columns of the table."""
         self.name, self.kind, self.default, self.doc = name, kind, default, doc
         self.lowest, self.highest, self.choices = lowest, highest, choices
         self.dynamic, self.synonyms, self.per_broker = dynamic, synonyms, per_broker
         self.never, self.never_because = never, never_because
+        self.deletes = deletes
 
     def parse(self, text: str) -> Value:
         """Convert the text to the typed value. Raises: ConfigError."""
@@ -259,6 +263,12 @@ def rows_of(table: type) -> dict[str, Setting[Any]]:
         for row in vars(part).values()
         if isinstance(row, Setting)
     }
+
+
+def likely(name: str, names: Iterable[str]) -> str | None:
+    """The known name of which an unknown name is probably a misspelling; None if it is not one."""
+    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.85)
+    return matches[0] if matches else None
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -41,6 +41,8 @@ def validate_topic_configs(configs: Mapping[str, str | None], release: Release =
     """
     values = {}
     for name, text in configs.items():
+        if name in release.absent:
+            raise ConfigError(f"Apache Kafka {release.name} has no {name} (barnabas.emulate)")
         setting = TOPIC_SETTINGS.get(name)
         if setting is None:
             raise ConfigError(f"unknown topic setting {name}{nearest(name, TOPIC_SETTINGS)}")
@@ -63,7 +65,7 @@ def broker_default(config: BrokerConfig, setting: Setting[Any]) -> tuple[Any, st
     """The default of a topic's setting, typed and in the unit of the topic's setting.
 
     Gives:  the value, and the name of the broker's setting that provides it; None as the name if
-            the value is the table's default.
+            the value is the default of the table or of the emulated release.
     """
     for name in setting.synonyms:
         if config.source_of(name) != "default":
@@ -72,6 +74,8 @@ def broker_default(config: BrokerConfig, setting: Setting[Any]) -> tuple[Any, st
                 return config[name], name
             is_bounded = config[name] > 0  # a negative number means unlimited in every unit
             return config[name] * unit_ms if is_bounded else config[name], name
+    if setting.synonyms and setting.synonyms[0] in config.release.defaults:
+        return config.untouched(setting.synonyms[0]), None
     return setting.default, None
 
 

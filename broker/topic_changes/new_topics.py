@@ -94,18 +94,8 @@ class NewTopics:
                     "factor at -1 then.",
                 )
             self._check_assignments(topic_request.assignments)
-        elif not self._cluster.is_one and topic_request.replication_factor != UNSET:
-            self._cluster.check_factor(topic_request.replication_factor)
-        elif topic_request.replication_factor not in (UNSET, 1, len(self._cluster.node_ids)):
-            raise KafkaError(
-                Code.INVALID_REPLICATION_FACTOR,
-                f"The replication factor {topic_request.replication_factor} is not possible: "
-                + (
-                    "there is one broker, so give 1, or -1 for the default."
-                    if self._cluster.standby is None
-                    else "there are two brokers, so give 2, or -1 for the default."
-                ),
-            )
+        elif topic_request.replication_factor <= 0:
+            self._check_factor(topic_request.replication_factor)
         if topic_request.num_partitions != UNSET and topic_request.num_partitions <= 0:
             raise KafkaError(
                 Code.INVALID_PARTITIONS,
@@ -113,7 +103,27 @@ class NewTopics:
                 "from 1 on, or "
                 "-1 for the broker's num.partitions.",
             )
+        # After the number of partitions, as in Kafka, which counts brokers when it places replicas.
+        if not topic_request.assignments:
+            self._check_factor(topic_request.replication_factor)
         return self.requested_count(topic_request)
+
+    def _check_factor(self, factor: int) -> None:
+        """Raise KafkaError INVALID_REPLICATION_FACTOR for a number of replicas that is not
+        possible.
+        """
+        if not self._cluster.is_one and factor != UNSET:
+            self._cluster.check_factor(factor)
+        elif factor not in (UNSET, 1, len(self._cluster.node_ids)):
+            raise KafkaError(
+                Code.INVALID_REPLICATION_FACTOR,
+                f"The replication factor {factor} is not possible: "
+                + (
+                    "there is one broker, so give 1, or -1 for the default."
+                    if self._cluster.standby is None
+                    else "there are two brokers, so give 2, or -1 for the default."
+                ),
+            )
 
     def _check_assignments(self, assignments: Sequence[CreatableReplicaAssignment]) -> None:
         """Check replicas that are assigned by hand. Raises: KafkaError

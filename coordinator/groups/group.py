@@ -213,7 +213,7 @@ class Group:
     def delete_offsets(
         self, partitions: Iterable[TopicPartition], codes: PartitionCodes, result: Result
     ) -> None:
-        """Add the records that delete the offsets, and also the group if no offset is left.
+        """Add the records that delete the offsets.
 
         After:  `codes` has GROUP_SUBSCRIBED_TO_TOPIC for each partition that a member reads.
         """
@@ -226,8 +226,3 @@ class Group:
         result.records += [offset_tombstone(self.group_id, *partition) for partition in deleted]
         if deleted:
             result.count(Counted.OFFSET_DELETION, len(deleted))
-        is_last = not self.offsets.pending and all(
-            partition in deleted for partition in self.offsets.committed
-        )
-        if is_last and self.is_unused:
-            result.records += self.tombstones()

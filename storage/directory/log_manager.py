@@ -9,6 +9,8 @@
     barnabas-graduated               handed over to Apache Kafka: `graduated`
     barnabas-leader-epoch            the highest leader epoch that clients may have seen, and
                                      its CRC-32C
+    barnabas-start-settings          the settings of the last start that decide about deletion, kept
+                                     by the broker (settings/deletion.py)
     barnabas-flush-<n>.journal       ends of logs that are not durable in the logs' own files:
                                      `flush_journal`
     <topic>-<partition>/ and others  `partition_directories`

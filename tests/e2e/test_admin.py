@@ -319,7 +319,12 @@ def test_kafka_python_loggers_and_client_metrics(servers: str) -> None:
         assert reported(kinds.BROKER_LOGGER, broker_id)["barnabas.compaction"] == "WARN"
         change(kinds.BROKER_LOGGER, broker_id, {"barnabas.compaction": "INFO"})
         change(kinds.CLIENT_METRICS, name, {"interval.ms": "500"})
-        assert reported(kinds.CLIENT_METRICS, name) == {"interval.ms": "500"}
+        assert reported(kinds.CLIENT_METRICS, name) == {
+            "interval.ms": "500", "match": "", "metrics": "",
+        }  # fmt: skip
+        change(kinds.BROKER_LOGGER, broker_id, {"kafka.log.LogCleaner": "WARN"})
+        assert reported(kinds.BROKER_LOGGER, broker_id)["barnabas.compaction"] == "WARN"
+        change(kinds.BROKER_LOGGER, broker_id, {"kafka.log.LogCleaner": "INFO"})
         assert name in str(client.list_config_resources([kinds.CLIENT_METRICS]))
     finally:
         client.close()

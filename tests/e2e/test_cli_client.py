@@ -87,3 +87,5 @@ def test_settings_of_an_unknown_broker_are_an_error(barnabas: CommandLine) -> No
         barnabas.ok("config", "set", "broker", "", "message.max.bytes=2000000")
         said = barnabas.ok("config", "describe", "broker", "1", "--filter", "message.max.bytes")
         assert said.out.splitlines()[1].split()[:2] == ["message.max.bytes", "2000000"]
+        (of_all,) = barnabas.ok("config", "describe", "broker", "", "--json").data
+        assert (of_all["name"], of_all["value"]) == ("message.max.bytes", "2000000")

@@ -97,8 +97,8 @@ def test_invalid_values_of_settings_and_options_are_refused(tmp_path: Path) -> N
 def test_a_missing_properties_file_and_an_unknown_key_in_one_are_refused(tmp_path: Path) -> None:
     assert "missing.properties" in refusal("--config", str(tmp_path / "missing.properties"))
     file = tmp_path / "server.properties"
-    file.write_text("# as Kafka's\nnum.partitions=7\nno.such.key=1\n")
-    assert "no.such.key" in refusal(
+    file.write_text("# as Kafka's\nnum.partitions=7\nbarnabas.no.such.key=1\n")
+    assert "barnabas.no.such.key" in refusal(
         "--config", str(file), "--port", "0", "--data-dir", str(tmp_path)
     )
 

@@ -850,10 +850,10 @@ class Producer:
             topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=[row])],
         )
 
-    def commit_offset(self, group: str, topic: str, offset: int) -> int:
+    def commit_offset(self, group: str, topic: str, offset: int, *, version: int = 3) -> int:
         """Commit a group's offset in the transaction, and return the error code."""
         code: int = (
-            self.b.call(self.offset_request(group, topic, offset), 3, self.connection)
+            self.b.call(self.offset_request(group, topic, offset), version, self.connection)
             .topics[0]
             .partitions[0]
             .error_code

@@ -8,6 +8,7 @@ import itertools
 import random
 import uuid
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from sim.disk import SimDisk
 
@@ -125,9 +126,12 @@ def planned(
     disk: SimDisk,
     kafka: str = "4.3",
     topic_settings: Mapping[str, str] | None = None,
+    kinds_of_files: Mapping[str, str] = MappingProxyType({}),
     **settings: str,
 ) -> HandOver:
-    """The plan for handing the directory over."""
+    """The plan for handing the directory over. Takes: kinds_of_files, the kinds of key stores by
+    their paths.
+    """
     config = config_of(**settings)
     plan = plan_hand_over(
         take_survey(disk, DATA), KAFKA_VERSIONS[kafka], config, topic_settings or {}
@@ -141,6 +145,7 @@ def planned(
         controller="127.0.0.1:9093",
         password="drawn",
         new_salt=lambda: b"salt %d" % next(salts),
+        kind_of_file=kinds_of_files.get,
     )
     return plan
 

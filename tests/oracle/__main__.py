@@ -122,10 +122,6 @@ _WRONG_PROOFS = {
     "credentials_refused": "an empty password is refused with a code of its own, where Apache "
     "Kafka answers with an exception's",
 }
-_UNKNOWN_SETTINGS = {
-    "configs_of_others": "its last step sets a broker's no.such.key: unknown settings are refused "
-    "here, with or without leave; all steps before it are answered alike",
-}
 _STUMBLES = {
     "share_sessions": "Apache Kafka answers UNKNOWN_SERVER_ERROR to a group without a name, to a "
     "group that does not exist, and to an unknown topic id, which ends its session",
@@ -145,8 +141,6 @@ OF_TIMING: Mapping[str, tuple[set[str], str]] = {
 DIFFERENCES: Mapping[str, Mapping[str, str]] = {
     "Apache Kafka 3.9, who clients are": _WRONG_PROOFS,
     "by default, who clients are": _WRONG_PROOFS,
-    "Apache Kafka 3.9, who may what": _UNKNOWN_SETTINGS,
-    "by default, who may what": _UNKNOWN_SETTINGS,
     "Apache Kafka 4.3, share groups": _STUMBLES,
     "by default, share groups": _STUMBLES,
     "by default": {

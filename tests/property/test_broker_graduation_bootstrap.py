@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.security.stored import Acl, ScramCredential
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.graduation.bootstrap import ClusterImage, encode_bootstrap, read_bootstrap
 from barnabas.graduation.bring_back import _Merge
 from barnabas.graduation.hand_over import HandOver
@@ -130,10 +131,10 @@ def test_the_bootstrap_checkpoint_has_the_whole_cluster_and_converts_back(
     disk = new_disk()
     disk.mkdir("/data")
     back = ClusterMetadata(disk, "/data/journal")
-    _Merge(back, image, None, NODE_ID).run()
+    _Merge(back, image, None, NODE_ID, BrokerConfig.from_properties({})).run()
     assert state(back) == state(metadata)
     before = state(metadata)
-    report = _Merge(metadata, image, image, NODE_ID).run()
+    report = _Merge(metadata, image, image, NODE_ID, BrokerConfig.from_properties({})).run()
     assert (report.made, report.deleted, report.configured) == ([], [], [])
     # Merging an image that Kafka has not changed must not change the journal.
     assert state(metadata) == before

@@ -2,8 +2,8 @@
 
 These hold after every step. A new coordinator that replays the log has the same hard state (which
 the host checks). Offsets equal those of a naive reading of the log. Generations do not decrease. A
-member gets one assignment in each generation. No request gets two responses. At the end, when only
-time passes, every waiting request gets a response.
+member gets one assignment in each generation. The deletion of offsets removes no group. No request
+gets two responses. At the end, when only time passes, every waiting request gets a response.
 """
 
 from __future__ import annotations
@@ -151,7 +151,10 @@ class World:
             case "end":
                 host.end_transaction(step.who % PRODUCERS, commit=bool(what % 3))
             case "delete offsets":
-                host.delete_offsets(group, {"t": [what % 3]})
+                state = host.state(group)
+                answer = host.delete_offsets(group, {"t": [what % 3]})
+                assert (answer == Code.GROUP_ID_NOT_FOUND) == (state == "Dead")
+                assert host.state(group) == state, "a group remains without its last offset"
             case "delete group":
                 host.delete_groups(group)
             case "delete topic":

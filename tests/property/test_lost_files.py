@@ -25,6 +25,7 @@ from helpers.graduation import (
     KAFKAS_MARK,
     NODE_ID,
     NOW_MS,
+    config_of,
     fill,
     flush,
     graduate,
@@ -246,7 +247,7 @@ def serve(broker: Broker, now_ms: int) -> None:
 
 def take_over(disk: SimDisk, world: World) -> None:
     """Take the directory over from Kafka, and start the broker."""
-    bring_back(disk, DATA, lambda path: flush(disk, path))
+    bring_back(disk, DATA, config_of(), lambda path: flush(disk, path))
     start(disk, world)
 
 

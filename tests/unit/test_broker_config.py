@@ -371,6 +371,73 @@ def test_security_that_is_not_there_is_refused_instead_of_ignored(name: str, val
         BrokerConfig.from_properties({name: value})
 
 
+OF_A_KAFKA = """
+listeners=SASL_SSL://0.0.0.0:9093,PLAINTEXT://0.0.0.0:9092,CONTROLLER://:9094
+sasl.enabled.mechanisms=GSSAPI, SCRAM-SHA-512
+sasl.kerberos.service.name=kafka
+sasl.mechanism.controller.protocol=PLAIN
+sasl.login.callback.handler.class=org.example.Login
+listener.name.sasl_ssl.gssapi.sasl.jaas.config=org.example.Krb5LoginModule required;
+listener.name.sasl_ssl.sasl.enabled.mechanisms=GSSAPI,PLAIN
+listener.name.plaintext.num.network.threads=4
+listener.name.controller.ssl.engine.factory.class=org.example.Engine
+ssl.enabled.protocols=TLSv1.2,TLSv1.1,TLSv1
+ssl.allow.dn.changes=true
+group.consumer.assignors=org.apache.kafka.coordinator.group.assignor.RangeAssignor
+org.example.plugin=on
+a.setting.of.a.later.release=1
+num.partitons=7
+"""
+
+
+def test_a_file_made_for_kafka_starts_with_one_line_about_what_is_not_known() -> None:
+    properties = read_properties(OF_A_KAFKA)
+    taken = BrokerConfig.from_properties(properties, of_file=properties.keys())
+    sasl_ssl, plaintext = taken.listeners
+    assert sasl_ssl.sasl_mechanisms == ("PLAIN",)
+    assert plaintext.sasl_mechanisms == ("SCRAM-SHA-512",)
+    assert taken.ssl_enabled_protocols == ("TLSv1.2",)
+    assert taken.group_consumer_assignors == ("range",)
+    (unknown,) = [text for text in taken.warnings if text.startswith("unknown settings")]
+    assert unknown == (
+        "unknown settings, which have no effect: "
+        "listener.name.sasl_ssl.gssapi.sasl.jaas.config, "
+        "listener.name.plaintext.num.network.threads, org.example.plugin, "
+        "a.setting.of.a.later.release, num.partitons (did you mean num.partitions?)"
+    )
+    assert "GSSAPI of sasl.enabled.mechanisms is not supported: there is no Kerberos" in (
+        taken.warnings
+    )
+    assert any(
+        text.startswith("TLSv1.1, TLSv1 of ssl.enabled.protocols") for text in taken.warnings
+    )
+    assert (taken.num_partitions, "num.partitons" in taken.explicit) == (1, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "barnabas.topics.maximum=1",
+        "sasl.server.callback.handler.class=org.example.Handler",
+        "sasl.enabled.mechanisms=PLANE",
+        "sasl.enabled.mechanisms=GSSAPI",
+        "ssl.enabled.protocols=TLSv1",
+        "ssl.engine.factory.class=org.example.Engine",
+        "listener.name.plaintext.ssl.engine.factory.class=org.example.Engine",
+        "num.partitions=many",
+    ],
+)
+def test_a_file_is_refused_for_our_own_names_wrong_values_and_missing_security(text: str) -> None:
+    properties = read_properties(text)
+    with pytest.raises(ConfigError):
+        BrokerConfig.from_properties(properties, of_file=properties.keys())
+
+
+def test_an_unknown_setting_of_the_command_line_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"unknown setting num\.partitons; did you mean"):
+        BrokerConfig.from_properties({"num.partitons": "1"}, of_file=("num.partitions",))
+
+
 def test_super_users_are_principals() -> None:
     users = config(super_users="User:admin; User:CN=a,O=b;").super_users
     assert users == ("User:admin", "User:CN=a,O=b")

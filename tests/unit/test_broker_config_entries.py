@@ -116,7 +116,8 @@ OF_TOPICS = """log.segment.bytes log.roll.ms log.roll.jitter.ms log.index.size.m
     log.message.downconversion.enable"""
 THREADS = """num.io.threads num.replica.fetchers num.recovery.threads.per.data.dir
     background.threads num.network.threads"""
-LISTENERS = """advertised.listeners listeners listener.security.protocol.map
+# advertised.listeners was one of them before Kafka 4.3
+LISTENERS = """listeners listener.security.protocol.map
     principal.builder.class ssl.protocol ssl.provider ssl.cipher.suites ssl.enabled.protocols
     ssl.keymanager.algorithm ssl.trustmanager.algorithm ssl.endpoint.identification.algorithm
     ssl.secure.random.implementation ssl.client.auth ssl.engine.factory.class
@@ -131,8 +132,9 @@ CONNECTIONS = """max.connections max.connection.creation.rate max.connections.pe
 OTHERS = """metric.reporters producer.id.expiration.ms transaction.partition.verification.enable
     remote.log.index.file.cache.total.size.bytes remote.fetch.max.wait.ms
     remote.log.manager.copy.max.bytes.per.second remote.log.manager.fetch.max.bytes.per.second
+    group.consumer.assignment.interval.ms
     group.share.assignment.interval.ms
-    group.streams.assignment.interval.ms"""  # the last two exist since 4.3
+    group.streams.assignment.interval.ms"""  # the last three exist since 4.3
 ALL_DYNAMIC = {
     name
     for names in (

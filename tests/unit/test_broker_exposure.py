@@ -24,6 +24,20 @@ def test_a_broker_without_settings_is_open_to_nobody_else() -> None:
     assert warnings(listeners="PLAINTEXT://[::1]:1,unix:///b.sock") == ""
 
 
+def test_certificates_that_a_listener_with_sasl_does_not_ask_for_are_named() -> None:
+    text = warnings(listeners="SSL://:1,SASL_SSL://b:2", ssl_client_auth="required")
+    assert "ssl.client.auth=required does not apply to SASL_SSL://b:2" in text
+    assert "listener.name.sasl_ssl.ssl.client.auth would" in text
+    own = {"listener.name.clients.ssl.client.auth": "required"}
+    text = warnings(
+        listeners="CLIENTS://b:2",
+        listener_security_protocol_map="CLIENTS:SASL_SSL",
+        ssl_client_auth="required",
+        **own,
+    )
+    assert "does not apply" not in text
+
+
 @pytest.mark.parametrize(
     ("listeners", "more", "lines"),
     [

@@ -5,7 +5,15 @@ brokers.
 from __future__ import annotations
 
 import pytest
-from helpers.graduation import CREDENTIAL, NOW_MS, fill, new_disk, opened, planned
+from helpers.graduation import (
+    CREDENTIAL,
+    NOW_MS,
+    fill,
+    new_disk,
+    opened,
+    planned,
+    properties_of,
+)
 from sim.disk import SimDisk
 
 from barnabas.broker.security.jaas import parse_jaas
@@ -225,9 +233,45 @@ def test_with_an_authorizer_the_inter_broker_listener_has_a_login(disk: SimDisk)
     assert without["inter.broker.listener.name"] == "PLAINTEXT"
 
 
+@pytest.mark.parametrize("kafka", ["3.9", "4.0", "4.3"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"listeners": "SASL_PLAINTEXT://127.0.0.1:9092,PLAINTEXT://127.0.0.1:9095"},
+        {
+            "listeners": "SASL_SSL://127.0.0.1:9092",
+            "authorizer_class_name": "StandardAuthorizer",
+            "group_consumer_assignors": "range,uniform",
+            "super_users": "User:admin",
+        },
+    ],
+)
+def test_the_file_for_kafka_starts_this_broker_too(
+    disk: SimDisk, kafka: str, settings: dict[str, str]
+) -> None:
+    """`take-over` advises it where the original file is lost."""
+    properties = lines(planned(disk, kafka, **settings))
+    config = BrokerConfig.from_properties(properties, of_file=properties.keys())
+    expected = BrokerConfig.from_properties(properties_of(**settings))
+    assert [str(one.endpoint) for one in config.listeners] == [
+        str(one.endpoint) for one in expected.listeners
+    ]
+    assert config.group_consumer_assignors == expected.group_consumer_assignors
+    assert not any(text.startswith("unknown settings") for text in config.warnings)
+
+
 def test_a_tls_store_has_its_type_and_a_missing_trust_store_is_noted(disk: SimDisk) -> None:
+    settings = {
+        "listeners": "SSL://127.0.0.1:9092", "ssl_keystore_location": "/etc/broker.jks",
+        "ssl_keystore_type": "JKS", "listener_name_ssl_ssl_truststore_location": "/etc/trust",
+    }  # fmt: skip
+    kinds = {"/etc/broker.jks": "PEM", "/etc/trust": "PKCS12"}
+    written = lines(planned(disk, "3.9", kinds_of_files=kinds, **settings))
+    assert written["ssl.keystore.type"] == "PEM"
+    assert written["listener.name.ssl.ssl.truststore.type"] == "PKCS12"
     plan = planned(
         disk, "3.9", listeners="SSL://127.0.0.1:9092", ssl_keystore_location="/etc/broker.pem"
     )
-    assert lines(plan)["ssl.keystore.type"] == "PEM"
+    assert "ssl.keystore.type" not in lines(plan)  # the file could not be read
     assert any("ssl.truststore.location" in text for text in plan.notes)

@@ -138,7 +138,7 @@ def crashes(disk: SimDisk, what: object, *, lose_power: bool) -> object:
 
 
 def brought_back(disk: SimDisk) -> BringBackReport:
-    return bring_back(disk, DATA, lambda path: flush(disk, path))
+    return bring_back(disk, DATA, config_of(), lambda path: flush(disk, path))
 
 
 def topics_at_start(disk: SimDisk) -> list[str]:

@@ -183,6 +183,22 @@ def test_the_value_of_a_setting_is_the_group_s_own_or_the_broker_s(tmp_path: Pat
     assert (configs.value("g", name), configs.overrides("g")) == (3, {})
 
 
+def test_the_interval_of_consumer_groups_changes_at_run_time_unless_a_group_has_its_own(
+    tmp_path: Path,
+) -> None:
+    host = AdminHost(tmp_path, group_consumer_assignment_interval_ms="7")
+    configs = GroupConfigs(host.broker.config, host.broker.metadata)
+    name = "consumer.assignment.interval.ms"
+    assert configs.overrides("g") == {}
+    assert alter(host, (name, 0, "5")) == Code.NONE
+    host.broker.topics.set_broker_default_configs({f"group.{name}": "9"})
+    assert configs.overrides("other") == {name: 9}
+    assert configs.overrides("g") == {name: 5}
+    host.broker.topics.set_broker_default_configs({})
+    assert configs.overrides("other") == {}
+    host.close()
+
+
 def test_consumer_groups_see_topics_and_a_version_that_rises_with_changes(host: AdminHost) -> None:
     topics = GroupTopics(host.broker.topics, host.parts.access.of)
     version = topics.version

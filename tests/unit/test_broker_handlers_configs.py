@@ -405,12 +405,37 @@ def test_a_dynamic_broker_setting_applies_to_topics_immediately_and_after_a_rest
     }
 
 
+def test_a_brokers_setting_that_nobody_knows_is_taken_and_its_value_not_shown(
+    host: AdminHost,
+) -> None:
+    """As in Apache Kafka, whose plugins have settings of their own."""
+    hidden = (None, FROM_DYNAMIC)
+    assert alter(host, ME, ("org.example.plugin", SET, "on"), kind=BROKER) == 0
+    assert alter(host, EVERY_BROKER, ("org.example.key", SET, "secret"), kind=BROKER) == 0
+    for _ in range(2):
+        assert reported(host, ME, kind=BROKER)["org.example.plugin"] == hidden
+        assert reported(host, EVERY_BROKER, kind=BROKER) == {
+            "org.example.key": (None, FROM_DYNAMIC_DEFAULT)
+        }
+        host.restart()
+    for name, value in (("x" * 250, "1"), ("org.example.long", "x" * 4_097)):
+        assert alter(host, ME, (name, SET, value), kind=BROKER) == Code.INVALID_REQUEST
+    many = [(f"org.example.{number}", SET, "1") for number in range(32)]
+    assert alter(host, ME, *many, kind=BROKER) == Code.INVALID_REQUEST  # with the one above: 33
+    assert alter(host, ME, *many[1:], kind=BROKER) == 0
+    assert alter(host, ME, *((name, DELETE, None) for name, _, _ in many), kind=BROKER) == 0
+    assert alter(host, ME, ("org.example.plugin", DELETE, None), kind=BROKER) == 0
+    assert "org.example.plugin" not in reported(host, ME, kind=BROKER)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("num.partitions", "3"),
         ("log.retention.hours", "3"),
-        ("no.such.key", "1"),
+        ("num.partitons", "1"),
+        ("barnabas.no.such.key", "1"),
+        ("zookeeper.connect", "host:2181"),
         ("log.segment.bytes", "x"),
         ("node.id", "8"),
     ],
@@ -509,7 +534,9 @@ def test_appending_to_a_list_for_every_broker_ignores_the_brokers_own_value(
     ("name", "value"),
     [
         ("num.partitions", "3"),
-        ("no.such.key", "1"),
+        ("num.partitons", "1"),
+        ("barnabas.no.such.key", "1"),
+        ("zookeeper.connect", "host:2181"),
         ("log.segment.bytes", "x"),
         ("sasl.kerberos.min.time.before.relogin", "58000"),
     ],
@@ -674,7 +701,11 @@ def subscriptions(host: AdminHost) -> list[str]:
 
 
 def test_subscriptions_of_client_metrics_are_stored_and_described(host: AdminHost) -> None:
-    assert (reported(host, "s", kind=CLIENT_METRICS), subscriptions(host)) == ({}, [])
+    defaults = {
+        "interval.ms": ("300000", FROM_DEFAULT), "match": ("", FROM_DEFAULT),
+        "metrics": ("", FROM_DEFAULT),
+    }  # fmt: skip
+    assert (reported(host, "s", kind=CLIENT_METRICS), subscriptions(host)) == (defaults, [])
     matching = "client_software_name=Java, client_software_version=11.1.*"
     assert (
         alter(host, "s", ("interval.ms", SET, "100"), ("match", SET, matching), kind=CLIENT_METRICS)
@@ -685,7 +716,13 @@ def test_subscriptions_of_client_metrics_are_stored_and_described(host: AdminHos
     assert reported(host, "s", kind=CLIENT_METRICS) == {
         "interval.ms": ("100", FROM_SUBSCRIPTION),
         "match": (matching, FROM_SUBSCRIPTION),
+        "metrics": ("", FROM_DEFAULT),
     }
+    rows = describe(host, "s", kind=CLIENT_METRICS, synonyms=True).configs
+    synonyms = [[(one.name, one.value, one.source) for one in row.synonyms] for row in rows]
+    assert synonyms == [
+        [("interval.ms", "100", FROM_SUBSCRIPTION)], [("match", matching, FROM_SUBSCRIPTION)], [],
+    ]  # fmt: skip
     assert subscriptions(host) == ["s", "other"]
     assert (
         alter(

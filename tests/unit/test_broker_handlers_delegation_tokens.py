@@ -54,7 +54,7 @@ def test_an_authenticated_user_gets_delegation_token_auth_disabled(tmp_path: Pat
     host.broker.connections[host.connect(1)].principal = "User:alice"
     context = RequestContext(1, 3, "", "/192.0.2.9", connection_id=1)
     answer = on_create_delegation_token(
-        host.broker.connections, CreateDelegationTokenRequest(), context
+        host.broker.connections, host.parts.access, CreateDelegationTokenRequest(), context
     )
     assert answer.error_code == Code.DELEGATION_TOKEN_AUTH_DISABLED
     assert answer.principal_name == "alice"

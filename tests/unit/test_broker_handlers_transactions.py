@@ -24,7 +24,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
 from barnabas.storage.disk import NotWrittenError
 
 
-def test_offsets_of_an_empty_group_id_are_refused_first(tmp_path: Path) -> None:
+def test_unknown_partitions_are_refused_first_and_then_an_empty_group_id(tmp_path: Path) -> None:
     host = CoreHost(tmp_path)
     host.connect(1)
     host.create("t")
@@ -46,12 +46,30 @@ def test_offsets_of_an_empty_group_id_are_refused_first(tmp_path: Path) -> None:
         answer = host.call(1, request, 3)
         return [partition.error_code for topic in answer.topics for partition in topic.partitions]
 
-    assert codes("") == [Code.INVALID_GROUP_ID] * 2
+    unknown = Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes("") == [Code.INVALID_GROUP_ID, unknown]
     assert host.broker.metadata.topic("__consumer_offsets") is None, (
         "the refused request does not create the topic"
     )
-    assert codes("g") == [Code.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert codes("g") == [Code.INVALID_PRODUCER_ID_MAPPING, unknown]
     host.close()
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_offsets_of_unknown_topics_leave_the_transaction_as_it_is(version: int) -> None:
+    """Apache Kafka looks for the partitions before it asks the coordinators: the code is the same
+    whatever the transaction's state and the producer's epoch are, and version 5 does not begin a
+    transaction.
+    """
+    b = DiskBroker()
+    b.topic("t")
+    p = Producer(b, "txn")
+    unknown = Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert p.commit_offset("g", "absent", 5, version=version) == unknown
+    assert p.commit_offset("", "absent", 5, version=version) == unknown
+    assert b.state("txn")[0] == "Empty"
+    p.epoch += 1
+    assert p.commit_offset("g", "absent", 5, version=version) == unknown
 
 
 @pytest.mark.parametrize(("level", "code"), [(1, Code.NONE), (2, Code.INVALID_PRODUCER_EPOCH)])

@@ -46,6 +46,7 @@ def finalized(host: CoreHost) -> tuple[dict[str, int], int]:
         ("metadata.version", 6, UNSAFE, Code.INVALID_UPDATE_VERSION),
         ("no.such", 1, UPGRADE, Code.INVALID_UPDATE_VERSION),
         ("no.such", 0, SAFE, Code.NONE),
+        ("kraft.version", 2, UPGRADE, Code.INVALID_UPDATE_VERSION),
     ],
 )
 def test_a_feature_level_is_changed_only_by_a_valid_kind_of_update(
@@ -54,6 +55,19 @@ def test_a_feature_level_is_changed_only_by_a_valid_kind_of_update(
     answer = update(CoreHost(tmp_path), (name, level, kind))
     assert answer.error_code == Code.NONE
     assert [(row.feature, row.error_code) for row in answer.results] == [(name, code)]
+
+
+@pytest.mark.parametrize("emulated", ["", "4.3"])
+def test_all_features_of_a_release_are_upgraded_at_once(emulated: str, tmp_path: Path) -> None:
+    """`kafka-features upgrade --release-version 4.3` sends these levels."""
+    levels = {
+        "metadata.version": 30, "kraft.version": 1, "transaction.version": 2, "group.version": 1,
+        "eligible.leader.replicas.version": 1, "share.version": 1, "streams.version": 1,
+    }  # fmt: skip
+    host = CoreHost(tmp_path, barnabas_emulate=emulated)
+    answer = update(host, *((name, level, UPGRADE) for name, level in levels.items()), version=2)
+    assert answer.error_code == Code.NONE
+    assert finalized(host)[0].items() >= {"transaction.version": 2, "share.version": 1}.items()
 
 
 def test_a_new_level_applies_immediately_with_a_higher_epoch_and_after_a_restart(

@@ -339,6 +339,7 @@ def test_dynamic_settings_of_this_broker_and_of_all_are_taken_over(kafka_directo
     values = [topic(name, topic_id) for name, topic_id in metadata.topic_ids.items()]
     values += [
         config("", "log.retention.ms", "-1", kind=4),
+        config("", "producer.id.expiration.ms", "777", kind=4),
         config("", "num.io.threads", "3", kind=4),
     ]
     values += [
@@ -351,7 +352,7 @@ def test_dynamic_settings_of_this_broker_and_of_all_are_taken_over(kafka_directo
     assert (
         broker.metadata.broker_default_configs
         == broker.config.dynamic_defaults
-        == {"log.retention.ms": "-1"}
+        == {"log.retention.ms": "-1", "producer.id.expiration.ms": "777"}
     )
     log = broker.topics.partition("plain", 0)
     assert log is not None and (log.config.retention_ms, log.config.segment_bytes) == (-1, 5000)

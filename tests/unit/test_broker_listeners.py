@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from barnabas.broker.settings.config import BrokerConfig
-from barnabas.broker.settings.listeners import ListenerConfig
+from barnabas.broker.settings.listeners import (
+    OWN_SETTINGS,
+    OWN_SETTINGS_PREFIXES,
+    ListenerConfig,
+)
+from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
 from barnabas.broker.settings.setting import ConfigError
 
 JAAS = 'some.LoginModule required user_alice="her-secret";'
@@ -159,7 +164,41 @@ def test_a_listeners_own_certificate_has_precedence_over_the_common_one() -> Non
     )
     own, other = (listener.tls_settings(taken.explicit) for listener in taken.listeners)
     assert own == {"ssl.keystore.location": "/own.pem", "ssl.client.auth": "required"}
-    assert other == {"ssl.keystore.location": "/all.pem", "ssl.client.auth": "required"}
+    # KIP-684: on a listener with SASL only its own ssl.client.auth applies
+    assert other == {"ssl.keystore.location": "/all.pem"}
+    assert [listener["ssl.client.auth"] for listener in taken.listeners] == ["required", "none"]
+
+
+OTHER_VALUES = {
+    "sasl.enabled.mechanisms": "PLAIN",
+    "ssl.enabled.protocols": "TLSv1.3",
+    "ssl.keystore.type": "PEM",
+    "ssl.truststore.type": "PEM",
+    "ssl.client.auth": "required",
+    "ssl.principal.mapping.rules": "RULE:a/b/,DEFAULT",
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name in BROKER_SETTINGS
+        if name in OWN_SETTINGS or name.startswith(OWN_SETTINGS_PREFIXES)
+    ],
+)
+def test_what_holds_where_a_listener_has_no_setting_of_its_own(name: str) -> None:
+    text = OTHER_VALUES.get(name, "77")
+    value = BROKER_SETTINGS[name].parse(text)
+    taken = config(listeners="SSL://:9092,SASL_SSL://:9093", **{name.replace(".", "_"): text})
+    of_ssl, of_sasl = taken.listeners
+    assert of_ssl[name] == value
+    assert of_sasl[name] == ("none" if name == "ssl.client.auth" else value)
+    assert not any(listener.limits_connections for listener in taken.listeners)
+    own = {f"listener.name.sasl_ssl.{name}": text}
+    of_ssl, of_sasl = config(own, listeners="SSL://:9092,SASL_SSL://:9093").listeners
+    assert of_ssl[name] == BROKER_SETTINGS[name].default
+    assert of_sasl[name] == value
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,18 @@ def test_a_level_between_two_is_shown_as_the_more_severe() -> None:
     logging.getLogger("barnabas.a-test").setLevel(logging.NOTSET)
 
 
+@pytest.mark.parametrize(("kafkas", "ours"), loggers.KAFKAS.items())
+def test_kafkas_loggers_set_those_that_write_about_the_same(kafkas: str, ours: str) -> None:
+    """kafka-configs refuses a logger that DescribeConfigs does not list."""
+    before = logging.getLogger(ours).level
+    assert loggers.exists(kafkas)
+    loggers.set_level(kafkas, "DEBUG")
+    assert logging.getLogger(ours).level == logging.DEBUG
+    assert loggers.levels()[kafkas] == "DEBUG"
+    logging.getLogger(ours).setLevel(before)
+    assert kafkas not in logging.Logger.manager.loggerDict or not kafkas.startswith("org.")
+
+
 def test_exists_does_not_create_a_logger() -> None:
     assert not loggers.exists("barnabas.nobody-made-it")
     assert "barnabas.nobody-made-it" not in loggers.levels()

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.properties import read_properties
-from barnabas.daemon.arguments import parser
+from barnabas.daemon.arguments import StartError, parser
 from barnabas.daemon.configure import read_config
 from barnabas.daemon.main import main
 from barnabas.daemon.modes import _unusable_data_directory
@@ -178,6 +178,21 @@ def test_an_option_overrides_its_setting_and_leaves_the_others(
     changed = {setting, *named, *(("log.dir",) if setting == "log.dirs" else ())}
     others = {name: text for name, text in before.items() if name not in changed}
     assert others.items() <= config.explicit.items()
+
+
+@pytest.mark.parametrize("options", ["", "--port 5", "--set num.partitions=3"])
+def test_only_unknown_settings_of_the_file_are_ignored(tmp_path: Path, options: str) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("org.example.plugin=on\nnum.partitons=3\n")
+    given = ["start", "--config", str(file), *options.split()]
+    (warning,) = read_config(parser().parse_args(given)).warnings
+    assert warning == (
+        "unknown settings, which have no effect: org.example.plugin, num.partitons (did you mean "
+        "num.partitions?)"
+    )
+    for name in ("org.example.plugin", "org.example.other"):
+        with pytest.raises(StartError, match=f"unknown setting {name}"):
+            read_config(parser().parse_args([*given, "--set", f"{name}=1"]))
 
 
 def test_an_interrupt_during_the_start_prints_nothing(

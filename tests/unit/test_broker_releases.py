@@ -25,13 +25,19 @@ from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsResource,
 )
 from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
 
-TOPIC_RESOURCE = 2
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+FROM_DEFAULT = 5
 SHARE_AND_STREAMS_GROUPS = {76, 77, 78, 79, *range(83, 93)}
 
 
@@ -152,3 +158,44 @@ def test_where_min_insync_replicas_comes_from(name: str, source: int, tmp_path: 
     resource = DescribeConfigsResource(TOPIC_RESOURCE, "t", ["min.insync.replicas"])
     answer = host.call(host.connect(1), DescribeConfigsRequest(resources=[resource]), 4)
     assert answer.results[0].configs[0].config_source == source
+
+
+@pytest.mark.parametrize(
+    ("name", "after_max_ms", "code"), [("3.9", 2**63 - 1, 0), ("4.3", 3600000, 40)]
+)
+def test_settings_and_defaults_are_those_of_the_release(
+    name: str, after_max_ms: int, code: int, tmp_path: Path
+) -> None:
+    """KIP-1030 changed defaults with 4.0, and KIP-724 removed the settings of message formats."""
+    host = CoreHost(tmp_path, barnabas_emulate=name)
+    host.create("t")
+    connection = host.connect(1)
+    log = host.broker.topics.partition("t", 0)
+    assert log is not None
+    assert log.config.timestamp_after_max_ms == after_max_ms
+    removed = ("message.format.version", "message.downconversion.enable",
+               "message.timestamp.difference.max.ms")  # fmt: skip
+    bound = "message.timestamp.after.max.ms"
+    for kind, resource, prefix in ((TOPIC_RESOURCE, "t", ""), (BROKER_RESOURCE, "1", "log.")):
+        request = DescribeConfigsRequest(
+            resources=[DescribeConfigsResource(kind, resource, None)], include_synonyms=True
+        )
+        rows = {row.name: row for row in host.call(connection, request, 4).results[0].configs}
+        assert (rows[prefix + bound].value, rows[prefix + bound].config_source) == (
+            str(after_max_ms), FROM_DEFAULT,
+        )  # fmt: skip
+        assert {one.value for one in rows[prefix + bound].synonyms} == {str(after_max_ms)}
+        assert [prefix + one in rows for one in removed] == [code == 0] * 3
+    for one, value in zip(removed, ("3.0-IV1", "true", "5"), strict=True):
+        assert altered(host, TOPIC_RESOURCE, "t", one, value) == code
+    of_broker = Code.INVALID_REQUEST if code else Code.NONE
+    assert altered(host, BROKER_RESOURCE, "1", "log.segment.bytes", "100") == of_broker
+    assert altered(host, BROKER_RESOURCE, "", f"log.{removed[1]}", "true") == of_broker
+
+
+def altered(host: CoreHost, kind: int, resource: str, name: str, value: str) -> int:
+    """Set a setting. Gives: the error code."""
+    change = AlterConfigsResource(kind, resource, [AlterableConfig(name, 0, value)])
+    request = IncrementalAlterConfigsRequest([change])
+    code: int = host.call(1, request, 1).responses[0].error_code
+    return code

@@ -45,6 +45,10 @@ from barnabas.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestTopic,
 )
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas.protocol.messages.create_delegation_token import (
+    CreatableRenewers,
+    CreateDelegationTokenRequest,
+)
 from barnabas.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
@@ -67,6 +71,10 @@ from barnabas.protocol.messages.describe_topic_partitions import (
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -83,6 +91,8 @@ from barnabas.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from barnabas.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from barnabas.protocol.messages.share_fetch import ShareFetchRequest
 from barnabas.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from barnabas.protocol.messages.txn_offset_commit import (
@@ -107,8 +117,7 @@ def test_each_request_has_a_row_and_no_row_is_of_nothing() -> None:
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_each_request_checks_a_right_or_is_open_to_all(api: Api) -> None:
     rule = RULES[api.name]
-    assert (not rule.takes) == (api.name in FOR_EVERYBODY)
-    assert bool(rule.asks) == (bool(rule.takes))
+    assert (not rule.asks) == (api.name in FOR_EVERYBODY)
 
 
 # The rights that each request may need, from "Operations and resources on protocols" in Apache
@@ -171,7 +180,7 @@ def test_each_request_checks_the_rights_that_apache_kafka_checks() -> None:
     assert {
         name: {f"{ask.operation.name} {ask.resource_type.name}" for ask in rule.asks}
         for name, rule in RULES.items()
-        if bool(rule.takes)
+        if rule.asks
     } == expected
 
 
@@ -554,6 +563,53 @@ def test_describe_configs_checks_the_right_of_each_kind_of_resource(host: Guarde
     assert {(row.resource_type, row.resource_name): row.error_code for row in answer.results} == {
         (2, "t"): 0, (2, "u"): DENIED_TOPIC, (4, "1"): DENIED_CLUSTER, (32, "g"): DENIED_GROUP,
     }  # fmt: skip
+
+
+def test_a_kind_of_resource_without_settings_is_refused_whatever_a_client_may(
+    host: Guarded,
+) -> None:
+    """Apache Kafka looks at the types of a DescribeConfigs before it authorizes the resources."""
+    host.allow(Operation.DESCRIBE_CONFIGS, TOPIC, "t")
+    resources = [DescribeConfigsResource(kind, name) for kind, name in ((2, "t"), (99, "t"))]
+    answer = host.call(ANN, DescribeConfigsRequest(resources), 4)
+    assert [row.error_code for row in answer.results] == [Code.INVALID_REQUEST] * 2
+    alter = IncrementalAlterConfigsRequest([AlterConfigsResource(99, "t", [])])
+    (row,) = host.call(ANN, alter, 1).responses
+    assert row.error_code == Code.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_a_share_request_without_a_group_is_refused_whatever_a_client_may(
+    host: Guarded, group: str | None
+) -> None:
+    code = Code.INVALID_REQUEST if group is None else DENIED_GROUP
+    for request in (ShareFetchRequest(group, "m"), ShareAcknowledgeRequest(group, "m")):
+        assert host.call(ANN, request, 1).error_code == code
+
+
+@pytest.mark.parametrize(
+    ("owner", "renewer", "may_create", "code"),
+    [
+        ("bob", "User", False, Code.DELEGATION_TOKEN_AUTHORIZATION_FAILED),
+        ("bob", "User", True, Code.DELEGATION_TOKEN_AUTH_DISABLED),
+        ("ann", "User", False, Code.DELEGATION_TOKEN_AUTH_DISABLED),
+        ("ann", "Group", False, Code.INVALID_PRINCIPAL_TYPE),
+        (None, "Group", False, Code.INVALID_PRINCIPAL_TYPE),
+        ("bob", "Group", False, Code.DELEGATION_TOKEN_AUTHORIZATION_FAILED),
+    ],
+)
+def test_a_token_of_another_user_needs_its_right_and_renewers_are_users(
+    host: Guarded, owner: str | None, renewer: str, may_create: bool, code: Code
+) -> None:
+    if may_create:
+        host.allow(Operation.CREATE_TOKENS, ResourceType.USER, "User:bob")
+    request = CreateDelegationTokenRequest(
+        owner_principal_type=None if owner is None else "User",
+        owner_principal_name=owner,
+        renewers=[CreatableRenewers(renewer, "carol")],
+        max_lifetime_ms=-1,
+    )
+    assert host.call(ANN, request, 3).error_code == code
 
 
 def test_a_deletion_by_id_does_not_reveal_hidden_names(host: Guarded) -> None:

@@ -7,9 +7,11 @@ import datetime
 import errno
 import logging
 import os
+import shutil
 import socket
 import ssl
 import stat
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,8 +36,14 @@ PASSWORD = "a-secret"
 
 @pytest.fixture(scope="module")
 def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Certificates, and two files that are no store: java.p12, which begins as Java's own format,
+    and ca.der.
+    """
     directory = tmp_path_factory.mktemp("certs")
     make_certificates(directory)
+    (directory / "java.p12").write_bytes(bytes.fromhex("feedfeed00000002"))
+    authority = x509.load_pem_x509_certificate((directory / "ca.pem").read_bytes())
+    (directory / "ca.der").write_bytes(authority.public_bytes(serialization.Encoding.DER))
     return directory
 
 
@@ -132,6 +140,60 @@ def test_client_certificates_are_verified_with_any_kind_of_trust_store(
     assert optional.verify_mode is ssl.CERT_OPTIONAL
 
 
+@pytest.mark.parametrize("kind", [None, "JKS", "PEM", "PKCS12"])
+@pytest.mark.parametrize("suffix", ["jks", "p12", "pem", "keystore"])
+def test_the_content_of_a_store_decides_not_its_name_or_type(
+    certs: Path, tmp_path: Path, suffix: str, kind: str | None
+) -> None:
+    """Java, too, reads PKCS#12 if the type is JKS, its default."""
+    in_pkcs12(certs, tmp_path / f"key.{suffix}", with_key=True)
+    in_pkcs12(certs, tmp_path / f"trust.{suffix}", with_key=False)
+    for key, trust in (
+        (tmp_path / f"key.{suffix}", tmp_path / f"trust.{suffix}"),
+        (certs / "broker.pem", certs / "ca.pem"),
+    ):
+        names = tmp_path / f"named-{key.name}.{suffix}", tmp_path / f"named-{trust.name}.{suffix}"
+        for name, path in zip(names, (key, trust), strict=True):
+            name.write_bytes(path.read_bytes())
+        settings = {
+            "ssl.keystore.location": str(names[0]),
+            "ssl.keystore.password": PASSWORD,
+            "ssl.truststore.location": str(names[1]),
+            "ssl.truststore.password": PASSWORD,
+            "ssl.client.auth": "required",
+        }
+        if kind is not None:
+            settings |= {"ssl.keystore.type": kind, "ssl.truststore.type": kind}
+        for name in ("ssl.keystore.type", "ssl.truststore.type") if kind is not None else ():
+            BROKER_SETTINGS[name].parse(kind)
+        assert len(make_context(settings).get_ca_certs()) == 1
+
+
+@pytest.mark.skipif(shutil.which("keytool") is None, reason="keytool is not installed")
+def test_stores_that_keytool_makes_as_kafkas_documentation_says_are_read(tmp_path: Path) -> None:
+    key, trust = tmp_path / "kafka.server.keystore.jks", tmp_path / "kafka.server.truststore.jks"
+    certificate = tmp_path / "cert"
+    words = ["-alias", "localhost", "-storepass", PASSWORD, "-noprompt"]
+    for command in (
+        ["-genkeypair", "-keystore", str(key), "-keyalg", "RSA", "-dname", "CN=me", "-ext", "bc:c"],
+        ["-exportcert", "-keystore", str(key), "-file", str(certificate)],
+        ["-importcert", "-keystore", str(trust), "-file", str(certificate)],
+    ):
+        subprocess.run(["keytool", *command, *words], check=True, capture_output=True)
+    context = make_context(
+        {
+            "ssl.keystore.location": str(key),
+            "ssl.keystore.type": "JKS",
+            "ssl.keystore.password": PASSWORD,
+            "ssl.key.password": PASSWORD,
+            "ssl.truststore.location": str(trust),
+            "ssl.truststore.password": PASSWORD,
+            "ssl.client.auth": "required",
+        }
+    )
+    assert len(context.get_ca_certs()) == 1
+
+
 def test_tls_versions_and_ciphers_come_from_the_settings(certs: Path) -> None:
     settings = {"ssl.keystore.location": str(certs / "broker.pem")}
     context = make_context({**settings, "ssl.enabled.protocols": "TLSv1.3"})
@@ -148,8 +210,8 @@ def test_tls_versions_and_ciphers_come_from_the_settings(certs: Path) -> None:
     [
         ({}, "ssl.keystore.location is missing"),
         ({"ssl.keystore.location": "/none.pem"}, "No such file"),
-        ({"ssl.keystore.location": "x.jks"}, "keytool -importkeystore"),
-        ({"ssl.keystore.location": "x", "ssl.keystore.type": "BKS"}, "PEM or PKCS12"),
+        ({"ssl.keystore.location": "{certs}/java.p12"}, "keytool -importkeystore"),
+        ({"ssl.keystore.location": "{certs}/ca.der"}, "neither PEM.*openssl x509"),
         ({"ssl.keystore.key": "x"}, "need each other"),
         ({"ssl.keystore.location": "{certs}/ca.pem"}, "it must hold both"),
         ({"ssl.keystore.location": "{certs}/broker.pem", "ssl.client.auth": "maybe"}, "one of"),

@@ -91,6 +91,36 @@ def test_a_take_over_after_a_hand_over_restores_the_broker(
     assert (refused.code, "was not handed over" in refused.err) == (1, True)
 
 
+def test_settings_of_the_start_that_keep_data_are_shown_on_both_ways(
+    barnabas: CommandLine, data_dir: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "my server.properties"
+    file.write_text("log.retention.ms=-1\noffsets.retention.minutes=525600\n")
+    text = barnabas.ok("graduate", str(data_dir), "--config", str(file)).out
+    assert f"then barnabas take-over {data_dir} --config '{file}'" in text
+    refused = barnabas("take-over", str(data_dir))
+    assert (refused.code, "offsets.retention.minutes=525600" in refused.err) == (1, True)
+    assert "--config FILE" in refused.err
+    given = ("--broker-set", "offsets.retention.minutes=525600")
+    answer = barnabas.ok("take-over", str(data_dir), *given, "--dry-run", "--json").data
+    assert answer["settings_kept"] == {"log.retention.ms": "-1"}
+    start = f"barnabas start --data-dir {data_dir}"
+    assert answer["next"] == [f"{start} --set offsets.retention.minutes=525600"]
+    text = barnabas.ok("take-over", str(data_dir), "--config", str(file)).out
+    assert f"Next: {start} --config '{file}'" in text
+
+
+def test_a_hand_over_without_the_settings_of_the_start_is_refused(
+    barnabas: CommandLine, data_dir: Path, tmp_path: Path
+) -> None:
+    AdminHost(tmp_path, log_retention_hours="-1").close()
+    refused = barnabas("graduate", str(data_dir), "--recover", "--abort-transactions")
+    assert (refused.code, "was started with log.retention.hours=-1" in refused.err) == (1, True)
+    given = ("--broker-set", "log.retention.hours=-1")
+    answer = barnabas.ok("graduate", str(data_dir), *given, "--json").data
+    assert answer["broker_default_configs"]["log.retention.ms"] == "-1"
+
+
 def test_a_copy_leaves_the_original(barnabas: CommandLine, data_dir: Path, tmp_path: Path) -> None:
     before = names(data_dir)
     target = tmp_path / "kafka" / "logs"

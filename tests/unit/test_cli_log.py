@@ -104,6 +104,19 @@ def test_missing_segment_and_index_without_segment(tmp_path: Path) -> None:
     assert any("no segment of that name" in text for text in texts)
 
 
+def test_an_empty_file_of_leader_epochs_is_as_kafka_makes_it(tmp_path: Path) -> None:
+    """Kafka creates the file empty. With batches in the log, their epochs are missing in it."""
+    directory = tmp_path / "plain-0"
+    directory.mkdir()
+    (directory / f"{0:020}.log").touch()
+    for data, good in ((b"", True), (b"0\n", False)):
+        (directory / "leader-epoch-checkpoint").write_bytes(data)
+        assert (faults_of(directory) == ()) is good
+    shutil.copytree(LOGDIR / "plain-0", directory, dirs_exist_ok=True)
+    (directory / "leader-epoch-checkpoint").write_bytes(b"")
+    assert "leader-epoch-checkpoint lacks the epoch 0" in faults_of(directory)[0].text
+
+
 def test_unfinished_end_is_no_fault_where_a_broker_writes(tmp_path: Path) -> None:
     directory = tmp_path / "plain-0"
     shutil.copytree(LOGDIR / "plain-0", directory)

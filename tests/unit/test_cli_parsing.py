@@ -110,8 +110,28 @@ def test_client_settings_with_kafkas_names_are_translated() -> None:
     }
     with pytest.raises(CommandError, match=r"sasl\.mechansim"):
         client_settings({"sasl.mechansim": "PLAIN"})
-    with pytest.raises(CommandError, match="only PEM"):
-        client_settings({"ssl.truststore.location": "trust.jks"})
+
+
+@pytest.mark.parametrize(
+    ("data", "refusal"),
+    [
+        (b"-----BEGIN CERTIFICATE-----", None),
+        (bytes.fromhex("308206fc020103"), "is PKCS#12; only PEM.*openssl pkcs12"),
+        (bytes.fromhex("feedfeed00000002"), "is a Java key store; only PEM.*keytool"),
+    ],
+)
+@pytest.mark.parametrize("name", ["trust.jks", "trust.pem"])
+def test_the_content_of_a_clients_store_decides(
+    tmp_path: Path, name: str, data: bytes, refusal: str | None
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    settings = {"ssl.truststore.location": str(path)}
+    if refusal is None:
+        assert client_settings(settings) == {"ssl_cafile": str(path)}
+    else:
+        with pytest.raises(CommandError, match=refusal):
+            client_settings(settings)
 
 
 def test_bootstrap_addresses_are_parsed() -> None:

@@ -225,12 +225,10 @@ def test_an_empty_group_id_is_accepted_by_simple_commits_fetches_and_deletions()
 
 @pytest.mark.parametrize("version", [2, 8, 9])
 def test_a_commit_of_a_member_of_a_missing_group_is_refused(version):
-    """In every version, the code is that of Apache Kafka 3.9's classic coordinator. It makes
-    clients join again.
-    """
     host = GroupHost()
     codes = host.commit("g", {"t": {0: 1}}, generation=1, member="absent", version=version)
-    assert codes == {("t", 0): Code.ILLEGAL_GENERATION}
+    code = Code.ILLEGAL_GENERATION if version < 9 else Code.GROUP_ID_NOT_FOUND
+    assert codes == {("t", 0): code}
     assert host.txn_commit("g", {"t": {0: 1}}, generation=1, member="absent") == {
         ("t", 0): Code.ILLEGAL_GENERATION
     }
@@ -437,7 +435,8 @@ def test_deleting_offsets():
     assert host.fetch("g") == {("t", 1): (2, "")}
 
 
-def test_an_empty_group_is_removed_with_its_last_offset():
+def test_an_empty_group_remains_without_offsets_until_its_retention_check():
+    """`kafka-consumer-groups --delete` can follow `--delete-offsets`."""
     host = GroupHost()
     host.commit("simple", {"t": {0: 1, 1: 2}})
     alone(host, "left").leave()
@@ -446,8 +445,17 @@ def test_an_empty_group_is_removed_with_its_last_offset():
     assert host.state("simple") == "Empty"
     assert host.delete_offsets("simple", {"t": [1]}) == {("t", 1): Code.NONE}
     assert host.delete_offsets("left", {"t": [0, 1]}) == {("t", 0): Code.NONE, ("t", 1): Code.NONE}
-    assert (host.state("simple"), host.state("left"), host.list_groups()) == ("Dead", "Dead", {})
+    for _ in range(2):
+        assert (host.state("simple"), host.state("left")) == ("Empty", "Empty")
+        assert host.txn_commit("simple", {"t": {0: 1}}, generation=3) == {
+            ("t", 0): Code.UNKNOWN_MEMBER_ID
+        }
+        host.restart()
+    assert host.delete_groups("left") == [("left", Code.NONE)]
+    host.pass_time(2 * host.settings.offsets_retention_check_interval_ms)
+    assert host.list_groups() == {}
     host.restart()
+    host.pass_time(2 * host.settings.offsets_retention_check_interval_ms)
     assert host.list_groups() == {}
     assert host.delete_offsets("left", {"t": [0]}) == Code.GROUP_ID_NOT_FOUND
 
@@ -1128,16 +1136,14 @@ def test_metadata_that_are_too_long_are_refused_for_their_partition_alone():
 
 
 def test_a_commit_of_generation_0_of_a_missing_group_is_refused():
-    assert GroupHost().commit("g", {"t": {0: 1}}, generation=0, member="m") == {
+    assert GroupHost().commit("g", {"t": {0: 1}}, generation=0, member="m", version=8) == {
         ("t", 0): Code.ILLEGAL_GENERATION
     }
 
 
-def test_deleting_offsets_of_only_unknown_partitions_does_not_check_the_group():
+def test_deleting_offsets_of_only_unknown_partitions_checks_the_group_too():
     host = GroupHost()
-    assert host.delete_offsets("absent", {"missing": [0]}) == {
-        ("missing", 0): Code.UNKNOWN_TOPIC_OR_PARTITION
-    }
+    assert host.delete_offsets("absent", {"missing": [0]}) == Code.GROUP_ID_NOT_FOUND
     assert host.delete_offsets("", {"missing": [0]}) == Code.INVALID_GROUP_ID
 
 

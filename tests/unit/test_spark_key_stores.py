@@ -81,7 +81,7 @@ def test_a_context_of_two_stores(stores: Path) -> None:
         ("real.jks", None, r"Java key store, which cannot be read.*keytool -importkeystore"),
         ("real.jks", "JKS", r"Java key store, which cannot be read.*keytool -importkeystore"),
         ("own.p12", "PEM", r"is not PEM, unlike its type"),
-        ("certificate.der", None, r"cannot be read"),
+        ("certificate.der", None, r"not a PKCS#12 store either"),
         ("missing", None, r"No such file or directory; the file has to be on each machine"),
     ],
 )

@@ -66,7 +66,9 @@ def describe_configs(
                     row.name,
                     row.value,
                     SOURCES.get(row.config_source, "UNKNOWN"),
-                    row.config_source not in (DYNAMIC_DEFAULT, STATIC, DEFAULT),
+                    # all settings of all brokers (the empty name) were set by somebody
+                    row.config_source not in (DYNAMIC_DEFAULT, STATIC, DEFAULT)
+                    or not result.resource_name,
                     row.read_only,
                     row.is_sensitive,
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from barnabas.cli.cluster import OF_REGISTRY
+from barnabas.cli.cluster import OF_REGISTRY, check_is_pem
 from barnabas.cli.errors import CommandError
 from barnabas.cli.waiting import TimeoutOver, Waiting
 from barnabas.schemas.registry import RegistrySettings, SchemaRegistry, Wording
@@ -56,8 +56,7 @@ def registry_settings(properties: Mapping[str, str], url: str = "") -> RegistryS
                 f"--client-config: {name} is unknown; use one of {', '.join(sorted(_NAMES))}"
             )
     for key in ("ca", "certificate"):
-        if found.get(key, "").endswith((".jks", ".p12", ".pfx")):
-            raise CommandError(f"--client-config: {found[key]}: only PEM files are read")
+        check_is_pem(found.get(key, ""))
     return RegistrySettings(**{"url": "", **found, **({"url": url} if url else {})})
 
 

@@ -12,6 +12,10 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from barnabas.broker.settings.deletion import (
+    DELETING_BROKER_SETTINGS,
+    is_topic_default,
+)
 from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
 from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 from barnabas.storage.directory.partition_directories import most_frequent
@@ -116,8 +120,9 @@ def _topic_ids_of_logs(logs: LogManager) -> dict[str, uuid.UUID]:
 def _take_over_broker_configs(
     kafka: KafkaMetadata, topics: TopicRegistry, node_id: int
 ) -> list[str]:
-    """Take over the dynamic broker settings that are defaults of topic settings. They are taken
-    over for this broker, or for all brokers, only if the journal has no such settings there yet.
+    """Take over the dynamic broker settings that are defaults of topic settings, or decide what is
+    deleted. They are taken over for this broker, or for all brokers, only if the journal has no
+    such settings there yet.
 
     Gives: the errors of the settings that are not taken over.
     """
@@ -137,14 +142,13 @@ def _take_over_broker_configs(
 
 
 def _defaults_of_topics(configs: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The usable settings of a broker that are defaults of topic settings, and the errors of the
-    other settings.
+    """The usable settings of a broker that are defaults of topic settings, or decide what is
+    deleted, and the errors of the other settings.
     """
     defaults = {
-        synonym
-        for setting in TOPIC_SETTINGS.values()
-        for synonym in setting.synonyms
-        if BROKER_SETTINGS[synonym].dynamic
+        name
+        for name, setting in BROKER_SETTINGS.items()
+        if setting.dynamic and (is_topic_default(name) or name in DELETING_BROKER_SETTINGS)
     }
     from barnabas.graduation.kafka_directory.kafka_metadata import usable_configs
 

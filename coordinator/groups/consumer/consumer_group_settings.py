@@ -11,6 +11,7 @@ releases. With `is_preview` the broker responds as the preview does:
 | a classic member joins, `group.consumer.migration.policy=disabled` | accepted | rejected |
 | a commit in an earlier epoch | STALE_MEMBER_EPOCH | accepted for former partitions (KIP-1251) |
 | TxnOffsetCommit without a member, to a group with members | UNKNOWN_MEMBER_ID | accepted |
+| OffsetCommit 9 in a generation of a missing group | ILLEGAL_GENERATION | GROUP_ID_NOT_FOUND |
 """
 
 from __future__ import annotations

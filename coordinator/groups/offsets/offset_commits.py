@@ -48,6 +48,8 @@ from barnabas.protocol.messages.txn_offset_commit import (
 )
 from barnabas.protocol.request_context import RequestContext
 
+# The version of OffsetCommit from which on a missing group has a code of its own (KIP-848).
+GROUP_NOT_FOUND_SINCE = 9
 # The name of a topic, and the row of one of its partitions in the request.
 RequestedOffset = tuple[str, "OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition"]
 
@@ -182,9 +184,10 @@ class OffsetCommits:
             )
         if generation < 0:
             return CommitCheck(Code.NONE)
-        # This code is used in every version: consumers join again after it, but cannot handle
-        # GROUP_ID_NOT_FOUND.
-        return CommitCheck(Code.ILLEGAL_GENERATION)
+        is_old = api_version < GROUP_NOT_FOUND_SINCE or self._consumer_settings.is_preview
+        if transactional or is_old:
+            return CommitCheck(Code.ILLEGAL_GENERATION)
+        return CommitCheck(Code.GROUP_ID_NOT_FOUND)
 
     def _accepted(
         self,

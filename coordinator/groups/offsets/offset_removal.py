@@ -37,7 +37,7 @@ OFFSETS_CHECKED_PER_RECORD = 16  # checking this many offsets takes as long as r
 
 
 class OffsetRemoval:
-    """Removes offsets. A group is removed together with its last offset."""
+    """Removes offsets. A group whose last offset expires is removed with it."""
 
     def __init__(
         self, table: GroupTable, settings: GroupSettings, partition_exists: PartitionExists
@@ -89,8 +89,8 @@ class OffsetRemoval:
     ) -> Result:
         """Delete committed and pending offsets of topics that no member reads.
 
-        An Empty group is removed with its last offset. A group with pending offsets remains until
-        its next retention check.
+        A group without members remains without its last offset, until its next retention check:
+        tools delete the group next. A missing group is an error even if no partition exists.
 
         Source: KIP-496.
         """
@@ -106,15 +106,13 @@ class OffsetRemoval:
                 )
                 if exists:
                     existing.append(TopicPartition(topic.name, requested.partition_index))
-        code = (
-            self._check_offset_delete(request.group_id)
-            if existing or not request.group_id
-            else Code.NONE
-        )
+        code = self._check_offset_delete(request.group_id)
         if code is not Code.NONE:
             codes, existing = {}, []
         if existing:
-            self._table.by_id[request.group_id].delete_offsets(existing, codes, result)
+            group = self._table.by_id[request.group_id]
+            group.delete_offsets(existing, codes, result)
+            self.schedule_check(group, now_ms)
         topics = [
             OffsetDeleteResponseTopic(
                 name, [OffsetDeleteResponsePartition(*row) for row in of_topic.items()]
