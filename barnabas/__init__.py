@@ -8,7 +8,14 @@ The folders of these packages are at the top of the repository; links beside thi
 
 from __future__ import annotations
 
+import sys
+
 from barnabas.version import __version__
+
+if sys.version_info < (3, 11):  # noqa: UP036  (an older Python may run a clone)
+    _TOO_OLD = f"Barnabas needs Python 3.11 or later; this is {sys.version.split()[0]}"
+    # `python -m barnabas` imports this package before it sets the name of the program
+    raise SystemExit(_TOO_OLD) if sys.argv[:1] == ["-m"] else ImportError(_TOO_OLD)
 
 # type checkers treat this as true; at run time `import barnabas` does not load `typing`
 TYPE_CHECKING = False

@@ -90,15 +90,24 @@ class LocalBroker:
         tls: bool = False,
         emulate: str = "",
     ) -> None:
+        for name, number in (("port", port), ("brokers", brokers)):
+            if not isinstance(number, int):
+                raise TypeError(f"{name}={number!r}: it has to be a whole number")
         if brokers < 1:
             raise ValueError(f"brokers={brokers}: it has to be at least 1")
+        if settings is not None and not isinstance(settings, Mapping):
+            raise TypeError(
+                f'settings={settings!r}: give a dict of values by name, as {{"log.retention.ms": '
+                "-1}"
+            )
+        _check_topics(topics)
         self._is_temporary = data_dir is None
         self._in_memory = in_memory
         self._data_dir = "" if data_dir is None else os.fspath(data_dir)
         self.settings = {name: _text(value) for name, value in (settings or {}).items()}
         self.topics = topics
+        _check_users(users)
         self.users = dict(users or {})
-        _check_users(self.users)
         self._has_tls = tls
         self._emulated = emulate
         self._ports = [port + at if port else 0 for at in range(brokers)]
@@ -120,7 +129,10 @@ class LocalBroker:
         """
         if not self._is_controlled:
             raise RuntimeError(
-                "a broker without test control: start it by LocalBroker(control=True)"
+                "faults, the clock, power loss and the journal of requests need test control, "
+                "which this broker was started without. Make it with LocalBroker(control=True); "
+                "for the fixture fresh_barnabas_broker write @pytest.mark.barnabas(control=True), "
+                'for barnabas_broker return {"control": True} from a fixture barnabas_options.'
             )
         self._running()
         return self._control()
@@ -543,11 +555,17 @@ class LocalBroker:
         return "".join(self.output[-lines:]) if lines > 0 else ""
 
 
-def _check_users(users: Mapping[str, str]) -> None:
-    """Check the users. Raises: ValueError for a name or password that the users file cannot
-    contain.
+def _check_users(users: Mapping[str, str] | None) -> None:
+    """Check the users. Raises: TypeError without passwords; ValueError for a name or password that
+    the users file cannot contain.
     """
-    for name, password in users.items():
+    if users is not None and not isinstance(users, Mapping):
+        raise TypeError(
+            f'users={users!r}: give a dict of passwords by name, as {{"ada": "a password"}}'
+        )
+    for name, password in (users or {}).items():
+        if not isinstance(name, str) or not isinstance(password, str):
+            raise TypeError(f"users: {name!r}: a name and its password have to be strings")
         if ":" in name or name.startswith("#"):
             raise ValueError(f"users: {name!r}: a name may not have a colon or begin with #")
         for text in (name, password):
@@ -575,14 +593,28 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _check_topics(topics: Topics) -> None:
+    """Check the argument `topics`. Raises: TypeError."""
+    if isinstance(topics, str):
+        raise TypeError(f"topics={topics!r}: give a list of names, as [{topics!r}]")
+    if not isinstance(topics, Iterable):
+        raise TypeError(f'topics={topics!r}: give a list of names, as ["orders"]')
+    if isinstance(topics, Mapping):
+        for name, described in topics.items():
+            if not isinstance(described, int | Mapping):
+                raise TypeError(
+                    f"topics: {name!r}: {described!r} is no number of partitions, and no dict of "
+                    "the topic's settings"
+                )
+
+
 def _new_topics(topics: Topics) -> Iterable[NewTopic]:
     """The topics of the argument `topics`: a list of names, or a mapping from names to the number
     of partitions or to settings. Raises: TypeError for a single name instead of a list.
     """
     from barnabas.admin import NewTopic
 
-    if isinstance(topics, str):
-        raise TypeError(f"topics={topics!r}: give a list of names, as [{topics!r}]")
+    _check_topics(topics)
     if not isinstance(topics, Mapping):
         yield from (NewTopic(name) for name in topics)
         return

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from barnabas.local_broker import LocalBroker
 
 _SHOWN_LINES = 30
+_SHARED = pytest.StashKey["LocalBroker"]()
+_ENDED_DURING = pytest.StashKey[str]()
 _ANSWER_WITHIN_S = 2.0
 
 
@@ -57,12 +59,16 @@ def barnabas_options() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def barnabas_broker(barnabas_options: dict[str, Any]) -> Iterator[LocalBroker]:
+def barnabas_broker(
+    barnabas_options: dict[str, Any], pytestconfig: pytest.Config
+) -> Iterator[LocalBroker]:
     """One broker for the whole session. Tests share it, so create topics with `barnabas_topic`."""
     from barnabas.local_broker import LocalBroker
 
     with LocalBroker(**barnabas_options) as broker:
+        pytestconfig.stash[_SHARED] = broker
         yield broker
+        del pytestconfig.stash[_SHARED]
 
 
 @pytest.fixture
@@ -95,6 +101,18 @@ def fresh_barnabas_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroke
         yield broker
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Note the test during which the shared broker ended, for the reports of later tests."""
+    stash = item.config.stash
+    shared = stash.get(_SHARED, None)
+    if shared is None or shared.is_running:
+        stash[_ENDED_DURING] = ""
+    elif not stash.get(_ENDED_DURING, ""):
+        stash[_ENDED_DURING] = item.nodeid
+    return (yield)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -109,14 +127,32 @@ def pytest_runtest_makereport(
             id(value): value for value in arguments.values() if isinstance(value, LocalBroker)
         }
         for broker in brokers.values():
-            report.sections += _sections(broker)
+            ended_during = ""
+            if broker is item.config.stash.get(_SHARED, None):
+                ended_during = item.config.stash.get(_ENDED_DURING, "")
+            report.sections += _sections(broker, ended_during)
     return report
 
 
-def _sections(broker: LocalBroker) -> list[tuple[str, str]]:
-    """The sections about one broker in the report of a failed test."""
+def _sections(broker: LocalBroker, ended_during: str = "") -> list[tuple[str, str]]:
+    """The sections about one broker in the report of a failed test.
+
+    Takes: ended_during, the earlier test during which the broker ended.
+    """
     where = f"broker {broker.bootstrap_servers}"
+    sections = []
+    if ended_during and not broker.is_running:
+        status = None if broker.process is None else broker.process.poll()
+        how = "was stopped" if status is None else f"ended with exit status {status}"
+        sections.append(
+            (
+                f"{where}: it does not run",
+                f"The shared barnabas_broker {how} during an earlier test, {ended_during}. A test "
+                "that ends its broker uses fresh_barnabas_broker, or starts it again.",
+            )
+        )
     return [
+        *sections,
         (f"{where}: last log lines", broker.log_tail(_SHOWN_LINES) or "(none)"),
         (f"{where}: open transactions", _open_transactions(broker)),
     ]

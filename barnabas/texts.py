@@ -42,6 +42,19 @@ def count_text(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def size_text(size_bytes: int) -> str:
+    """A number of bytes in a unit in which it has at most four digits: `512 bytes`, `1.5 GB`."""
+    size = float(size_bytes)
+    if abs(size) < 1000:
+        return count_text(size_bytes, "byte")
+    units = ["KB", "MB", "GB", "TB"]
+    size /= 1000
+    while abs(size) >= 999.95 and len(units) > 1:
+        size /= 1000
+        del units[0]
+    return f"{size:.1f} {units[0]}"
+
+
 def is_batch_number(metadata: str | None) -> bool:
     """Whether the metadata of a committed offset shows that the offset is not a position in a
     partition.

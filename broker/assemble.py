@@ -82,14 +82,18 @@ def assemble(
     After: internal topics are replayed into the coordinators, and transactions found in a PREPARE_*
            state are being completed.
     """
-    wall, outbox, unwritten = logs.wall, Outbox(), UnwrittenWork()
+    wall, outbox = logs.wall, Outbox()
     connections: dict[int, ConnectionState] = {}
     loaded_routes: dict[int, Route] = {}
 
     # topics, their logs, and the brokers that lead them
     disk_space = DiskSpace(
-        lambda: logs.disk.free_bytes(logs.data_dir), config.barnabas_disk_reserve_bytes
+        lambda: logs.disk.free_bytes(logs.data_dir),
+        config.barnabas_disk_reserve_bytes,
+        logs.data_dir,
     )
+    disk_space.look()
+    unwritten = UnwrittenWork(disk_space.on_not_written)
     features = CurrentFeatures(config, metadata)
     files_ahead = Lazy(partial(_files_ahead, outbox, logs))
     topics = TopicRegistry(

@@ -123,6 +123,7 @@ class Broker:
         self.flushes, self.compaction = flushes, compaction
         self.coordinators, self.shares = coordinators, shares
         self.counters, self.unwritten = counters, unwritten
+        self.disk_space = topics.disk_space
         self._apis = config.release.apis
         # the connection whose current request the gate has already accepted
         self._resumed: ConnectionState | None = None
@@ -481,6 +482,7 @@ class Broker:
         """Time has passed. The call is cheap if nothing is due."""
         self.on_sent(now_ms)
         self.unwritten.on_tick(now_ms)
+        self.disk_space.on_tick(now_ms)
         self.progress.on_tick(now_ms)
         if self.coordinators.made is not None:
             self._tick_coordinators(self.coordinators.made, now_ms)
@@ -547,6 +549,7 @@ class Broker:
             self.flushes.next_deadline_ms(),
             self.progress.next_due_ms,
             self.unwritten.next_deadline_ms() if self.unwritten.calls else None,
+            self.disk_space.next_deadline_ms(),
             None if self.sasl is None else self.sasl.next_deadline_ms(),
             None if self.shares.made is None else self.shares.made.next_deadline_ms(),
         ):

@@ -9,15 +9,34 @@ another thread.)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment
 from barnabas.coordinator.groups.group_types import CLASSIC_TYPE, SHARE_TYPE, STREAMS_TYPE
 from barnabas.coordinator.transactions.transaction_state import AT_REST
+from barnabas.group_lag import (
+    TAIL_BYTES,
+    Bounds,
+    PartitionLag,
+    Place,
+    Situation,
+    has_unread,
+    is_tail,
+    partition_lag,
+    position,
+    share_lag,
+    status,
+)
+from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.index_cache import BuildPutOff
+from barnabas.storage.log.log_reader import Isolation
 from barnabas.texts import is_batch_number
 
 if TYPE_CHECKING:
+    import uuid
+
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.share.shares import Shares
@@ -30,11 +49,21 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 100
 """The number of rows that are made without a break, in half a millisecond."""
 
+MEMBERS_AT_ONCE = 20
+"""The number of members whose assignments are read without a break."""
+
 T = TypeVar("T")
 Look = Generator[None, None, T]
 
 
 NO_OFFSET = -1
+
+
+class HasAssignment(Protocol):
+    """A member's current assignment, by topic id."""
+
+    @property
+    def assigned(self) -> Mapping[uuid.UUID, Iterable[int]]: ...
 
 
 class OpenTransaction(NamedTuple):
@@ -81,16 +110,13 @@ class TransactionalIdState(NamedTuple):
 
 
 class CommittedOffsetState(NamedTuple):
-    """A group's committed offset of one partition, or a share group's start offset.
+    """A group in one partition: its committed offset, or a share group's start offset, and its lag.
 
-    offset: NO_OFFSET if a member waits for its first record behind an open transaction. lag: the
-    number of records that the group has not read; with NO_OFFSET, those that the transaction holds
-    back; for a share group, the unfinished records. It is None if the partition is unknown, if the
-    offset is the number of a micro-batch, or before a share group has stored a state. in_flight:
-    the number of records of the share partition in memory, from the start offset to the last
-    acquired record. in_flight_batches: the number of batches in which they were acquired.
-    is_batch_number: whether the offset is the number of a micro-batch of the Spark sink instead of
-    a position.
+    offset: NO_OFFSET if the partition is assigned to a member, and the group has committed nothing.
+    lag, situation, held, is_assigned: as in `barnabas.group_lag`. in_flight: the number of records
+    of the share partition in memory, from the start offset to the last acquired record.
+    in_flight_batches: the number of batches in which they were acquired. is_batch_number: whether
+    the offset is the number of a micro-batch of the Spark sink instead of a position.
     """
 
     topic: str
@@ -101,11 +127,19 @@ class CommittedOffsetState(NamedTuple):
     is_of_share_group: bool = False
     in_flight: int = 0
     in_flight_batches: int = 0
+    situation: Situation = Situation.BEHIND
+    held: int = 0
+    is_assigned: bool = False
+
+    @property
+    def partition_lag(self) -> PartitionLag:
+        """The lag, without the partition."""
+        return PartitionLag(self.situation, self.lag, self.held, self.is_assigned)
 
 
 class GroupState(NamedTuple):
     """The state of one group. pending_count: the number of offsets in open transactions. kind: a
-    type from `group_types`.
+    type from `group_types`. is_simple: whether the group commits offsets and never had members.
     """
 
     group_id: str
@@ -114,6 +148,7 @@ class GroupState(NamedTuple):
     offsets: tuple[CommittedOffsetState, ...]
     pending_count: int
     kind: str = CLASSIC_TYPE
+    is_simple: bool = False
 
     @property
     def is_bookkeeping(self) -> bool:
@@ -122,8 +157,14 @@ class GroupState(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """How many offsets the group is behind the high watermarks, over all partitions."""
-        return sum(offset.lag or 0 for offset in self.offsets)
+        """How far the group is behind, over all its partitions."""
+        return sum(row.lag or 0 for row in self.offsets)
+
+    @property
+    def status(self) -> str:
+        """What the group waits for, how far it is behind, and why, as a phrase."""
+        rows = [row.partition_lag for row in self.offsets]
+        return status(self.state, self.member_count, self.is_simple, rows)
 
 
 def partition_state(log: Log) -> PartitionState:
@@ -191,126 +232,190 @@ def look_at_transactional_ids(
 
 
 def look_at_groups(
-    groups: GroupCoordinator,
-    topics: TopicRegistry,
-    shares: Lazy[Shares],
-    stuck: Collection[tuple[str, int]] = (),
+    groups: GroupCoordinator, topics: TopicRegistry, shares: Lazy[Shares]
 ) -> Look[tuple[GroupState, ...]]:
-    """All groups, with their committed offsets and lags.
-
-    Takes: stuck, the partitions whose last stable offset is held back by an open transaction. A
-           group to which such a partition is assigned gets an entry for it even if it has committed
-           no offset there.
+    """All groups, with their lag in the partitions for which they have committed offsets, and in
+    those that are assigned to their members.
     """
     rows: list[GroupState] = []
+    tails = Tails()
     for group in groups.all_groups():
+        assigned = yield from _assigned(groups, group, topics)
         if group.kind == SHARE_TYPE:
-            row = yield from _look_at_share_group(groups, group, topics, shares.made)
+            of_group = yield from _of_share_group(groups, group, topics, shares.made, assigned)
         else:
-            waiting = _uncommitted(groups, group, stuck) if stuck else []
-            row = yield from _look_at_group(group, topics, waiting)
-        rows.append(row)
+            of_group = yield from _of_group(group, topics, assigned, tails)
+        rows.append(
+            GroupState(
+                group.group_id,
+                group.state_name,
+                len(group.member_ids),
+                tuple(of_group),
+                sum(map(len, group.offsets.pending.values())),
+                group.kind,
+                is_simple=group.kind == CLASSIC_TYPE and not group.protocol_type,
+            )
+        )
         if len(rows) % ROWS_AT_ONCE == 0:
             yield
     return tuple(rows)
 
 
-def _uncommitted(
-    groups: GroupCoordinator, group: Group, stuck: Collection[tuple[str, int]]
-) -> list[tuple[str, int]]:
-    """The stuck partitions that are assigned to a group and for which it has no committed
-    offset.
-    """
-    committed = group.offsets.committed
-    return sorted(
-        partition
-        for partition in set(_assigned(groups, group))
-        if partition in stuck and partition not in committed
-    )
-
-
-def _assigned(groups: GroupCoordinator, group: Group) -> Iterator[tuple[str, int]]:
+def _assigned(
+    groups: GroupCoordinator, group: Group, topics: TopicRegistry
+) -> Look[set[tuple[str, int]]]:
     """The partitions that are assigned to a group's members."""
-    if group.is_consumer:
-        for consumer in groups.describe_consumer_group(group).members:
-            for topic in consumer.assignment.topic_partitions:
-                yield from ((topic.topic_name, index) for index in topic.partitions)
-        return
+    assigned: set[tuple[str, int]] = set()
+    if not group.has_members:
+        return assigned
     if group.kind == STREAMS_TYPE:
         for partitions in groups.streams_requests.assigned_partitions(group).values():
-            yield from partitions
-        return
-    for member in group.classic.members.values():
-        for name, indexes in (read_assignment(member.assignment) or {}).items():
-            yield from ((name, index) for index in indexes)
+            assigned.update(partitions)
+        return assigned
+    of_members = (
+        _of_classic_members(group) if group.kind == CLASSIC_TYPE else _of_members(group, topics)
+    )
+    for number, partitions in enumerate(of_members, 1):
+        assigned.update(partitions)
+        if number % MEMBERS_AT_ONCE == 0:
+            yield
+    return assigned
 
 
-def _look_at_group(
-    group: Group, topics: TopicRegistry, waiting: list[tuple[str, int]]
-) -> Look[GroupState]:
-    """The state of a group that is not a share group. Takes: waiting, partitions without a
-    committed offset that get a row as well.
-    """
+def _of_classic_members(group: Group) -> Iterator[list[tuple[str, int]]]:
+    """The partitions of each member of a classic group."""
+    for member in list(group.classic.members.values()):
+        by_topic = read_assignment(member.assignment) or {}
+        yield [(name, index) for name, indexes in by_topic.items() for index in indexes]
+
+
+def _of_members(group: Group, topics: TopicRegistry) -> Iterator[list[tuple[str, int]]]:
+    """The partitions of each member of a consumer group or a share group."""
+    currents: list[HasAssignment]
+    if group.kind == SHARE_TYPE:
+        from barnabas.coordinator.groups.share.share_groups import share_group
+
+        currents = list(share_group(group).currents.values())
+    else:
+        currents = list(group.require_consumer().currents.values())
+    for current in currents:
+        yield [
+            (topic.name, index)
+            for topic_id, indexes in current.assigned.items()
+            if (topic := topics.metadata.topic_by_id(topic_id)) is not None
+            for index in indexes
+        ]
+
+
+def _of_group(
+    group: Group, topics: TopicRegistry, assigned: set[tuple[str, int]], tails: Tails
+) -> Look[list[CommittedOffsetState]]:
+    """The partitions of a group that is not a share group."""
     rows: list[CommittedOffsetState] = []
-    for partition, committed in list(group.offsets.committed.items()):
+    committed = dict(group.offsets.committed)
+    for partition in [*committed, *sorted(assigned - committed.keys())]:
+        entry = committed.get(TopicPartition(*partition))
         log = topics.partition(*partition)
-        lag = None if log is None else max(0, log.high_watermark - committed.offset)
-        is_batch = is_batch_number(committed.metadata)
-        lag = None if is_batch else lag
+        if entry is None and log is None:
+            continue  # a member's assignment names a partition that does not exist
+        is_batch = entry is not None and is_batch_number(entry.metadata)
+        place = _place(log, None if entry is None else entry.offset, is_batch, tails)
+        lag = partition_lag(place, is_assigned=partition in assigned)
         rows.append(
-            CommittedOffsetState(*partition, committed.offset, lag, is_batch_number=is_batch)
+            CommittedOffsetState(
+                *partition,
+                NO_OFFSET if entry is None else entry.offset,
+                lag.lag,
+                is_batch_number=is_batch,
+                situation=lag.situation,
+                held=lag.held,
+                is_assigned=lag.is_assigned,
+            )
         )
         if len(rows) % ROWS_AT_ONCE == 0:
             yield
-    for topic, index in waiting:
-        if (log := topics.partition(topic, index)) is not None:
-            held = log.high_watermark - log.last_stable_offset
-            rows.append(CommittedOffsetState(topic, index, NO_OFFSET, held))
-    return GroupState(
-        group.group_id,
-        group.state_name,
-        len(group.member_ids),
-        tuple(rows),
-        sum(map(len, group.offsets.pending.values())),
-        group.kind,
-    )
+    return rows
 
 
-def _look_at_share_group(
-    groups: GroupCoordinator, group: Group, topics: TopicRegistry, shares: Shares | None
-) -> Look[GroupState]:
-    """The state of a share group, with the start offsets of the partitions that it has read."""
+def _place(log: Log | None, committed: int | None, is_batch: bool, tails: Tails) -> Place:
+    """A group in one partition, with the log as it is now."""
+    if log is None:
+        return Place(committed, None, is_batch)
+    bounds = Bounds(log.log_start_offset, log.last_stable_offset, log.high_watermark)
+    if is_batch or not is_tail(committed, bounds):
+        return Place(committed, bounds, is_batch)
+    return Place(committed, bounds, is_batch, tails.has_unread(log, position(committed, bounds)))
+
+
+class Tails:
+    """The ends of logs, in which an observation looks for records. Many groups may be at the same
+    offset of a log.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, int, int, int], bool] = {}
+
+    def has_unread(self, log: Log, start: int) -> bool:
+        """Whether there is a record for readers of committed data from an offset up to the last
+        stable one; also if the log cannot be read there, or only after an index has been built.
+        """
+        key = (log.topic, log.partition, start, log.last_stable_offset)
+        if (found := self._found.get(key)) is None:
+            found = self._found[key] = _has_unread(log, start, log.last_stable_offset)
+        return found
+
+
+def _has_unread(log: Log, start: int, end: int) -> bool:
+    try:
+        with log.log_dir.cache.putting_off():
+            found = log.read(
+                start, max_bytes=TAIL_BYTES, isolation=Isolation.READ_COMMITTED, min_one_batch=False
+            )
+        if found.slice is None:
+            return True
+        data = found.slice.file.pread(found.slice.size, found.slice.position)
+    except (BuildPutOff, KafkaError, OSError):
+        return True
+    aborted = [(row.producer_id, row.first_offset) for row in found.aborted or ()]
+    return has_unread(data, aborted, start, end)
+
+
+def _of_share_group(
+    groups: GroupCoordinator,
+    group: Group,
+    topics: TopicRegistry,
+    shares: Shares | None,
+    assigned: set[tuple[str, int]],
+) -> Look[list[CommittedOffsetState]]:
+    """The partitions of a share group: those that it has read, and those of its members."""
+    from barnabas.broker.handlers.share_groups import UNKNOWN_LAG, start_and_lag
+    from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET
+
     rows: list[CommittedOffsetState] = []
-    if shares is not None:
-        from barnabas.broker.handlers.share_groups import UNKNOWN_LAG, start_and_lag
-        from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET
-
-        initialized = groups.share_requests.initialized_partitions(group.group_id)
-        for name, indexes in initialized.items():
-            for index in indexes:
-                start, lag = start_and_lag(topics, shares, group.group_id, name, index)
-                if start == UNINITIALIZED_OFFSET:
-                    continue
-                known = None if lag == UNKNOWN_LAG else max(0, lag)
-                in_flight, batches = shares.in_flight(group.group_id, name, index)
-                rows.append(
-                    CommittedOffsetState(
-                        name,
-                        index,
-                        start,
-                        known,
-                        is_of_share_group=True,
-                        in_flight=in_flight,
-                        in_flight_batches=batches,
-                    )
-                )
-                if len(rows) % ROWS_AT_ONCE == 0:
-                    yield
-    return GroupState(
-        group.group_id,
-        group.state_name,
-        len(group.member_ids),
-        tuple(rows),
-        pending_count=0,
-        kind=SHARE_TYPE,
-    )
+    initialized = groups.share_requests.initialized_partitions(group.group_id)
+    partitions = {(name, index) for name, indexes in initialized.items() for index in indexes}
+    for partition in sorted(partitions | assigned):
+        start, lag, in_flight, batches = UNINITIALIZED_OFFSET, UNKNOWN_LAG, 0, 0
+        if shares is not None and partition in partitions:
+            start, lag = start_and_lag(topics, shares, group.group_id, *partition)
+            in_flight, batches = shares.in_flight(group.group_id, *partition)
+        known = share_lag(
+            None if start == UNINITIALIZED_OFFSET else start,
+            None if lag == UNKNOWN_LAG else lag,
+            is_assigned=partition in assigned,
+        )
+        rows.append(
+            CommittedOffsetState(
+                *partition,
+                NO_OFFSET if start == UNINITIALIZED_OFFSET else start,
+                known.lag,
+                is_of_share_group=True,
+                in_flight=in_flight,
+                in_flight_batches=batches,
+                situation=known.situation,
+                is_assigned=known.is_assigned,
+            )
+        )
+        if len(rows) % ROWS_AT_ONCE == 0:
+            yield
+    return rows

@@ -75,6 +75,7 @@ DIFFERENCES = {
     "AddPartitionsToTxn": "Without partitions it begins no transaction.",
     "EndTxn": "Below version 5 a late request, over a connection that its producer has replaced, ends nothing; from 5 on its epoch shows that it is late ([TRANSACTIONS.md](TRANSACTIONS.md)).",
     "ElectLeaders": "With one broker there is no other leader to elect; with several, the leader moves at once.",
+    "DescribeLogDirs": "The usable bytes are those that clients may still write: the free space without `barnabas.disk.reserve.bytes`, and 0 while writes are refused.",
     "AlterReplicaLogDirs": "There is one log directory.",
     "DescribeQuorum": "The quorum is this process.",
     "AlterPartitionReassignments": "With one broker partitions do not move; with several, replicas move at once.",

@@ -29,7 +29,7 @@ def text() -> str:
     """The whole file."""
     broker = parser()
     sections = [_section(f"barnabas {name}", help_text) for name, help_text in _own(broker)]
-    root = make_root(broker)
+    root = make_root(lambda: broker)
     settings = {**root.context_settings, "max_content_width": _WIDTH}
     context = click.Context(root, info_name="barnabas", **settings)
     names = [name for name in root.list_commands(context) if name not in dict(_own(broker))]

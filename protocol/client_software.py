@@ -8,6 +8,8 @@ from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SOFTWARE_SINCE = 3
+PROBE = "barnabas-probe"
+"""The client id of the command line's probe, which asks a port for its mechanisms of SASL."""
 
 
 def names_software(request: ApiVersionsRequest, api_version: int) -> bool:

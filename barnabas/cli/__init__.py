@@ -28,14 +28,18 @@ eight.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
 
 
-def run(arguments: Sequence[str], broker_parser: argparse.ArgumentParser) -> int:
+def run(arguments: Sequence[str], broker_parser: Callable[[], argparse.ArgumentParser]) -> int:
     """Run one command; gives its exit code.
 
-    Takes:  broker_parser, the parser of `start` and `settings`, for their help and completion.
+    Takes:  broker_parser, which makes the parser of `start` and `settings`, for their help and
+            completion.
     Raises: ModuleNotFoundError if click or rich, which the extra `cli` installs, is missing.
     """
     from barnabas.cli.root import run_command

@@ -12,25 +12,33 @@ import click
 
 from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.client.groups import list_groups
+from barnabas.cli.client.log_dirs import LOG_DIRS, log_dirs
 from barnabas.cli.client.transactions import list_transactions
 from barnabas.cli.cluster import Connection
-from barnabas.cli.denied import CHECK_PREFIX
+from barnabas.cli.denied import CHECK_PREFIX, denied_kind
 from barnabas.cli.errors import NOT_GOOD, OK, CommandError, explain
+from barnabas.cli.group_rows import describe_groups, is_waited_for
 from barnabas.cli.offsets import describe_topics, list_offsets
 from barnabas.cli.options import connection_options, ending, json_option
 from barnabas.cli.output import Column, Output
 from barnabas.cli.why_stuck import owner_text, stuck_partitions
 from barnabas.protocol.api_table import APIS
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.texts import count_text, duration_text
+from barnabas.texts import count_text, duration_text, size_text
 
 ABORTED = b"aborted"
 COMMITTED = b"committed"
-NAMED_MOST = 10  # the maximum number of partitions that one message lists
+NAMED_MOST = 10  # the maximum number of partitions, or groups, that one message lists
+MAY_BE_DENIED = ("disk", "groups")  # the steps that need rights which a client may lack
+GROUPS_MOST = 200  # the maximum number of groups that are described, with some requests for each
 
 
 class CheckError(Exception):
     """A step of the check has failed."""
+
+
+class SkipStep(Exception):
+    """A step of the check cannot be made with this broker, or this user."""
 
 
 @click.command(
@@ -64,7 +72,8 @@ def check(
     apis: bool,
 ) -> int:
     """Check a broker: can it be reached, which versions does it support, is each partition served,
-    does a transaction block a partition, and does a transaction work?
+    has its disk room for records, does a transaction block a partition, what do groups wait for,
+    and does a transaction work?
 
     The transaction uses a topic of its own (barnabas-check-…): it commits a record, aborts another,
     reads with both levels of isolation, and deletes the topic. Exit code 3 if a step fails.
@@ -137,7 +146,9 @@ class _Run:
             self._step("protocol", lambda: self._list_apis(admin))
             self._step("cluster", lambda: _cluster(admin))
             self._step("partitions", lambda: _partitions(admin))
+            self._step("disk", lambda: _disk(admin))
             self._step("stuck", lambda: _stuck(admin, self.stuck_after_s))
+            self._step("groups", lambda: _groups(admin))
             if self.read_only:
                 self._skip("transaction", "--read-only")
             elif self._step("transaction", lambda: _transact(admin)):
@@ -151,7 +162,13 @@ class _Run:
         began = time.monotonic()
         try:
             result, is_good = do(), True
+        except SkipStep as skipped:
+            self._skip(name, str(skipped))
+            return True
         except Exception as error:
+            if name in MAY_BE_DENIED and denied_kind(error):
+                self._skip(name, explain(error))
+                return True
             if not _is_expected(error):
                 raise
             is_expected = isinstance(error, CheckError | CommandError)
@@ -244,6 +261,27 @@ def _partitions(admin: ClusterClient) -> str:
     return f"{total}, each with a leader"
 
 
+def _disk(admin: ClusterClient) -> str:
+    """The room for records on each broker. Raises: CheckError if a broker has none."""
+    if not admin.speaks(LOG_DIRS):
+        raise SkipStep("the broker does not say how much room it has")
+    rows = log_dirs(admin)
+    texts = [
+        f"broker {row.node_id} has no room for records in {row.path}"
+        for row in rows
+        if not row.has_room
+    ]
+    if texts:
+        raise CheckError(
+            f"{', '.join(texts[:NAMED_MOST])}: writes are refused; free some space, or shorten "
+            "retention (the broker's log says how much is missing)"
+        )
+    known = [(row.node_id, row.usable_bytes) for row in rows if row.usable_bytes is not None]
+    if not known:
+        raise SkipStep("the broker does not say how much room it has")
+    return ", ".join(f"{size_text(room)} usable on broker {node_id}" for node_id, room in known)
+
+
 def _stuck(admin: ClusterClient, stuck_after_s: float) -> str:
     """Fail if a transaction has blocked a partition for too long."""
     now_ms = round(time.time() * 1000)
@@ -261,6 +299,24 @@ def _stuck(admin: ClusterClient, stuck_after_s: float) -> str:
     if max(row.age_ms(now_ms) for row in stuck) >= stuck_after_s * 1000:
         raise CheckError(f"{text} (`barnabas txn why-stuck` says why)")
     return text
+
+
+def _groups(admin: ClusterClient) -> str:
+    """What the groups wait for. A group that is behind is no fault of the broker: the step fails
+    only if the groups cannot be described.
+    """
+    listed = list_groups(admin)
+    total = count_text(len(listed), "group")
+    names = [row.group for row in listed[:GROUPS_MOST]]
+    rows = [row for row in describe_groups(admin, names, missing_ok=True) if is_waited_for(row)]
+    if len(listed) > GROUPS_MOST:
+        total += f", {GROUPS_MOST} of them described"
+    if not rows:
+        return f"{total}, none behind"
+    rows.sort(key=lambda row: -row["lag"])
+    texts = [f"{row['group']}: {row['status']}" for row in rows[:NAMED_MOST]]
+    more = len(rows) - len(texts)
+    return f"{total}; {'; '.join(texts)}" + (f"; and {more} more" if more else "")
 
 
 def _coordinators(admin: ClusterClient) -> str:

@@ -6,9 +6,12 @@ extra `cli` is missing.
 
 from __future__ import annotations
 
-import argparse
 import textwrap
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
 
 # name: (module of barnabas.cli, its line in the help of `barnabas`)
 COMMANDS = {
@@ -55,6 +58,8 @@ def broker_commands(
     parser: argparse.ArgumentParser,
 ) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
     """The commands of the broker's parser, each with its name, its own parser and its purpose."""
+    import argparse
+
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             summaries = {choice.dest: choice.help or "" for choice in action._choices_actions}

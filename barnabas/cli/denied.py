@@ -51,6 +51,7 @@ OF_REQUEST: dict[str, dict[str, str]] = {
     "DescribeClientQuotas": {"cluster": "describe-configs"},
     "DescribeConfigs": dict.fromkeys(_CONFIGS, "describe-configs"),
     "DescribeGroups": {"group": "describe"},
+    "DescribeLogDirs": {"cluster": "describe"},
     "DescribeProducers": {"topic": "read"},
     "DescribeShareGroupOffsets": {"group": "describe", "topic": "describe"},
     "DescribeTransactions": {"transactional-id": "describe"},

@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from barnabas.protocol.errors import Code
 
 OK, ERROR, USAGE, NOT_GOOD, INTERRUPTED, CLOSED_OUTPUT = 0, 1, 2, 3, 130, 141
@@ -42,6 +44,18 @@ class RefusedError(Exception):
         self.code = code
         self.name = code_name(code)
         self.resource = resource
+
+
+def missing(kind: str, name: str, known: Iterable[str], shown_by: str) -> str:
+    """The text of an error for a name that does not exist, with a similar one that does.
+
+    Takes: kind, such as "topic"; shown_by, the command that shows all names.
+    """
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ":"
+    return f"there is no {kind} {name!r}{hint} `{shown_by}` shows all {kind}s"
 
 
 class ClosedOutputError(Exception):

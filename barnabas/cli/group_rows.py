@@ -1,21 +1,35 @@
-"""Groups as rows: state, members, and lag; and a phrase that describes a group's lag.
+"""Groups as rows: state, members, and lag; and a phrase that describes what a group waits for.
 
-The lag of a partition is the number of offsets between the committed offset and the partition's
-end. Without a committed offset, it is the number of offsets that an open transaction holds back. A
-Spark sink commits the number of its micro-batch as an offset, for which there is no lag.
+`barnabas.group_lag` decides what is said of a group; this module asks the cluster for the facts.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from barnabas.cli.client import groups as requests
 from barnabas.cli.client.cluster_client import ClusterClient
-from barnabas.cli.client.groups import EMPTY_STATES, SHARE, UNKNOWN_OFFSET, Committed, Group, Member
-from barnabas.cli.errors import CommandError
+from barnabas.cli.client.groups import SHARE, UNKNOWN_OFFSET, Committed, Group, Member
+from barnabas.cli.client.tails import read_tails
+from barnabas.cli.errors import CommandError, missing
 from barnabas.cli.offsets import describe_topics, list_offsets, partitions_of
+from barnabas.group_lag import (
+    AT_REST,
+    TAIL_BYTES,
+    Bounds,
+    PartitionLag,
+    Place,
+    has_unread,
+    is_tail,
+    partition_lag,
+    position,
+    share_lag,
+    status,
+    total_lag,
+)
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.texts import is_batch_number
 
@@ -30,13 +44,14 @@ def describe_groups(
     names: Sequence[str],
     *,
     trend_s: float = 0.0,
-    empty: Collection[str] = (),
+    empty: Mapping[str, str] = MappingProxyType({}),
     missing_ok: bool = False,
 ) -> list[dict[str, Any]]:
     """State, members, partitions, lag and status of groups.
 
     Takes:  trend_s, if above 0, the time between two measurements that show whether the lag grows.
-            empty, groups that are known to have no members; their descriptions are not requested.
+            empty, the protocols of groups that are known to have no members; their descriptions
+            are not requested.
             missing_ok, whether to leave out groups that do not exist.
     Raises: CommandError for an unknown group.
     """
@@ -47,16 +62,23 @@ def describe_groups(
         rows = _describe_groups(admin, names, empty, missing_ok)
     for row in rows:
         row["lag_change"] = row["lag"] - before.get(row["group"], 0) if trend_s > 0 else None
-        row["status"] = status(row, trend_s)
+        row["status"] = with_trend(row["status"], row["lag_change"], trend_s)
     return rows
 
 
+def is_waited_for(row: Mapping[str, Any]) -> bool:
+    """Whether records wait for a group, or something is wrong with one of its offsets."""
+    return row["status"] not in AT_REST
+
+
 def _describe_groups(
-    admin: ClusterClient, names: Sequence[str], empty: Collection[str], missing_ok: bool
+    admin: ClusterClient, names: Sequence[str], empty: Mapping[str, str], missing_ok: bool
 ) -> list[dict[str, Any]]:
-    """One measurement of `describe_groups`, without the trend and the status."""
+    """One measurement of `describe_groups`, without the trend."""
     asked = [
-        Group(name, "Empty", "", "") if name in empty else requests.describe_group(admin, name)
+        Group(name, "Empty", empty[name], "")
+        if name in empty
+        else requests.describe_group(admin, name)
         for name in names
     ]
     described = []
@@ -67,9 +89,8 @@ def _describe_groups(
             if group.state == "Dead" and not found:
                 if missing_ok:
                     continue
-                raise CommandError(
-                    f"there is no group {group.group!r}: `barnabas groups list` shows all groups"
-                )
+                known = [row.group for row in requests.list_groups(admin)]
+                raise CommandError(missing("group", group.group, known, "barnabas groups list"))
             committed[group.group] = found
         described.append(group)
     topics = describe_topics(admin) if committed else []
@@ -83,69 +104,89 @@ def _describe_groups(
         if group.group in committed
     }
     with_leader = partitions_of(topics, with_leader=True)
-    bounds = list_offsets(admin, set().union(*shown.values()).intersection(with_leader))
-    rows = []
-    for group in described:
-        if group.protocol == SHARE:
-            row = _share_group_row(admin, group)
-        else:
-            row = _group_row(group, committed[group.group], shown[group.group], bounds)
-        row["lag"] = sum(partition["lag"] or 0 for partition in row["partitions"])
-        rows.append(row)
-    return rows
+    asked_for = set().union(*shown.values()).intersection(with_leader)
+    bounds = {
+        partition: Bounds(**found) for partition, found in list_offsets(admin, asked_for).items()
+    }
+    places = {
+        group: {
+            partition: Place(
+                None if entry is None else entry.offset,
+                bounds.get(partition),
+                entry is not None and is_batch_number(entry.metadata),
+            )
+            for partition in sorted(shown[group])
+            for entry in [committed[group].get(partition)]
+        }
+        for group in shown
+    }
+    _look_for_records(admin, list(places.values()))
+    return [
+        _share_group_row(admin, group)
+        if group.protocol == SHARE
+        else _group_row(group, places[group.group])
+        for group in described
+    ]
 
 
-def _group_row(
-    group: Group,
-    committed: Mapping[TopicPartition, Committed],
-    shown: set[TopicPartition],
-    bounds: Mapping[TopicPartition, dict[str, int]],
-) -> dict[str, Any]:
-    """The row of a group with committed offsets. Takes: shown, the partitions for which the group
-    has committed offsets, and those that are assigned to its members.
+def _look_for_records(admin: ClusterClient, places: Iterable[dict[TopicPartition, Place]]) -> None:
+    """Find out where only markers and aborted records follow a group's position.
+
+    Each partition is read once, from the lowest of these positions.
     """
+    tails: dict[TopicPartition, list[tuple[int, int, dict[TopicPartition, Place]]]] = {}
+    for of_group in places:
+        for partition, place in of_group.items():
+            bounds = place.bounds
+            if place.is_batch_number or bounds is None or not is_tail(place.committed, bounds):
+                continue
+            start = position(place.committed, bounds)
+            rows = tails.setdefault(partition, [])
+            rows.append((start, bounds.last_stable_offset, of_group))
+    if not tails:
+        return
+    first = {partition: min(row[0] for row in rows) for partition, rows in tails.items()}
+    for partition, (data, aborted) in read_tails(admin, first, TAIL_BYTES).items():
+        for start, end, of_group in tails[partition]:
+            found = has_unread(data, aborted, start, end)
+            of_group[partition] = of_group[partition]._replace(has_unread=found)
+
+
+def _group_row(group: Group, places: Mapping[TopicPartition, Place]) -> dict[str, Any]:
+    """The row of a group with committed offsets."""
     owners = {partition: member for member in group.members for partition in member.partitions}
+    lags = {
+        partition: partition_lag(place, is_assigned=partition in owners)
+        for partition, place in places.items()
+    }
+    rows = [
+        _partition_row(partition, place, lags[partition], owners.get(partition))
+        for partition, place in places.items()
+    ]
+    is_simple = not group.protocol
     return {
-        **_head(group, shown),
-        "partitions": [
-            _partition_row(partition, committed.get(partition), bounds.get(partition), owners)
-            for partition in sorted(shown)
-        ],
+        **_head(group, places),
+        "partitions": rows,
+        **_lag(group, list(lags.values()), is_simple),
     }
 
 
-def status(row: Mapping[str, Any], trend_s: float = 0.0) -> str:
-    """A phrase that describes a group's lag.
+def _lag(group: Group, lags: Sequence[PartitionLag], is_simple: bool = False) -> dict[str, Any]:
+    """How far a group is behind, and why."""
+    text = status(group.state, len(group.members), is_simple, lags)
+    return {"lag": total_lag(lags), "status": text}
 
-    Takes: row, a row of `describe_groups`; trend_s, the time over which the row's `lag_change` was
-    measured.
-    """
-    partitions, lag = row["partitions"], row["lag"]
-    if not partitions:
-        return (
-            "no members, no committed offsets" if not row["members"] else "no committed offsets yet"
-        )
-    if all(partition.get("micro_batch") for partition in partitions):
-        return "batch numbers of a Spark sink: no lag"
-    if not lag:
-        return "up to date"
-    behind = f"{lag:,} behind"
-    held = sum(min(part["lag"] or 0, part.get("held_back") or 0) for part in partitions)
-    if row["state"] in EMPTY_STATES:
-        behind += ", and no member continues"
-    elif held == lag:
-        behind += ", held back by an open transaction"
-    elif held:
-        behind += f", {held:,} of them held back by an open transaction"
-    change = row.get("lag_change")
-    if change is None:
-        return behind
+
+def with_trend(text: str, change: int | None, trend_s: float) -> str:
+    """The status of a group, and how its lag has changed in `trend_s`."""
+    if change is None or text in AT_REST:
+        return text
     if not change:
-        return f"{behind}, unchanged for {trend_s:g} s"
-    return f"{behind}, and {'grew' if change > 0 else 'shrank'} by {abs(change):,} in {trend_s:g} s"
+        return f"{text}, unchanged for {trend_s:g} s"
+    return f"{text}, and {'grew' if change > 0 else 'shrank'} by {abs(change):,} in {trend_s:g} s"
 
 
-def _head(described: Group, shown: set[TopicPartition]) -> dict[str, Any]:
+def _head(described: Group, shown: Collection[TopicPartition]) -> dict[str, Any]:
     """The fields of a group that do not depend on its type."""
     return {
         "group": described.group,
@@ -168,23 +209,27 @@ def _share_group_row(admin: ClusterClient, described: Group) -> dict[str, Any]:
         for partition in member.partitions:
             clients.setdefault(partition, []).append(member.client_id)
     unknown = requests.ShareStart(UNKNOWN_OFFSET, UNKNOWN_OFFSET)
-    return {
-        **_head(described, set(clients)),
-        "partitions": [
+    rows, lags = [], []
+    for partition in sorted(offsets.keys() | clients.keys()):
+        start, lag = (
+            value if value != UNKNOWN_OFFSET else None for value in offsets.get(partition, unknown)
+        )
+        known = share_lag(start, lag, is_assigned=partition in clients)
+        lags.append(known)
+        rows.append(
             {
                 "topic": partition.topic,
                 "partition": partition.partition,
-                "start_offset": start if start >= 0 else None,
-                "lag": lag if lag >= 0 else None,
+                "start_offset": start,
+                "lag": known.lag,
+                "situation": known.situation,
                 "client_ids": sorted(clients.get(partition, ())),
             }
-            for partition in sorted(offsets.keys() | clients.keys())
-            for start, lag in [offsets.get(partition, unknown)]
-        ],
-    }
+        )
+    return {**_head(described, clients), "partitions": rows, **_lag(described, lags)}
 
 
-def _member(member: Member, shown: set[TopicPartition]) -> dict[str, Any]:
+def _member(member: Member, shown: Collection[TopicPartition]) -> dict[str, Any]:
     """A member of a group as a row, without partitions that do not exist."""
     return {
         "member_id": member.member_id,
@@ -196,31 +241,19 @@ def _member(member: Member, shown: set[TopicPartition]) -> dict[str, Any]:
 
 
 def _partition_row(
-    partition: TopicPartition,
-    entry: Committed | None,
-    bounds: dict[str, int] | None,
-    owners: dict[TopicPartition, Member],
+    partition: TopicPartition, place: Place, lag: PartitionLag, owner: Member | None
 ) -> dict[str, Any]:
-    """The row of a partition of a group. Without a committed offset, the lag is the number of
-    offsets that an open transaction holds back; None if there are none.
-    """
-    committed = None if entry is None else entry.offset
-    is_batch = entry is not None and is_batch_number(entry.metadata)
-    end = None if bounds is None else bounds["high_watermark"]
-    held = 0 if bounds is None else bounds["high_watermark"] - bounds["last_stable_offset"]
-    owner = owners.get(partition)
-    if committed is None:
-        lag = held or None
-    else:
-        lag = None if is_batch or end is None else max(end - committed, 0)
+    """The row of a partition of a group."""
+    bounds = place.bounds
     return {
         "topic": partition.topic,
         "partition": partition.partition,
-        "committed_offset": committed,
-        "last_stable_offset": None if bounds is None else bounds["last_stable_offset"],
-        "high_watermark": end,
-        "lag": lag,
-        "held_back": 0 if is_batch else held,
-        "micro_batch": is_batch,
+        "committed_offset": place.committed,
+        "last_stable_offset": None if bounds is None else bounds.last_stable_offset,
+        "high_watermark": None if bounds is None else bounds.high_watermark,
+        "lag": lag.lag,
+        "situation": lag.situation,
+        "held_back": lag.held,
+        "micro_batch": place.is_batch_number,
         "client_id": None if owner is None else owner.client_id,
     }

@@ -78,7 +78,11 @@ def list_groups(
             if not wanted or str(row.state).lower() in wanted
         ]
         names = [] if no_lag else [row.group for row in listed]
-        empty = {row.group for row in listed if row.state == "Empty" and row.type in _COMMITTING}
+        empty = {
+            row.group: row.protocol
+            for row in listed
+            if row.state == "Empty" and row.type in _COMMITTING
+        }
         found = describe_groups(admin, names, trend_s=trend_s, empty=empty, missing_ok=True)
         described = {row["group"]: row for row in found}
     rows: list[dict[str, Any]] = [
@@ -125,8 +129,9 @@ def describe(connection: Connection, output: Output, names: Sequence[str], trend
     """Describe groups.
 
     Shows state, lag of each partition, and members; without a name, of all groups. The lag is the
-    number of offsets between the committed offset and the partition's end. A reader with
-    isolation.level=read_committed stops at the last stable offset.
+    number of offsets between the committed offset and the partition's end; where nothing is
+    committed, all that the partition has. A reader with isolation.level=read_committed stops at the
+    last stable offset.
     """
     with connection.admin() as admin:
         if not names:
@@ -170,6 +175,7 @@ def _print_group(output: Output, row: dict[str, Any]) -> None:
     output.fields([*pairs, ("status", row["status"]), ("members", len(row["members"]))])
     if row["protocol"] == SHARE:
         columns = [Column("start_offset", "START"), Column("lag", "LAG")]
+        columns.append(Column("situation", "SITUATION"))
         columns.append(Column("client_ids", "CLIENTS"))
         output.table(row["partitions"], [*_PARTITION_COLUMNS, *columns])
         _print_members(output, row)
@@ -184,6 +190,7 @@ def _print_group(output: Output, row: dict[str, Any]) -> None:
             Column("last_stable_offset", "LAST STABLE"),
             Column("high_watermark", "END"),
             Column("lag", "LAG"),
+            Column("situation", "SITUATION"),
             Column("client_id", "CLIENT"),
         ],
     )

@@ -8,7 +8,7 @@ from typing import Any
 from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.client.topics import EARLIEST, LATEST, NO_LEADER, name_of, offsets_by_time
 from barnabas.cli.client.topics import describe_topics as described_topics
-from barnabas.cli.errors import CommandError, RefusedError
+from barnabas.cli.errors import CommandError, RefusedError, missing
 from barnabas.cli.options import Place
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.metadata import MetadataResponseTopic
@@ -25,9 +25,7 @@ def describe_topics(
     found = described_topics(admin, names)
     for topic in found:
         if topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
-            raise CommandError(
-                f"there is no topic {topic.name!r}: `barnabas topics list` shows all topics"
-            )
+            raise no_topic(admin, name_of(topic))
         if topic.error_code and names is not None:
             raise RefusedError(topic.error_code, "", name_of(topic))
     return sorted(found, key=name_of)
@@ -67,7 +65,13 @@ def topic_or_partition(admin: ClusterClient, name: str) -> list[TopicPartition]:
         raise CommandError(f"the topic {topic!r} has {count} partitions, from 0 to {count - 1}")
     if refused:
         raise refused.get(topic) or refused[name]
-    raise CommandError(f"there is no topic {name!r}: `barnabas topics list` shows all topics")
+    raise no_topic(admin, name)
+
+
+def no_topic(admin: ClusterClient, name: str) -> CommandError:
+    """The error for a topic that does not exist; it names a similar one."""
+    known = [name_of(row) for row in described_topics(admin) if not row.error_code]
+    return CommandError(missing("topic", name, known, "barnabas topics list"))
 
 
 _NOT_A_TOPIC = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)

@@ -19,6 +19,8 @@ import ssl
 import struct
 from typing import NamedTuple
 
+from barnabas.protocol.client_software import PROBE
+
 STEP_S = 0.5
 API_VERSIONS, SASL_HANDSHAKE = 18, 17
 UNSUPPORTED_SASL_MECHANISM = 33
@@ -88,7 +90,7 @@ def _ask(sock: socket.socket, api_key: int, version: int, body: bytes) -> bytes:
     """The response to a request, beginning with its correlation id; empty if the response is
     invalid.
     """
-    client_id = b"barnabas-probe"
+    client_id = PROBE.encode()
     header = struct.pack(">hhih", api_key, version, CORRELATION_ID, len(client_id)) + client_id
     sock.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
     head = _read(sock, 4)

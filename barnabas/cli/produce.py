@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -35,6 +36,7 @@ from barnabas.cli.serde.schema_options import (
     schema_help,
     schema_options,
 )
+from barnabas.cli.waiting import TimeoutOver
 from barnabas.protocol.errors import Code
 from barnabas.texts import count_text
 
@@ -150,8 +152,9 @@ def produce(
     is_typed = STANDARD_INPUT in source.files and sys.stdin.isatty()
     if is_typed:
         note("each line is a record; Ctrl-D ends the input")
+    _note_new_topic(connection, topic)
     settings = _settings(transactional_id, compression, acks)
-    with _explained_creation(connection, topic), connection.producer(**settings) as producer:
+    with _explained(connection, topic), connection.producer(**settings) as producer:
         sender = RecordSender(producer, topic, partition, shared)
         encoding = RecordEncoding(_encoders(schemas, connection, topic))
         values = source.values(
@@ -176,9 +179,33 @@ def produce(
     _show_result(output, topic, sender, transactional_id)
 
 
+def _note_new_topic(connection: Connection, topic: str) -> None:
+    """Say that the broker is going to create the topic: its name may be a mistake."""
+    with connection.admin() as admin:
+        (found,) = describe_topics(admin, [topic])
+        if found.error_code != Code.UNKNOWN_TOPIC_OR_PARTITION:
+            return
+        known = [row.name or "" for row in describe_topics(admin)]
+    near = get_close_matches(topic, known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    note(f"there is no topic {topic!r} yet: it is created with the first record{hint}")
+
+
+def _lack_of_room(connection: Connection) -> str:
+    """Which brokers have no room for records; empty if all have, or if they do not say it."""
+    from barnabas.cli.client.log_dirs import without_room
+
+    try:
+        with connection.admin() as admin:
+            return without_room(admin)
+    except Exception:  # the error of the producer is the one to show
+        return ""
+
+
 @contextmanager
-def _explained_creation(connection: Connection, topic: str) -> Iterator[None]:
-    """Report a missing permission to create the topic, if that is the reason of a refusal.
+def _explained(connection: Connection, topic: str) -> Iterator[None]:
+    """Report what the producer's error does not say: that the disk of a broker is full, so that it
+    waits in vain; or a missing permission to create the topic.
 
     A broker refuses a topic that the user may not write to in the same way as a topic that the user
     may not create. A user who may write to a topic may also describe it. So a request that
@@ -188,6 +215,10 @@ def _explained_creation(connection: Connection, topic: str) -> Iterator[None]:
     """
     try:
         yield
+    except TimeoutOver as error:
+        if not (reason := _lack_of_room(connection)):
+            raise
+        raise CommandError(f"{error}. The reason: {reason}") from error
     except Exception as error:
         if denied_kind(error) != "topic":
             raise

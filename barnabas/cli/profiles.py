@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from barnabas.cli.errors import CommandError
+from barnabas.cli.errors import CommandError, missing
 
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
 PREFIX = "BARNABAS_"
@@ -61,10 +61,8 @@ class Profiles(NamedTuple):
     def find(self, name: str) -> Profile:
         """The profile with this name. Raises: CommandError."""
         if name not in self.by_name:
-            raise CommandError(
-                f"there is no profile {name!r} in {profiles_file()}: `barnabas profile list` "
-                "shows all profiles"
-            )
+            text = missing("profile", name, self.by_name, "barnabas profile list")
+            raise CommandError(f"{profiles_file()}: {text}")
         return self.by_name[name]
 
 

@@ -8,18 +8,19 @@ the first of them is drawn.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from barnabas.cli.commands import (
     ABOUT,
+    BROKER_COMMANDS,
     COMMANDS,
     END,
     broker_commands,
@@ -41,6 +42,9 @@ from barnabas.schemas.errors import SchemaError
 from barnabas.terminal import guard_terminal
 from barnabas.version import __version__
 
+if TYPE_CHECKING:
+    import argparse
+
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -50,10 +54,15 @@ class LazyGroup(click.Group):
     `start` and `settings` belong to another parser. Here they serve only for help and completion.
     """
 
-    def __init__(self, broker_parser: argparse.ArgumentParser, **attributes: Any) -> None:
+    def __init__(
+        self, broker_parser: Callable[[], argparse.ArgumentParser], **attributes: Any
+    ) -> None:
         super().__init__(**attributes)
         self._broker_parser = broker_parser
-        self._broker_commands = dict(_broker_commands(broker_parser))
+
+    @cached_property
+    def _broker_commands(self) -> dict[str, click.Command]:
+        return dict(_broker_commands(self._broker_parser()))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -62,10 +71,10 @@ class LazyGroup(click.Group):
             raise ClosedOutputError from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self._broker_commands, *COMMANDS]
+        return [*BROKER_COMMANDS, *COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in self._broker_commands:
+        if cmd_name in BROKER_COMMANDS:
             return self._broker_commands[cmd_name]
         if cmd_name not in COMMANDS:
             return None
@@ -83,7 +92,7 @@ class LazyGroup(click.Group):
 
     def get_help(self, ctx: click.Context) -> str:
         """The help, without importing the commands' modules."""
-        return help_text(self._broker_parser)
+        return help_text(self._broker_parser())
 
 
 def _broker_commands(parser: argparse.ArgumentParser) -> list[tuple[str, click.Command]]:
@@ -101,8 +110,10 @@ def _broker_commands(parser: argparse.ArgumentParser) -> list[tuple[str, click.C
     return commands
 
 
-def make_root(broker_parser: argparse.ArgumentParser) -> click.Group:
-    """The command `barnabas`."""
+def make_root(broker_parser: Callable[[], argparse.ArgumentParser]) -> click.Group:
+    """The command `barnabas`. Takes: broker_parser, which makes the parser of `start` and
+    `settings`, for their help and completion.
+    """
     root = LazyGroup(
         broker_parser,
         name="barnabas",
@@ -129,7 +140,9 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
         ctx.exit()
 
 
-def run_command(arguments: Sequence[str], broker_parser: argparse.ArgumentParser) -> int:
+def run_command(
+    arguments: Sequence[str], broker_parser: Callable[[], argparse.ArgumentParser]
+) -> int:
     """Run one command; gives its exit code, one of errors.py."""
     guard_terminal()
     root = make_root(broker_parser)

@@ -22,6 +22,7 @@ from barnabas.console.groups import progress_of
 from barnabas.console.history import NO_TREND, Trend
 from barnabas.console.spans import COMMITTED, PLAIN, Strip
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
+from barnabas.group_lag import Situation
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.texts import NO_TIMEOUT_MS
 from barnabas.why_stuck import Answer, WaitingGroup
@@ -279,12 +280,7 @@ def time_left_ms(row: OpenRow, age_ms: int) -> int | None:
     return state.timeout_ms - age_ms
 
 
-def group_value(
-    group: GroupState,
-    broker: Broker,
-    waits: Mapping[tuple[str, str, int], bool],
-    trend: Trend = NO_TREND,
-) -> dict[str, Any]:
+def group_value(group: GroupState, broker: Broker, trend: Trend = NO_TREND) -> dict[str, Any]:
     """A group with its lag and progress, and the partitions in which it waits for a transaction."""
     stuck = [
         {
@@ -295,7 +291,7 @@ def group_value(
             **_holder_value(broker, offset),
         }
         for offset in group.offsets
-        if waits.get((group.group_id, offset.topic, offset.partition))
+        if offset.situation is Situation.WAITS
     ]
     stuck.sort(key=lambda row: -int(str(row["holder_age_ms"])))
     return {
@@ -307,6 +303,7 @@ def group_value(
         "over_ms": trend.over_ms,
         "members": group.member_count,
         "lag": group.lag,
+        "status": group.status,
         "partition_count": len(group.offsets),
         "pending": group.pending_count,
         "stuck": stuck[:MOST_PARTITIONS_OF_ROW],

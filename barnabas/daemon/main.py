@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from barnabas.broker.observation.log_lines import LineFormatter
-from barnabas.daemon.arguments import StartError, parser, refuse_unknown
 from barnabas.installing import install_command
 
-logger = logging.getLogger("barnabas")
+# logging and argparse are imported by `start` and `settings` alone: a command that asks a cluster
+# needs neither, and importing them is a sixth of its start
+if TYPE_CHECKING:
+    import argparse
 
 OWN_ARGUMENTS = (["start"], ["settings"], ["--version"])
 CLOSED_OUTPUT = 141
@@ -43,7 +44,12 @@ def _run(arguments: list[str]) -> int:
     """
     if arguments[:1] not in OWN_ARGUMENTS:
         return _run_other_command(arguments)
-    options, unknown = parser().parse_known_args(arguments)
+    import logging
+
+    from barnabas.broker.observation.log_lines import LineFormatter
+    from barnabas.daemon.arguments import StartError, refuse_unknown
+
+    options, unknown = _parser().parse_known_args(arguments)
     if unknown:
         refuse_unknown(options.parser, unknown)
     handler = logging.StreamHandler(sys.stderr)
@@ -64,7 +70,7 @@ def _run(arguments: list[str]) -> int:
         return start(options)
     except StartError as error:
         if is_json:
-            logger.critical("%s", error)
+            logging.getLogger("barnabas").critical("%s", error)
         else:
             print(f"barnabas: {error}", file=sys.stderr)
         return 1
@@ -80,7 +86,7 @@ def _run_other_command(arguments: list[str]) -> int:
     try:
         from barnabas.cli import run
 
-        return run(arguments, parser())
+        return run(arguments, _parser)
     except ModuleNotFoundError as error:
         if error.name not in ("click", "kafka", "rich"):
             raise
@@ -96,13 +102,20 @@ def _run_other_command(arguments: list[str]) -> int:
     return 1
 
 
+def _parser() -> argparse.ArgumentParser:
+    """The parser of `start` and `settings`."""
+    from barnabas.daemon.arguments import parser
+
+    return parser()
+
+
 def _print_help() -> int:
     """Print the help of `barnabas`, without the libraries of the extra `cli`."""
     from importlib.util import find_spec
 
     from barnabas.cli.commands import help_text
 
-    print(help_text(parser()))
+    print(help_text(_parser()))
     if find_spec("click") is None:
         print(f"\n  All but start and settings need: {install_command('cli')}")
     return 0
@@ -127,6 +140,7 @@ def _print_settings(text: str) -> int:
     """
     from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
     from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
+    from barnabas.daemon.arguments import StartError
 
     is_found = False
     for heading, settings in (

@@ -83,7 +83,7 @@ def _describe(
         log_dir=posixpath.abspath(registry.logs.data_dir),
         topics=topics,
         total_bytes=registry.logs.disk.total_bytes(registry.logs.data_dir),
-        usable_bytes=registry.logs.disk.free_bytes(registry.logs.data_dir),
+        usable_bytes=registry.disk_space.usable_bytes(),
     )
     return DescribeLogDirsResponse(error_code=Code.NONE, results=[directory])
 

@@ -18,7 +18,7 @@ from barnabas.broker.api_row import ApiRow
 from barnabas.broker.brokers.addresses import Addresses
 from barnabas.broker.brokers.cluster import Cluster, NodeTopics
 from barnabas.broker.lazy import Lazy
-from barnabas.broker.logs.disk_space import DiskSpace
+from barnabas.broker.logs.disk_space import ADVICE, DiskSpace
 from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.logs.log_progress import LogProgress
 from barnabas.broker.logs.new_files import MADE_AT_ONCE, FilesAhead
@@ -85,7 +85,6 @@ MOST_RECORD_ERRORS = 10_000  # maximum number in one response
 # maximum bytes of older messages that are converted for one request, since the conversion blocks
 # the loop
 MOST_OLDER_BYTES = 4 << 20
-DISK_FULL = "the broker's disk is full: free some space, or shorten retention"
 
 NO_ID = uuid.UUID(int=0)
 NO_NAME = ""  # used in place of a name if the topic id is unknown
@@ -188,7 +187,7 @@ class _Produce:
 class TransactionalBatches:
     """The checks of batches against the transactions of their producers."""
 
-    __slots__ = ("_cluster", "_coordinator", "_ends", "_without_space")
+    __slots__ = ("_cluster", "_coordinator", "_disk_space", "_ends", "_without_space")
 
     def __init__(
         self,
@@ -196,8 +195,10 @@ class TransactionalBatches:
         coordinator: TransactionCoordinator,
         endings: Endings,
         ends: TransactionEnds,
+        disk_space: DiskSpace,
     ) -> None:
         self._cluster, self._coordinator, self._ends = cluster, coordinator, ends
+        self._disk_space = disk_space
         self._without_space = endings.without_space
 
     def check_connection(self, produce: _Produce) -> None:
@@ -251,7 +252,8 @@ class TransactionalBatches:
             )
             try:
                 self._ends.run(added, now_ms)
-            except NotWrittenError:
+            except NotWrittenError as error:
+                self._disk_space.on_not_written(error)
                 for pair in pairs:
                     _note_refused(produce, pair)
                 _refuse_partitions(produce, pairs, Code.KAFKA_STORAGE_ERROR)
@@ -348,7 +350,9 @@ class ProduceHandler:
         self._flushes = flushes
         self._progress = progress
         self._transactions = transactions
-        self._batches = TransactionalBatches(cluster, transactions, endings, transaction_ends)
+        self._batches = TransactionalBatches(
+            cluster, transactions, endings, transaction_ends, disk_space
+        )
         self._endings = endings
         self._transaction_ends = transaction_ends
         self._files_ahead = files_ahead
@@ -712,7 +716,7 @@ class ProduceHandler:
                 info = self._append_pending(produce, log, records, pending, result)
             else:
                 if not self._disk_space.reserve(len(records)):
-                    return _no_room(log, index, records)
+                    return _no_room(self._disk_space, log, index, records)
                 if log.producer_state.refused:
                     check_overtaking(log.producer_state, records)
                 if not log.files.are_made and self._waits_for_files(produce, log):
@@ -723,7 +727,7 @@ class ProduceHandler:
                 return produce.put_off(pending._replace(is_long=True, is_counted=True))
             return _put_off(produce, row, log, records, is_long=True)
         except OSError as error:
-            return _no_room(log, index, records, error)
+            return _no_room(self._disk_space, log, index, records, error)
         except KafkaError as error:
             return _refusal(produce, log, index, error)
         produce.appended.append(log)
@@ -942,15 +946,22 @@ def _checked(batch: _Pending, now_ms: int, budget: CheckBudget | None) -> _Resul
         return error.with_traceback(None)  # the traceback would keep the check's memory alive
 
 
-def _no_room(log: Log, index: int, records: Any, error: OSError | None = None) -> ProducedPartition:
+def _no_room(
+    space: DiskSpace, log: Log, index: int, records: Any, error: OSError | None = None
+) -> ProducedPartition:
     """The result for a batch for which the disk has no space. Raises: `error`, if it has another
     cause.
     """
-    if error is not None and not is_out_of_resources(error):
+    if error is None or (error.errno == errno.ENOSPC and not error.strerror):
+        why = space.shortage()
+    elif is_out_of_resources(error):
+        space.on_not_written(error)
+        why = error.strerror or str(error)
+    else:
         raise error
     add_refused(log.producer_state, records)
-    why = f" ({error.strerror})" if error is not None and error.strerror else ""
-    return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=DISK_FULL + why)
+    message = f"the broker's disk is full: {why}; {ADVICE}"
+    return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR, error_message=message)
 
 
 def _refusal(produce: _Produce, log: Log, index: int, error: KafkaError) -> ProducedPartition:

@@ -70,9 +70,6 @@ Answered = TypeVar("Answered", CreateTopicsResponse, DeleteTopicsResponse, Creat
 
 UNSET = -1
 NO_ID = uuid.UUID(int=0)
-NO_DISK_SPACE = (
-    "The broker has no room for so many partitions: free some space or inodes, or ask for fewer."
-)
 MOST_TOPICS_DELETED_AT_ONCE = 10_000
 CHECKED_AT_ONCE = 50
 CREATION_TELLS_SETTINGS_SINCE = 5
@@ -181,7 +178,7 @@ class TopicHandler:
                 rows.append(_not_created(topic_request.name, error))
         if wanted:
             lacking = set((yield from self._topics.create_topics(wanted, now_ms)))
-            _refuse_for_space(rows, lacking)
+            _refuse_for_space(rows, lacking, self._no_room())
         answer = CreateTopicsResponse(topics=rows)
         return (yield from self._in_slices(answer, "topics", context))
 
@@ -411,9 +408,16 @@ class TopicHandler:
             lacking = set((yield from self._topics.add_partitions(wanted, now_ms)))
             for row in rows:
                 if row.name in lacking:
-                    row.error_code, row.error_message = int(Code.KAFKA_STORAGE_ERROR), NO_DISK_SPACE
+                    row.error_code = int(Code.KAFKA_STORAGE_ERROR)
+                    row.error_message = self._no_room()
         answer = CreatePartitionsResponse(results=rows)
         return (yield from self._in_slices(answer, "results", context))
+
+    def _no_room(self) -> str:
+        return (
+            "The broker has no room for so many partitions: "
+            f"{self._topics.disk_space.shortage()}. Free some space or inodes, or ask for fewer."
+        )
 
     def _added_count(self, topic_request: CreatePartitionsTopic) -> int:
         """The number of partitions that a request would add to a topic, even if the request is
@@ -474,14 +478,16 @@ class TopicHandler:
         return None if self._quotas.clients is None else self._quotas.clients.mutations(context)
 
 
-def _refuse_for_space(rows: Iterable[CreatableTopicResult], lacking: Container[str]) -> None:
+def _refuse_for_space(
+    rows: Iterable[CreatableTopicResult], lacking: Container[str], why: str
+) -> None:
     """Replace the results of topics for which there was no disk space with errors."""
     for row in rows:
         if row.name in lacking:
             row.topic_id, row.error_code, row.error_message = (
                 NO_ID,
                 int(Code.KAFKA_STORAGE_ERROR),
-                NO_DISK_SPACE,
+                why,
             )
             row.num_partitions, row.replication_factor, row.configs = UNSET, UNSET, []
 

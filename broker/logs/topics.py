@@ -99,7 +99,7 @@ class TopicRegistry:
         on_created: Callable[[list[Log]], None] = lambda logs: None,
     ) -> None:
         self._config, self.metadata, self.logs, self._ids = config, metadata, logs, ids
-        self._disk_space, self.on_created = disk_space, on_created
+        self.disk_space, self.on_created = disk_space, on_created
         self.version = 0  # increases when a topic is created, gets partitions or is deleted
         self._partitions: dict[str, list[Log | None]] = {}
         # topics that were created in this run, and the value of `version` after their creation
@@ -275,7 +275,8 @@ class TopicRegistry:
             if not self._reserve_logs(sum(topic.partition_count for topic in topics)):
                 return [topic.name for topic in topics]
             self._begin_topics(topics)
-        except NotWrittenError:
+        except NotWrittenError as error:
+            self.disk_space.on_not_written(error)
             return [topic.name for topic in topics]
         yield from self._make_logs(topics, now_ms)
         self._announce_created(topics)
@@ -293,7 +294,8 @@ class TopicRegistry:
             return list(counts)
         try:
             topics = self.metadata.grow_topics(counts)
-        except NotWrittenError:
+        except NotWrittenError as error:
+            self.disk_space.on_not_written(error)
             return list(counts)
         yield from self._make_logs(topics, now_ms)
         self._announce_created(topics)
@@ -303,7 +305,7 @@ class TopicRegistry:
         self.on_created([log for topic in topics for log in self.logs_of(topic.name)])
 
     def _reserve_logs(self, partition_count: int) -> bool:
-        return self._disk_space.reserve(NEW_LOG_BYTES * partition_count)
+        return self.disk_space.reserve(NEW_LOG_BYTES * partition_count)
 
     def _begin_topics(self, topics: Sequence[Topic]) -> None:
         self._end_deletions_of_namesakes({topic.name for topic in topics})

@@ -39,9 +39,12 @@ class UnwrittenWork:
 
     may_wait: whether calls may wait at all. If a start has to write something before it serves the
     first client, as after a power loss, calls may not wait, and an error ends the start.
+
+    Takes: on_not_written, which is called with each error.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_not_written: Callable[[OSError], None] = lambda error: None) -> None:
+        self._on_not_written = on_not_written
         self.calls: deque[Callable[[int], None]] = deque()
         self._due_ms = 0
         self.may_wait = False
@@ -73,5 +76,6 @@ class UnwrittenWork:
 
     def note(self, what: str, error: OSError, now_ms: int) -> None:
         """Log that a decision was not written, at most once a minute for each text."""
+        self._on_not_written(error)
         if self._lines.may_write("no space", what, now_ms):
             logger.error("%s: not written, since the disk is full: %s", what, error)

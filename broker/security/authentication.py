@@ -29,7 +29,7 @@ from typing import NamedTuple, Protocol
 from barnabas.broker.security.plain import PlainServer
 from barnabas.broker.security.scram import MECHANISMS, AuthenticationError, ScramServer, shown
 from barnabas.broker.security.users import Users
-from barnabas.protocol.client_software import names_software
+from barnabas.protocol.client_software import PROBE, names_software
 from barnabas.protocol.errors import Code
 from barnabas.protocol.framing import RequestHeader, read_request_header
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
@@ -253,6 +253,9 @@ class Authenticator:
             return Verdict(SaslHandshakeResponse(Code.ILLEGAL_SASL_STATE, []))
         enabled = list(self.settings.mechanisms)
         if name not in enabled:
+            if header.client_id == PROBE and not is_renewal:
+                # a question, no login: it is neither logged nor counted, and not delayed
+                return Verdict(SaslHandshakeResponse(Code.UNSUPPORTED_SASL_MECHANISM, enabled))
             close = f"the mechanism '{shown(name)}' is not enabled: {', '.join(enabled)} are"
             if is_renewal:
                 return Verdict(close=close)

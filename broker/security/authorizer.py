@@ -263,6 +263,7 @@ class Authorizer:
         """The permissions of a request's client. Takes: client_host, with or without the leading
         slash.
         """
+        self.refusals.now_ms, self.refusals.api_key = context.now_ms, context.api_key
         key = (principal, client_host)
         access = self._accesses.get(key)
         if access is None:

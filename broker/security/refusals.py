@@ -12,7 +12,7 @@ import logging
 import shlex
 
 from barnabas.broker.observation.log_lines import BoundedLines
-from barnabas.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
+from barnabas.broker.security.acls import Operation, ResourceType
 from barnabas.protocol.api_table import BY_KEY
 
 logger = logging.getLogger("barnabas.security")
@@ -42,18 +42,30 @@ class RefusalLines:
         if not self._lines.may_write(KIND, f"{principal} at {host}", self.now_ms):
             return
         api = BY_KEY.get(self.api_key)
-        action = Operation(operation).name.lower().replace("_", "-")
-        resource = ResourceType(resource_type).name.lower().replace("_", "-")
-        if name != CLUSTER_NAME:
-            resource += f":{name[:LONGEST_NAME]}"
-        words = [principal.removeprefix("User:"), action, resource]
+        action, resource = names_of(operation, resource_type, name)
         logger.warning(
-            "%s at %s may not %s %s (%s): `barnabas acl add %s` allows it; its further refusals "
-            "in this minute are not logged",
+            "%s at %s may not %s %s (%s): `%s` allows it; its further refusals in this minute are "
+            "not logged",
             principal,
             host,
             action,
             resource,
             "a request" if api is None else api.name,
-            shlex.join(words),
+            command_that_allows(principal, operation, resource_type, name),
         )
+
+
+def names_of(operation: int, resource_type: int, name: str) -> tuple[str, str]:
+    """An operation and a resource, as `barnabas acl` writes them."""
+    action = Operation(operation).name.lower().replace("_", "-")
+    resource = ResourceType(resource_type).name.lower().replace("_", "-")
+    if resource_type != ResourceType.CLUSTER:
+        resource += f":{name[:LONGEST_NAME]}"
+    return action, resource
+
+
+def command_that_allows(principal: str, operation: int, resource_type: int, name: str) -> str:
+    """The command that allows a principal an operation on a resource."""
+    action, resource = names_of(operation, resource_type, name)
+    words = ["barnabas", "acl", "add", principal.removeprefix("User:"), action, resource]
+    return shlex.join(words)

@@ -102,7 +102,6 @@ OTHER_WAYS: dict[str, tuple[str, ...]] = {
     "txn why-stuck, all": ("txn", "why-stuck"),
 }
 SHOWS_NOTHING = (
-    "check --read-only",
     "groups describe",
     "topics describe, all",
     "txn why-stuck, all",

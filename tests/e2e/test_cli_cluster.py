@@ -152,7 +152,17 @@ def test_check_of_a_broker_that_is_well(barnabas: CommandLine, servers: str) -> 
     assert answer["healthy"] is True
     steps = {row["step"]: row["ok"] for row in answer["steps"]}
     assert steps == dict.fromkeys(
-        ["connection", "protocol", "cluster", "partitions", "stuck", "transaction", "coordinators"],
+        [
+            "connection",
+            "protocol",
+            "cluster",
+            "partitions",
+            "disk",
+            "stuck",
+            "groups",
+            "transaction",
+            "coordinators",
+        ],
         True,
     )
     assert any(row["api"] == "Produce" for row in answer["apis"])

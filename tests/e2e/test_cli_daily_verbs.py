@@ -207,10 +207,10 @@ def test_groups_are_listed_with_their_lag_and_its_trend(
     barnabas.ok("groups", "reset-offsets", group, "--to", "3", "--yes")
     row = _listed(barnabas, group)
     assert (row["lag"], row["lag_change"]) == (7, None)
-    assert row["status"] == "7 behind, and no member continues"
+    assert row["status"] == "7 behind", "`consume` commits without members"
     assert "lag" not in _listed(barnabas, group, "--no-lag")
     still = _listed(barnabas, group, "--trend", "0.05")
-    assert still["status"] == "7 behind, and no member continues, unchanged for 0.05 s"
+    assert still["status"] == "7 behind, unchanged for 0.05 s"
     assert "7 behind" in barnabas.ok("groups", "describe", group).out
 
 
@@ -287,3 +287,48 @@ def _completed(
     out, err = capsys.readouterr()
     assert err == ""
     return [line.partition(",")[2] for line in out.splitlines() if line]
+
+
+VERBS_OF_A_TOPIC = (
+    ("topics", "describe", "{}"),
+    ("topics", "offsets", "{}"),
+    ("topics", "alter", "{}", "--partitions", "4"),
+    ("consume", "{}"),
+    ("share", "consume", "{}", "--group", "g"),
+    ("records", "delete", "{}", "--before", "latest", "--yes"),
+    ("config", "describe", "topic", "{}"),
+    ("txn", "why-stuck", "{}-0"),
+    ("groups", "reset-offsets", "g", "-t", "{}", "--to", "latest", "--yes"),
+)
+
+
+@pytest.mark.parametrize("words", VERBS_OF_A_TOPIC, ids=lambda words: " ".join(words[:2]))
+def test_a_misspelled_topic_gets_a_similar_name(
+    barnabas: CommandLine, words: tuple[str, ...]
+) -> None:
+    right = unique("orders")
+    barnabas.ok("topics", "create", right)
+    wrong = right.replace("orders", "ordres")
+    run = barnabas(*(word.format(wrong) for word in words))
+    assert run.code == 1 and f"there is no topic '{wrong}" in run.err
+    assert f"; did you mean '{right}'?" in run.err
+
+
+def test_a_misspelled_group_gets_a_similar_name(barnabas: CommandLine) -> None:
+    right = unique("kitchen")
+    barnabas.ok("topics", "create", right)
+    barnabas.ok("produce", right, stdin="coffee\n")
+    barnabas.ok("consume", right, "--group", right)
+    run = barnabas("groups", "describe", right.replace("kitchen", "kitchne"))
+    assert run.code == 1 and f"; did you mean '{right}'?" in run.err
+
+
+def test_a_topic_that_produce_creates_is_told(barnabas: CommandLine) -> None:
+    right = unique("orders")
+    barnabas.ok("topics", "create", right)
+    wrong = right.replace("orders", "ordres")
+    told = barnabas.ok("produce", wrong, stdin="coffee\n").err
+    assert f"there is no topic '{wrong}' yet: it is created with the first record" in told
+    assert f"; did you mean '{right}'?" in told
+    for name in (wrong, right):
+        assert "there is no topic" not in barnabas.ok("produce", name, stdin="tea\n").err

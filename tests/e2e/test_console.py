@@ -84,12 +84,12 @@ def test_a_group_waits_once_it_has_read_all_records_before_the_open_transaction(
     transaction. Markers and aborted records may follow the offset.
     """
     consumer = Consumer({"bootstrap.servers": shop.broker.bootstrap_servers, "group.id": "bakery"})
-    for offset, waits in ((1, False), (2, True), (5, True), (7, False)):
+    for offset, situation in ((1, "behind"), (2, "waits"), (5, "waits"), (7, "behind")):
         consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)
         deadline = time.monotonic() + 10
         while True:
             rows = shop.ask("/api/group?group=bakery")[2].get("rows")
-            if rows and (rows[0]["offset"], rows[0]["waits"]) == (offset, waits):
+            if rows and (rows[0]["offset"], rows[0]["situation"]) == (offset, situation):
                 break
             assert time.monotonic() < deadline, rows
             time.sleep(0.1)
@@ -303,3 +303,13 @@ def test_the_page_of_a_missing_topic_or_group_says_so(
     assert "There is no" in page.inner_text("main h1")
     assert page.get_attribute("main a", "href") == "#/"
     opened.complaints.clear()  # the browser logs the response with status 404
+
+
+@pytest.mark.parametrize("route", ["#/foo/bar", "#/topic/orders/none", "#/groups/x", "#/records"])
+def test_an_address_without_a_page_says_so(window: Callable[..., Page], route: str) -> None:
+    page = window().open(route)
+    assert page.inner_text("main h1") == f"There is no page at {route}."
+    page.click("main a[href='#/']")
+    page.wait_for_selector("main h1 >> text=Overview", state="attached")
+    page.goto(page.url.replace("#/", "#/group/kitchen"))
+    page.wait_for_selector("main h1 >> text=kitchen")

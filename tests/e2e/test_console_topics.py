@@ -165,7 +165,7 @@ def test_the_spark_sinks_group_is_shown_with_a_batch_number_and_no_lag(
     window: Callable[..., Page], shop: Market
 ) -> None:
     page = window().open("#/groups")
-    page.wait_for_selector("text=Spark sink's bookkeeping")
+    page.wait_for_selector("text=batch numbers of a Spark sink: no lag")
     page.click("a[href='#/group/sink']")
     page.wait_for_selector("text=number of its last micro-batch")
     assert "batch number" in page.inner_text("table") and "no lag" in page.inner_text("table")
@@ -174,8 +174,9 @@ def test_the_spark_sinks_group_is_shown_with_a_batch_number_and_no_lag(
     page.goto(f"{shop.url}/#/partition/orders/0")
     page.wait_for_selector("text=batch 17")
     body = shop.ask("/api/partition?topic=orders&partition=0")[2]
-    rows = {row["group"]: (row["lag"], row["is_batch_number"]) for row in body["groups"]}
-    assert rows["sink"] == (0, True) and rows["slow"][0] > 0
+    rows = {row["group"]: (row["status"], row["is_batch_number"]) for row in body["groups"]}
+    assert rows["sink"] == ("batch numbers of a Spark sink: no lag", True)
+    assert " behind" in rows["slow"][0]
 
 
 def test_the_spark_sinks_group_waits_for_no_transaction(shop: Market) -> None:
@@ -231,3 +232,50 @@ def test_the_rules_of_accessibility_hold(
         page = opened.open(route)
         page.wait_for_timeout(300)
         assert violations(page) == [], route
+
+
+def test_names_are_whole_on_a_phone(window: Callable[..., Page], shop: Market) -> None:
+    """Names of up to forty characters take two lines of a list, and nothing is cut off."""
+    name = "customer-orders-of-the-western-region"
+    shop.broker.create_topic(name)
+    consumer = Consumer({"bootstrap.servers": shop.broker.bootstrap_servers, "group.id": name})
+    consumer.commit(offsets=[TopicPartition(name, 0, 0)], asynchronous=False)
+    consumer.close()
+    opened = window()
+    opened.page.set_viewport_size({"width": 390, "height": 844})
+    for route in (f"#/topics?search={name}", f"#/groups?search={name}", f"#/group/{name}"):
+        page = opened.open(route)
+        page.wait_for_selector("td.col-name a")
+        hidden = page.evaluate(
+            "[...document.querySelectorAll('td.col-name, td.col-name *')].filter("
+            "cell => cell.scrollWidth > cell.clientWidth + 1 && cell.clientWidth"
+            " || cell.scrollHeight > cell.clientHeight + 1 && cell.clientHeight).length"
+        )
+        assert hidden == 0, route
+        assert page.inner_text("td.col-name").startswith(name)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_group_that_waits_for_a_transaction_is_not_called_slow(
+    window: Callable[..., Page], waits: bool
+) -> None:
+    """Its lag grows because of the transaction."""
+    opened = window()
+    stuck = {
+        "topic": "orders", "partition": 0, "offset": 5, "lag": 3, "producer_id": 7,
+        "transactional_id": "nightly", "holder_age_ms": 20_000, "hanging": False,
+    }  # fmt: skip
+
+    def answer(route: Any) -> None:
+        response = route.fetch()
+        body = response.json()
+        body |= {"progress": "grows", "change": 9, "over_ms": 60_000, "members": 1}
+        body["stuck"] = [stuck] if waits else []
+        route.fulfill(response=response, json=body)
+
+    opened.page.route("**/api/group?*", answer)
+    page = opened.open("#/group/slow")
+    page.wait_for_selector("text=Its lag grows: 9 more in 1 min")
+    assert ("reads more slowly" in page.inner_text("main")) is not waits
+    assert ("It waits for nightly" in page.inner_text("main")) is waits
+    opened.page.unroute("**/api/group?*")

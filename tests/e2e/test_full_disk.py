@@ -6,6 +6,8 @@ limit fail with EFBIG, as writes to a full disk fail with ENOSPC.
 
 from __future__ import annotations
 
+import json
+import re
 import resource
 import threading
 from collections.abc import Callable, Iterator
@@ -13,16 +15,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from helpers.cli_commands import CommandLine
 from helpers.e2e_clients import (
     PATIENCE_S,
     committed_offset,
     consumer,
     create_topic,
+    eventually,
     producer,
     send_all,
     transact,
     values_of,
 )
+from helpers.scrapes import ask, port_of, scrape_at
 
 from barnabas import LocalBroker
 
@@ -70,8 +75,51 @@ class Background:
         assert self._errors == []
 
 
-def test_clients_wait_while_the_disk_is_full_and_then_continue(tmp_path: Path) -> None:
-    with LocalBroker(tmp_path / "data") as broker:
+@pytest.fixture
+def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(monkeypatch, capsys)
+
+
+BEGIN, END = "There is no room for writes in ", " again: "
+
+
+def room_is_told(broker: LocalBroker, barnabas: CommandLine) -> bool:
+    """Whether `check`, the console and the metrics say that there is room; they must agree."""
+    check = barnabas("check", "--read-only", "--stuck-after", "9999", "--json")
+    (disk,) = [step for step in check.data["steps"] if step["step"] == "disk"]
+    assert (check.code == 0) is disk["ok"]
+    assert disk["ok"] or "has no room for records in " in disk["result"]
+    console = re.search(r"console: +http://127.0.0.1:(\d+)", "".join(broker.output))
+    assert console is not None
+    problem = json.loads(ask(int(console[1]), "/api/overview")[1])["problem"]
+    seen = scrape_at(port_of(broker))
+    assert (seen.of("barnabas_disk_usable_bytes") > 0) is disk["ok"] is (problem is None)
+    assert seen.of("barnabas_disk_refused_writes_total") > 0
+    return bool(disk["ok"])
+
+
+def test_commands_name_the_missing_room(tmp_path: Path, barnabas: CommandLine) -> None:
+    """A disk of which less is free than the reserve. Kafka's clients send refused writes again
+    until their timeout, so `produce` asks for the reason.
+    """
+    data = tmp_path / "data"
+    with LocalBroker(data, topics=["orders"]):
+        pass
+    with LocalBroker(data, settings={"barnabas.disk.reserve.bytes": 2**62}) as broker:
+        assert any("is too small for writes: " in line for line in broker.output)
+        barnabas.use(broker.bootstrap_servers)
+        create = barnabas("topics", "create", "more")
+        assert create.code == 1 and "barnabas.disk.reserve.bytes keeps " in create.err
+        produce = barnabas("produce", "orders", "--timeout", "2", stdin="v\n")
+        assert produce.code == 1 and "has no room for records in " in produce.err
+
+
+def test_clients_wait_while_the_disk_is_full_and_then_continue(
+    tmp_path: Path, barnabas: CommandLine
+) -> None:
+    settings = {"barnabas.console.port": 0, "barnabas.metrics.port": 0}
+    with LocalBroker(tmp_path / "data", settings=settings) as broker:
+        barnabas.use(broker.bootstrap_servers)
         servers = broker.bootstrap_servers
         topic, group = create_topic(servers, "full"), "readers"
         client = producer(servers, transactional_id="txn")
@@ -94,6 +142,8 @@ def test_clients_wait_while_the_disk_is_full_and_then_continue(tmp_path: Path) -
             assert commit.is_waiting(FULL_S)
             assert sent.is_waiting(0) and begun.is_waiting(0)
             assert values_of(servers, topic) == [b"0", b"1"], "readers are served"
+            assert room_is_told(broker, barnabas) is False
+            assert len([line for line in broker.output if BEGIN in line]) == 1
         for one in (commit, sent, begun):
             one.result()
         assert sorted(filter(None, values_of(servers, topic))) == [b"0", b"1", b"2", b"3"]
@@ -101,4 +151,6 @@ def test_clients_wait_while_the_disk_is_full_and_then_continue(tmp_path: Path) -
         reader.commit(asynchronous=False)
         reader.close()
         assert committed_offset(servers, group, topic) >= 1
+        eventually(lambda: any(END in line for line in broker.output), what="the line of the end")
+        assert room_is_told(broker, barnabas) is True
         assert not [line for line in broker.output if "Traceback" in line or " CRITICAL " in line]

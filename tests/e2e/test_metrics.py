@@ -299,7 +299,7 @@ def test_a_group_that_an_open_transaction_holds_back_has_a_lag_before_its_first_
         status, text = ask(int(console[1]), "/api/group?group=kitchen")
         assert status == 200
         (row,) = json.loads(text)["rows"]
-        assert (row["offset"], row["lag"], row["waits"]) == (-1, 5, True)
+        assert (row["offset"], row["lag"], row["situation"]) == (-1, 5, "waits")
         (stuck,) = json.loads(text)["stuck"]
         assert stuck["transactional_id"] == "holds"
         reader.close()

@@ -120,6 +120,35 @@ def test_that_fails(fresh_barnabas_broker):
     assert "orders-1" in done.stdout
 
 
+def test_a_failure_names_the_earlier_test_that_ended_the_shared_broker(tmp_path: Path) -> None:
+    done = run_pytest(
+        tmp_path,
+        """
+def test_fine(barnabas_broker):
+    assert barnabas_broker.is_running
+
+def test_that_kills(barnabas_broker):
+    barnabas_broker.kill()
+
+def test_of_a_topic(barnabas_topic):
+    barnabas_topic()
+
+def test_of_the_broker(barnabas_broker):
+    assert barnabas_broker.is_running
+
+def test_that_starts_it_again(barnabas_broker):
+    barnabas_broker.start()
+
+def test_that_fails_for_another_reason(barnabas_broker):
+    assert False
+""",
+    )
+    assert "3 passed" in done.stdout and "3 failed" in done.stdout, done.stdout + done.stderr
+    said = "during an earlier test, test_of_a_user.py::test_that_kills."
+    assert done.stdout.count(said) == 2, done.stdout
+    assert "uses fresh_barnabas_broker" in done.stdout
+
+
 def test_each_process_of_xdist_has_its_own_broker(tmp_path: Path) -> None:
     done = run_pytest(
         tmp_path,

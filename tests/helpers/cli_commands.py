@@ -124,7 +124,7 @@ class CommandLine:
 
 def connecting_verbs() -> list[str]:
     """The names of all commands that connect to a cluster, such as `topics list`."""
-    return list(_verbs(make_root(parser())))
+    return list(_verbs(make_root(parser)))
 
 
 def _verbs(command: click.Command, name: str = "") -> Iterator[str]:

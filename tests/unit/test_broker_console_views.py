@@ -13,6 +13,7 @@ from barnabas.broker.observe import (
 )
 from barnabas.console import views
 from barnabas.console.spans import Span, Strip, Window
+from barnabas.group_lag import Situation
 from barnabas.why_stuck import WaitingGroup, sentence
 
 NOW_MS = 1_800_000_000_000
@@ -144,7 +145,8 @@ def test_a_transaction_without_data_is_open_too() -> None:
 
 
 def test_groups_that_wait_for_a_transaction_come_first_with_its_transactional_id() -> None:
-    waiting = group("kitchen", CommittedOffsetState("orders", 1, 40, 60))
+    offset = CommittedOffsetState("orders", 1, 40, 60, situation=Situation.WAITS, held=60)
+    waiting = group("kitchen", offset)
     behind = group("archive", CommittedOffsetState("b", 0, 1, 500))
     gone = group("gone", CommittedOffsetState("no-topic", 0, 1, None))
     shown = broker(
@@ -155,10 +157,13 @@ def test_groups_that_wait_for_a_transaction_come_first_with_its_transactional_id
     assert [row.group_id for row in shown.groups_by_need] == ["kitchen", "archive", "gone"]
     (candidate,) = views.candidates(shown, shown.observed.groups)
     assert candidate[0] is waiting
-    value = views.group_value(waiting, shown, {("kitchen", "orders", 1): True})
+    value = views.group_value(waiting, shown)
     (row,) = value["stuck"]
     assert (row["transactional_id"], row["holder_age_ms"], row["hanging"]) == ("pay", 15_000, False)
-    assert views.group_value(waiting, shown, {})["stuck"] == []
+    assert value["status"] == (
+        "60 behind, held back by an open transaction, and its members have no partitions"
+    )
+    assert views.group_value(behind, shown)["stuck"] == []
 
 
 def test_a_group_beyond_the_last_stable_offset_does_not_wait_there() -> None:

@@ -6,14 +6,21 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.core_host import CoreHost, produce
 from helpers.disk_broker import DiskBroker
 
 from barnabas.broker.handlers import produce as produce_handler
-from barnabas.broker.logs.disk_space import MEASURED_EVERY_BYTES, DiskSpace
+from barnabas.broker.logs.disk_space import (
+    LOOK_EVERY_MS,
+    MEASURED_EVERY_BYTES,
+    QUIET_MS,
+    DiskSpace,
+)
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
 
 @pytest.mark.parametrize("deferred_above", [None, "ROWS_AT_ONCE", "BYTES_AT_ONCE"])
@@ -151,3 +158,121 @@ def test_the_flush_queue_sees_when_the_disk_is_full() -> None:
     del b.disk.free_bytes
     assert b.produce("t", (b"0",))[0] == 0
     assert not b.parts.disk_space.is_full
+
+
+# --- what is told ---------------------------------------------------------------------------------
+
+
+class Disk:
+    """A disk whose free space a test sets."""
+
+    def __init__(self, free: int, reserve: int = 1000) -> None:
+        self.free = free
+        self.space = DiskSpace(lambda: self.free, reserve, "/data")
+        self.now_ms = 0
+
+    def tick(self, ms: int) -> None:
+        """Let time pass; the room is measured whenever a measurement is due."""
+        end = self.now_ms + ms
+        while (due := self.space.next_deadline_ms()) is not None and due <= end:
+            self.now_ms = max(self.now_ms, due)
+            self.space.on_tick(self.now_ms)
+        self.now_ms = end
+
+
+def test_the_log_says_when_a_full_disk_begins_and_ends(caplog: pytest.LogCaptureFixture) -> None:
+    disk = Disk(1100)
+    assert disk.space.problem() is None and disk.space.usable_bytes() == 100
+    assert disk.space.next_deadline_ms() is None
+    for _ in range(3):
+        assert not disk.space.reserve(500)
+        disk.tick(2000)
+    (begin,) = caplog.messages
+    assert begin.startswith("There is no room for writes in /data: 1.1 KB are free, and ")
+    assert "barnabas.disk.reserve.bytes keeps 1.0 KB" in begin
+    problem = disk.space.problem()
+    assert problem is not None and problem.startswith("Some of the clients' writes are refused: ")
+    disk.free = 900
+    problem = disk.space.problem()
+    assert problem is not None and problem.startswith("Clients' writes are refused: 900 bytes")
+    assert disk.space.usable_bytes() == 0
+    disk.free = 9000
+    assert disk.space.reserve(500), "a write is accepted at once"
+    disk.tick(QUIET_MS + 2 * LOOK_EVERY_MS)
+    assert len(caplog.messages) == 2
+    assert "There is room for writes in /data again: 9.0 KB are free" in caplog.messages[1]
+    assert "3 writes were refused in " in caplog.messages[1]
+    assert disk.space.problem() is None and disk.space.next_deadline_ms() is None
+    assert disk.space.refused_count == 3
+
+
+def test_a_disk_that_is_almost_full_causes_no_line_for_each_retry(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = Disk(1100)
+    for number in range(60):
+        disk.free = 1100 if number % 2 else 2000
+        disk.space.reserve(500)
+        disk.space._left_bytes = 0
+        disk.tick(1000)
+    assert len(caplog.messages) == 1
+
+
+def test_a_quota_that_is_used_up_is_told_though_space_is_free(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = Disk(1 << 40)
+    disk.space.on_not_written(OSError(122, "Disk quota exceeded"))
+    assert "There is no room for writes in /data: Disk quota exceeded." in caplog.text
+    assert disk.space.usable_bytes() == 0
+    assert disk.space.problem() is not None
+    disk.tick(QUIET_MS + 2 * LOOK_EVERY_MS)
+    assert "There is room for writes in /data again" in caplog.text
+    assert disk.space.usable_bytes() > 0 and disk.space.problem() is None
+
+
+def test_a_topic_that_is_too_large_for_the_disk_is_no_full_disk(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = Disk(10 * MEASURED_EVERY_BYTES)
+    assert not disk.space.reserve(20 * MEASURED_EVERY_BYTES)
+    assert caplog.messages == [] and disk.space.problem() is None
+
+
+@pytest.mark.parametrize("free", [0, 64 << 20])
+def test_a_start_on_a_disk_that_is_too_small_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, free: int
+) -> None:
+    monkeypatch.setattr("sim.disk.SimDisk.free_bytes", lambda self, path: free)
+    b = DiskBroker()
+    (line,) = [one for one in caplog.messages if "room" in one or "too small" in one]
+    assert line.startswith("The disk of /data is too small for writes: ")
+    assert "barnabas.disk.reserve.bytes keeps 67.1 MB" in line
+    assert b.broker.disk_space.usable_bytes() == 0
+    caplog.clear()
+    row = create(b)
+    assert row.error_code == Code.KAFKA_STORAGE_ERROR
+    assert "barnabas.disk.reserve.bytes keeps 67.1 MB" in row.error_message
+    assert caplog.messages == [], "it is told once"
+
+
+def create(b: DiskBroker) -> Any:
+    """The result of a CreateTopics."""
+    request = CreateTopicsRequest(
+        topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)], timeout_ms=1000
+    )
+    return b.call(request, 5).topics[0]
+
+
+def test_the_brokers_timer_ends_it(caplog: pytest.LogCaptureFixture) -> None:
+    """The core's tick measures the room, without any request."""
+    b = DiskBroker()
+    b.topic("t")
+    b.disk.free_bytes = lambda path: 0  # type: ignore[method-assign]
+    b.parts.disk_space._left_bytes = 0
+    assert b.produce("t", (b"v",))[0] == Code.KAFKA_STORAGE_ERROR
+    del b.disk.free_bytes
+    for _ in range(QUIET_MS // LOOK_EVERY_MS + 2):
+        assert b.broker.next_deadline_ms() is not None
+        b.tick(LOOK_EVERY_MS)
+    assert "There is room for writes in /data again" in caplog.text

@@ -19,6 +19,7 @@ from sim.disk import Refusal
 from barnabas.broker.groups.group_topics import short_text
 from barnabas.broker.handlers.coordinators import share_key
 from barnabas.broker.observe import (
+    NO_OFFSET,
     CommittedOffsetState,
     GroupState,
     look_at_groups,
@@ -30,6 +31,7 @@ from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.result import partition_for
 from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.coordinator.share.share_state import Change, Written
+from barnabas.group_lag import Situation
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -211,7 +213,15 @@ def test_metrics_and_the_console_see_start_offsets_lags_and_members() -> None:
     b, topic_id = broker()
     join(b)
     (group,) = seen_groups(b)
-    assert group == GroupState("g", "Stable", 1, (), 0, "share"), "it has read nothing yet"
+    not_started = [
+        CommittedOffsetState(
+            "t", index, NO_OFFSET, None, is_of_share_group=True,
+            situation=Situation.NOT_STARTED, is_assigned=True,
+        )
+        for index in range(2)
+    ]  # fmt: skip
+    assert group == GroupState("g", "Stable", 1, tuple(not_started), 0, "share")
+    assert group.status == "no record of 2 partitions delivered yet"
     (member,) = describe_members(b.broker.groups, "g")
     assert (member["member_id"], member["assignment"]) == ("m", [["t", 0], ["t", 1]])
     shares = b.broker.shares.get()
@@ -221,7 +231,8 @@ def test_metrics_and_the_console_see_start_offsets_lags_and_members() -> None:
     shares.runtime.store([change], lambda _: None, b.now_ms)
     (group,) = seen_groups(b)
     assert group.offsets == (
-        CommittedOffsetState("t", 0, 10, RECORDS - 12, is_of_share_group=True),
+        CommittedOffsetState("t", 0, 10, RECORDS - 12, is_of_share_group=True, is_assigned=True),
+        not_started[1],
     )
     shares.runtime.store(
         [shares.coordinator.write(key, written._replace(delivery_complete_count=-1), b.now_ms)],

@@ -20,11 +20,13 @@ from barnabas.broker.observe import (
     look_at_transactional_ids,
 )
 from barnabas.broker.rim.http_server import in_slices
+from barnabas.group_lag import Situation
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -155,16 +157,17 @@ def test_a_snapshot_shows_a_group_with_its_lag(host: CoreHost) -> None:
     assert (group.group_id, group.state, group.member_count) == ("g", "Empty", 0)
     assert group.offsets == (
         CommittedOffsetState("t", 0, 1, 2),
-        CommittedOffsetState("t", 1, 0, 0),
+        CommittedOffsetState("t", 1, 0, 0, situation=Situation.UP_TO_DATE),
     )
     assert (group.lag, group.pending_count) == (2, 0)
 
 
-def test_a_group_that_has_read_nothing_yet_behind_an_open_transaction(host: CoreHost) -> None:
-    """A group that has no committed offset yet has an entry only for the partitions that the
-    transaction holds back.
+def test_a_group_that_has_committed_nothing_has_its_members_partitions(host: CoreHost) -> None:
+    """A group that is stuck at its first record must not look up to date. Behind the record of an
+    open transaction, it waits for the transaction.
     """
     host.create("t", 3)
+    host.call(1, produce("t"), 9)
     begin(host, "txn")
     host.connect(2)
     join = ConsumerGroupHeartbeatRequest(
@@ -174,17 +177,51 @@ def test_a_group_that_has_read_nothing_yet_behind_an_open_transaction(host: Core
     assert len(joined.assignment.topic_partitions[0].partitions) == 3
     commit_offset(host, "idle", {0: 0})
     parts = host.broker.groups, host.broker.topics, host.broker.shares
-    of_idle = CommittedOffsetState("t", 0, 0, 0)
-    for committed, rows in (
-        ({}, [CommittedOffsetState("t", 1, NO_OFFSET, 1)]),
-        ({0: 0}, [CommittedOffsetState("t", 0, 0, 0), CommittedOffsetState("t", 1, NO_OFFSET, 1)]),
-        ({1: 0}, [CommittedOffsetState("t", 0, 0, 0), CommittedOffsetState("t", 1, 0, 1)]),
+    never = [
+        (0, NO_OFFSET, 1, 0, Situation.NEVER_COMMITTED),
+        (1, NO_OFFSET, 1, 1, Situation.WAITS),
+        (2, NO_OFFSET, 0, 0, Situation.NEVER_COMMITTED),
+    ]
+    for committed, status in (
+        (
+            {},
+            "2 behind, 1 of them held back by an open transaction, "
+            "nothing committed in 2 partitions",
+        ),
+        ({0: 1, 2: 0}, "1 behind, held back by an open transaction"),
+        ({1: 0}, "1 behind, held back by an open transaction"),
     ):
         if committed:
             commit_offset(host, "g", committed, member=("m", joined.member_epoch))
-        groups, _ = seen(look_at_groups(*parts, frozenset({("t", 1)})))
-        offsets = {group.group_id: list(group.offsets) for group in groups}
-        assert offsets == {"g": rows, "idle": [of_idle]}, committed
+        groups, _ = seen(look_at_groups(*parts))
+        by_name = {group.group_id: group for group in groups}
+        assert by_name["g"].status == status
+        if not committed:
+            rows = by_name["g"].offsets
+            assert [
+                (row.partition, row.offset, row.lag, row.held, row.situation) for row in rows
+            ] == never
+            assert all(row.is_assigned for row in rows)
+        assert by_name["idle"].status == "1 behind"
+        assert len(by_name["idle"].offsets) == 1
+
+
+def test_markers_that_follow_the_committed_offset_are_no_lag(host: CoreHost) -> None:
+    """Librdkafka commits the offset after the last record, not the offset after its marker."""
+    host.create("t", 2)
+    for txn, commit in (("one", True), ("two", False)):
+        identity = begin(host, txn)
+        if commit:
+            commit_offset(host, "g", {1: 1})
+        host.ask(1, EndTxnRequest(txn, *identity, commit), 3)
+        while host.flushes:
+            host.flush()
+        (group,), _ = seen(
+            look_at_groups(host.broker.groups, host.broker.topics, host.broker.shares)
+        )
+        (row,) = group.offsets
+        assert (row.situation, row.lag) == (Situation.UP_TO_DATE, 0)
+        assert host.broker.topics.partition("t", 1).high_watermark > row.offset
 
 
 def test_a_committed_micro_batch_number_has_no_lag(host: CoreHost) -> None:
@@ -194,7 +231,11 @@ def test_a_committed_micro_batch_number_has_no_lag(host: CoreHost) -> None:
     note = CommitNote(what="batch 3 of query q", target="t").to_text()
     commit_offset(host, "sink", {0: 3}, note)
     (group,), _ = seen(look_at_groups(host.broker.groups, host.broker.topics, host.broker.shares))
-    assert group.offsets == (CommittedOffsetState("t", 0, 3, None, is_batch_number=True),)
+    assert group.offsets == (
+        CommittedOffsetState(
+            "t", 0, 3, None, is_batch_number=True, situation=Situation.BATCH_NUMBER
+        ),
+    )
     assert group.lag == 0
 
 

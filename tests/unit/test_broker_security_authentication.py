@@ -5,14 +5,17 @@ are those of Apache Kafka 3.9.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.core_host import CoreHost
+from helpers.our_messages import request_frame
 from helpers.sasl import PASSWORD, REAUTH_MS, USER, plain_token, sasl_host, scram_log_in
 
 from barnabas.broker.admission.gate import READING_TIME_MS
+from barnabas.protocol.client_software import PROBE
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
@@ -196,3 +199,19 @@ def test_a_renewal_with_an_unknown_mechanism_ends_the_connection(host: CoreHost)
     scram_log_in(host, 1)
     host.ask(1, SaslHandshakeRequest("GSSAPI"), 1)
     assert "GSSAPI" in host.closed[1]
+
+
+def test_the_command_lines_probe_is_no_failed_login(
+    host: CoreHost, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The probe asks for the mechanisms after a client could not connect. A line about the
+    mechanism '?' for each wrong setting of a client would only confuse."""
+    monkeypatch.setattr("helpers.core_host.request_frame", partial(request_frame, client_id=PROBE))
+    for _ in range(2):
+        answer = handshake(host, "?")
+        assert answer.mechanisms == ENABLED
+        assert answer.error_code == Code.UNSUPPORTED_SASL_MECHANISM
+    assert 1 not in host.closed and caplog.messages == []
+    assert {row.total for row in host.broker.logins.counts.rows()} == {0}
+    assert handshake(host).error_code == Code.NONE
+    assert token(host).error_code == Code.NONE and is_served(host)

@@ -100,3 +100,15 @@ def test_only_what_is_refused_is_logged(
     authorizer.refusals.now_ms = INTERVAL_MS
     assert not access.may(READ, TOPIC, "orders"), "the decision is remembered"
     assert len(caplog.messages) == 2
+
+
+def test_a_check_for_the_console_is_not_logged_as_the_last_clients_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The console has no connection of its own: its checks name the equivalent request."""
+    authorizer = Authorizer(ClusterMetadata(OsDisk(), str(tmp_path / "journal")))
+    produce = RequestContext(1, 9, "client", "/192.0.2.1", api_key=0)
+    assert not authorizer.access("User:ben", "/192.0.2.1", produce).may(READ, TOPIC, "a")
+    fetch = RequestContext(-1, 0, "console", "/192.0.2.2", api_key=FETCH)
+    assert not authorizer.access("User:ann", "/192.0.2.2", fetch).may(READ, TOPIC, "orders")
+    assert "User:ann at 192.0.2.2 may not read topic:orders (Fetch): " in caplog.text

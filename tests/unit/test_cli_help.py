@@ -31,7 +31,7 @@ def _walk(command: click.Command, context: click.Context) -> Iterator[click.Cont
 
 def _contexts() -> dict[str, click.Context]:
     """The contexts of all commands that click parses, by their paths."""
-    root = make_root(parser())
+    root = make_root(parser)
     own = {"start", "settings"}
     context = click.Context(root, info_name="barnabas", max_content_width=100, terminal_width=100)
     found = {}
@@ -56,7 +56,7 @@ def test_the_broker_s_own_commands_say_what_they_are_for(name: str) -> None:
         action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)
     )
     assert commands.choices[name].description
-    root = make_root(parser())
+    root = make_root(parser)
     command = root.get_command(click.Context(root), name)
     assert command is not None
     text = command.get_short_help_str(200)
@@ -139,7 +139,7 @@ def test_every_command_and_option_is_completed(shell: str, monkeypatch: pytest.M
 
     kind = get_completion_class(shell)
     assert kind is not None
-    complete = kind(make_root(parser()), {}, "barnabas", "_BARNABAS_COMPLETE")
+    complete = kind(make_root(parser), {}, "barnabas", "_BARNABAS_COMPLETE")
     for path, context in CONTEXTS.items():
         *before, last = path.split()
         assert last in [row.value for row in complete.get_completions(before, last)], path

@@ -454,6 +454,7 @@ def test_the_steps_of_a_tick_of_the_logs() -> None:
 TICK = [
     "on_sent",  # deferred calls come before any other input
     "unwritten.on_tick",  # these markers belong to decisions made before this tick
+    "disk_space.on_tick",
     "progress.on_tick",
     "groups.next_deadline_ms",
     "runtime.on_tick",
@@ -491,6 +492,7 @@ def test_the_steps_of_a_tick_of_the_core() -> None:
     names = (
         "on_sent", "purgatory", "progress", "coordinators", "logs", "compaction",
         "flushes", "topics", "metadata", "requests", "wide", "sasl", "shares", "unwritten",
+        "disk_space",
     )  # fmt: skip
     broker = bare(Broker, **{name: getattr(parts, name) for name in names})
     parts.topics.more_readable = ["a log"]

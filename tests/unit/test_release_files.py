@@ -8,15 +8,22 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.properties import read_properties
+from barnabas.cli.root import make_root
 from barnabas.daemon.arguments import parser
+from barnabas.daemon.configure import read_config
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 UNIT = ROOT / "packaging" / "barnabas.service"
 CONTAINERFILE = ROOT / "packaging" / "Containerfile"
+SETTINGS_FILE = ROOT / "packaging" / "server.properties"
+COMPOSE = ROOT / "packaging" / "compose.yaml"
 
 
 def make_targets() -> set[str]:
@@ -64,6 +71,31 @@ def test_the_commands_of_the_unit_and_of_the_image_are_understood() -> None:
     program, *arguments = (*yaml.safe_load(entry), *yaml.safe_load(default))
     assert program == "barnabas"
     assert parser().parse_args(arguments).data_dir == "/data"
+
+
+def test_the_settings_file_of_the_unit_is_taken_with_every_line_in_force() -> None:
+    """The lines that are commented out are examples: they have to be right as well."""
+    text = SETTINGS_FILE.read_text()
+    for lines in (text, re.sub(r"^#(?=[a-z.]+=)", "", text, flags=re.MULTILINE)):
+        config = BrokerConfig.from_properties(read_properties(lines))
+        assert config.barnabas_console_port == 9080
+    assert [listener.endpoint.port for listener in config.listeners] == [9092]
+    assert "server.properties /etc/barnabas/server.properties" in UNIT.read_text()
+
+
+def test_the_compose_file_starts_a_broker_and_checks_it() -> None:
+    service = yaml.safe_load(COMPOSE.read_text())["services"]["barnabas"]
+    assert (COMPOSE.parent / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+    options = parser().parse_args(service["command"])
+    config = read_config(options)
+    addresses = [(one.name, one.endpoint.host, one.endpoint.port) for one in config.listeners]
+    assert addresses == [("HOST", "0.0.0.0", 9092), ("CONTAINERS", "0.0.0.0", 29092)]
+    program, *words = service["healthcheck"]["test"][1:]
+    assert program == "barnabas"
+    root = make_root(parser)
+    command = root.get_command(click.Context(root), words[0])
+    assert command is not None
+    assert command.make_context(words[0], words[1:]).params["address"] == "127.0.0.1:29092"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")

@@ -281,6 +281,7 @@ class Console:
             "registry": self._decoder is not None,
             "totals": views.totals(broker),
             "requests": self._watch.totals(),
+            "problem": server.disk_space.problem(),
         }
 
     def _requests(self, viewer: Viewer, query: Query) -> Any:

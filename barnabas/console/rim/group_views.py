@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from barnabas.broker.observe import (
@@ -62,7 +62,7 @@ class GroupViews:
         return {
             "total": part.total,
             "first": part.first,
-            "rows": self.values(broker, groups, self.waits(broker, groups)),
+            "rows": self.values(broker, groups),
         }
 
     def group(self, viewer: Viewer, query: Query) -> Any:
@@ -71,7 +71,6 @@ class GroupViews:
         group = next((row for row in broker.observed.groups if row.group_id == name), None)
         if group is None:
             raise BadRequest(f"There is no group {name!r}.", 404)
-        waits = self.waits(broker, [group])
         of = choice(query, "of", ("offsets", "members", "in_flight"))
         if of == "members":
             part = listed(query, self._members(name), MEMBER_COLUMNS)
@@ -81,8 +80,8 @@ class GroupViews:
             rows = list(part.rows)
         else:
             part = listed(query, group.offsets, OFFSET_COLUMNS)
-            rows = self._offset_values(group, part.rows, waits)
-        (value,) = self.values(broker, [group], waits)
+            rows = self._offset_values(group, part.rows)
+        (value,) = self.values(broker, [group])
         return {
             **value,
             "total": part.total,
@@ -100,12 +99,7 @@ class GroupViews:
 
         return self._source.run(members())
 
-    def values(
-        self,
-        broker: views.Broker,
-        groups: Iterable[GroupState],
-        waits: Mapping[tuple[str, str, int], bool],
-    ) -> list[dict[str, Any]]:
+    def values(self, broker: views.Broker, groups: Iterable[GroupState]) -> list[dict[str, Any]]:
         """Groups for JSON, with their progress."""
         rows, now_ms = list(groups), self._source.server.steady_ms()
 
@@ -118,41 +112,39 @@ class GroupViews:
 
         trends = self._source.run(look())
         return [
-            views.group_value(group, broker, waits, trend)
+            views.group_value(group, broker, trend)
             for group, trend in zip(rows, trends, strict=True)
         ]
 
     def of_topic(self, broker: views.Broker, topic: str) -> list[dict[str, Any]]:
-        """The groups with offsets in a topic, and their lags in this topic, the largest first."""
-        behind = {
-            group.group_id: sum(row.lag or 0 for row in group.offsets if row.topic == topic)
+        """The groups that read a topic, and what they wait for there, the largest lag first."""
+        here = {
+            group.group_id: group._replace(offsets=offsets)
             for group in broker.observed.groups
-            if any(row.topic == topic for row in group.offsets)
+            if (offsets := tuple(row for row in group.offsets if row.topic == topic))
         }
-        groups = [group for group in broker.observed.groups if group.group_id in behind]
-        groups.sort(key=lambda group: (-behind[group.group_id], group.group_id))
-        shown = groups[: views.ROWS_A_PAGE]
-        values = self.values(broker, shown, self.waits(broker, shown))
+        groups = [group for group in broker.observed.groups if group.group_id in here]
+        groups.sort(key=lambda group: (-here[group.group_id].lag, group.group_id))
         return [
-            {**value, "topic_lag": behind[value["group"]], "samples": self._samples(value["group"])}
-            for value in values
+            {
+                **value,
+                "topic_status": here[value["group"]].status,
+                "samples": self._samples(value["group"]),
+            }
+            for value in self.values(broker, groups[: views.ROWS_A_PAGE])
         ]
 
     def _offset_values(
         self,
         group: GroupState,
         rows: Sequence[CommittedOffsetState],
-        waits: Mapping[tuple[str, str, int], bool],
     ) -> list[dict[str, Any]]:
-        """Committed offsets for JSON: whether the group waits there, and its progress since the
-        last sample.
-        """
+        """Committed offsets for JSON, with the group's progress since the last sample."""
         name = group.group_id
         before = self._source.history(lambda history: history.positions(name))
         return [
             {
                 **row._asdict(),
-                "waits": waits.get((name, row.topic, row.partition), False),
                 "progress": partition_progress(
                     group,
                     row,

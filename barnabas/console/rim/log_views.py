@@ -58,7 +58,6 @@ class LogViews:
             [row for rows in shown.values() for row in rows], SPANS_IN_OVERVIEW
         )
         groups = broker.groups_by_need[: views.ROWS_IN_OVERVIEW]
-        waits = self._groups.waits(broker, groups)
         return {
             "topics": {
                 "total": len(names),
@@ -74,7 +73,7 @@ class LogViews:
                 views.transaction_value(row.transaction, broker)
                 for row in holding_first(self._transaction_rows(broker))[: views.ROWS_IN_OVERVIEW]
             ],
-            "groups": self._groups.values(broker, groups, waits),
+            "groups": self._groups.values(broker, groups),
         }
 
     def topics(self, viewer: Viewer, query: Query) -> Any:
@@ -244,12 +243,13 @@ class LogViews:
 
 
 def _reader_value(broker: views.Broker, row: PartitionState, group_id: str) -> dict[str, Any]:
-    """The lag of a group in one partition, and whether its offset is the number of a
+    """What a group waits for in one partition, and whether its offset is the number of a
     micro-batch.
     """
     for group in broker.observed.groups:
         if group.group_id == group_id:
             for offset in group.offsets:
                 if (offset.topic, offset.partition) == (row.topic, row.partition):
-                    return {"lag": offset.lag or 0, "is_batch_number": offset.is_batch_number}
-    return {"lag": 0, "is_batch_number": False}
+                    here = group._replace(offsets=(offset,))
+                    return {"status": here.status, "is_batch_number": offset.is_batch_number}
+    return {"status": "", "is_batch_number": False}

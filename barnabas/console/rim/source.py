@@ -57,6 +57,16 @@ METADATA = 3
 _REQUESTS = {Operation.READ: 1, Operation.WRITE: 0}
 
 
+def refusal_text(principal: str, operation: Operation, kind: ResourceType, name: str) -> str:
+    """Why a view is refused, and the command that allows it."""
+    from barnabas.broker.security.refusals import command_that_allows, names_of
+
+    what, resource = names_of(operation, kind, name)
+    command = command_that_allows(principal, operation, kind, name)
+    user = principal.removeprefix("User:")
+    return f"User {user!r} may not {what} {resource}. An administrator allows it by `{command}`."
+
+
 class BadRequest(Exception):
     """The request is invalid; the text explains why.
 
@@ -120,8 +130,7 @@ class Source:
         wall_ms = now_ms + broker.wall.ahead_ms
         partitions = yield from look_at_partitions(broker.logs)
         ids = yield from look_at_transactional_ids(broker.transactions, wall_ms)
-        stuck = frozenset((row.topic, row.partition) for row in partitions if row.stable_lag)
-        groups = yield from look_at_groups(broker.groups, broker.topics, broker.shares, stuck)
+        groups = yield from look_at_groups(broker.groups, broker.topics, broker.shares)
         clients = {}
         for row in ids:
             if row.age_ms is not None:
@@ -166,14 +175,7 @@ class Source:
             return is_allowed
 
         if not self.run(ask()):
-            user = viewer.principal.partition(":")[2]
-            resource = kind.name.lower().replace("_", "-")
-            what = operation.name.lower()
-            raise BadRequest(
-                f"User {user!r} may not {what} the {resource} {name!r}. An administrator allows it "
-                f"by `barnabas acl add {user} {what} {resource}:{name}`.",
-                403,
-            )
+            raise BadRequest(refusal_text(viewer.principal, operation, kind, name), 403)
 
     def history(self, read: Callable[[History], T]) -> T:
         """The result of a function that reads the history, called in the loop's thread."""

@@ -8,15 +8,7 @@ import { link } from "./route.js";
 import { LONG_MS } from "./strip.js";
 import { list } from "./virtual.js";
 
-const BOOKKEEPING = "Spark sink's bookkeeping";
-
-// How far a group is behind, in words.
-export function behind(row) {
-  if (row.progress === "bookkeeping") return BOOKKEEPING;
-  return row.lag ? `${number(row.lag)} behind` : "up to date";
-}
-
-const PROGRESS = { moves: "moves", rests: "no progress", "no members": "no members", "up to date": "up to date", bookkeeping: BOOKKEEPING };
+const PROGRESS = { moves: "moves", rests: "no progress", "no members": "no members" };
 
 // A group's progress, where it says more than the lag does.
 function progress(row) {
@@ -31,7 +23,7 @@ const grows = (row) => `lag grows: ${number(row.change)} more in ${duration(row.
 export function topicGroupRow(row) {
   return h("li", { key: row.group, class: row.progress === "grows" || row.stuck.length ? "row warn" : "row" },
     h("div", { class: "row-head" }, h("a", { href: link.group(row.group) }, h("b", {}, row.group)),
-      h("span", { class: "age" }, row.progress === "bookkeeping" ? BOOKKEEPING : row.topic_lag ? `${number(row.topic_lag)} behind here` : "up to date here")),
+      h("span", { class: "age" }, `here: ${row.topic_status}`)),
     h("p", {}, progress(row), h("span", { class: "badge" }, row.state), ` ${count(row.members, "member")}`),
     row.progress === "bookkeeping" ? null : chart("Lag, all its topics", row.samples, row.lag, number));
 }
@@ -41,7 +33,7 @@ export function groupRow(row) {
   const isLong = first && (first.holder_age_ms >= LONG_MS || first.hanging);
   return h("li", { key: row.group, class: isLong ? "row warn" : "row" },
     h("div", { class: "row-head" }, h("a", { href: link.group(row.group) }, h("b", {}, row.group)),
-      h("span", { class: "age" }, behind(row))),
+      h("span", { class: "age" }, row.status)),
     h("p", {}, progress(row), h("span", { class: "badge" }, row.state), ` ${count(row.members, "member")} · ${count(row.partition_count, "partition")}`,
       row.pending ? ` · ${count(row.pending, "offset")} in open transactions` : null),
     first ? h("p", {}, "waits on ", h("a", { class: "place holds", href: link.partition(first.topic, first.partition) }, `${first.topic}-${first.partition}`),
@@ -52,14 +44,14 @@ const holderName = (row) => row.transactional_id ?? (row.producer_id === null ? 
 
 export function readerRow(group) {
   return h("li", { key: group.group, class: group.waits ? "row warn" : "row" },
-    h("div", { class: "row-head" }, h("a", { href: link.group(group.group) }, h("b", {}, group.group)), h("span", { class: "age" }, group.is_batch_number ? BOOKKEEPING : group.lag > 0 ? `${number(group.lag)} behind` : "up to date")),
+    h("div", { class: "row-head" }, h("a", { href: link.group(group.group) }, h("b", {}, group.group)), h("span", { class: "age" }, group.status)),
     h("p", {}, h("span", { class: "badge" }, group.state), group.is_batch_number ? ` batch ${number(group.committed_offset)}` : group.committed_offset >= 0 ? ` at offset ${number(group.committed_offset)}` : " no offset yet", group.waits ? [" · ", h("b", {}, "waits for the transaction")] : null));
 }
 
-// What a group does, in one line.
+// What a group does or waits for, in one line.
 function doing(row) {
   const first = row.stuck[0];
-  if (!first) return progress(row) || (row.progress === "unknown" ? "" : PROGRESS[row.progress]);
+  if (!first) return [progress(row), row.status];
   return [h("span", { class: "badge warn" }, "waits"), " on ", h("a", { class: "place", href: link.partition(first.topic, first.partition) }, `${first.topic}-${first.partition}`),
     ` for ${holderName(first)}, ${duration(first.holder_age_ms)}`, row.stuck_count > 1 ? ` and ${number(row.stuck_count - 1)} more` : ""];
 }
@@ -88,24 +80,27 @@ function head(data, tab) {
   const isShare = data.kind === "share", first = data.stuck[0];
   return [
     crumbs([["#/groups", "Groups"]], data.group),
-    h("h1", {}, data.group, " ", h("span", { class: "muted" }, `${data.state} · ${behind(data)}`)),
+    h("h1", {}, data.group, " ", h("span", { class: "muted" }, `${data.state} · ${data.status}`)),
     tabs("Of this group", [[link.group(data.group), isShare ? "Start offsets" : "Offsets", tab === "offsets"], [link.members(data.group), `Members (${number(data.members)})`, tab === "members"],
       ...(isShare ? [[link.inFlight(data.group), "In flight", tab === "in-flight"]] : [])]),
     first ? h("div", { class: "verdict bad", key: "verdict" }, h("i", { "aria-hidden": "true" }, "!"),
       h("p", {}, "It waits for ", h("b", {}, holderName(first)), ` on ${first.topic}-${first.partition}${first.offset < 0 ? "" : `, at offset ${number(first.offset)}`}, where it reads committed data.`),
       h("a", { class: "button", href: link.partition(first.topic, first.partition) }, "Why?")) : null,
-    data.progress === "grows" ? h("div", { class: "verdict bad", key: "grows" }, h("i", { "aria-hidden": "true" }, "!"), h("p", {}, `Its ${grows(data)}. ${data.members ? "It reads more slowly than records come." : "It has no members."}`)) : null,
+    data.progress === "grows" ? h("div", { class: "verdict bad", key: "grows" }, h("i", { "aria-hidden": "true" }, "!"), h("p", {}, `Its ${grows(data)}. ${first ? "" : data.members ? "It reads more slowly than records come." : "It has no members."}`)) : null,
   ];
 }
 
 // A partition whose number stays visible where its topic's name is too long for the column.
 const partition = (row) => h("a", { href: link.partition(row.topic, row.partition) }, h("span", { class: "cut" }, row.topic), `-${row.partition}`);
 
+// Situations of a group in a partition that a person should look at.
+const UNUSUAL = new Set(["waits", "never committed", "before the start", "beyond the end"]);
+
 const OFFSETS = [
   ["name", "Partition", "up", partition],
   ["offset", "Offset", "down", (row) => (row.offset < 0 ? "none yet" : number(row.offset))],
   ["lag", "Behind", "down", (row) => (row.lag === null ? "no lag" : number(row.lag))],
-  ["does", "State", null, (row) => (row.waits ? h("span", { class: "badge warn" }, "waits") : row.progress === "bookkeeping" ? "batch number" : PROGRESS[row.progress])],
+  ["does", "State", null, (row) => (row.situation === "behind" ? PROGRESS[row.progress] : UNUSUAL.has(row.situation) ? h("span", { class: "badge warn" }, row.situation) : row.situation)],
 ];
 
 export function offsets(data, state) {

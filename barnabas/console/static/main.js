@@ -50,6 +50,8 @@ const VIEWS = {
   write: { draw: views.write, path: ([topic]) => ["topic", { topic, strips: "no" }] },
   security: { draw: admin.security, path: () => ["security", {}] },
   requests: { draw: views.requests, path: () => ["requests", {}] },
+  // the overview is asked for, since the page's head shows what each answer has
+  nowhere: { draw: (_, { route }) => missing(`There is no page at ${hashOf(route.parts)}.`), path: () => ["overview", {}] },
 };
 
 // What of a view's query a list is asked for, and which of its rows.
@@ -108,7 +110,7 @@ export async function renew() {
     rates.add(data);
     if (view.renewed) await view.renewed();
     if (turn !== asking) return;
-    notice("");
+    notice(data.problem || "");
   } catch (error) {
     if (turn !== asking) return;
     wait = RETRY_MS;
@@ -172,12 +174,16 @@ async function renewSearch() {
 // --- where we are -------------------------------------------------------------------------------
 
 const PARTS = { topic: ["records", "settings", "write"], group: ["members", "in-flight"] };
-const OF_ANOTHER = Object.values(PARTS).flat();
+const NOT_BY_NAME = [...Object.values(PARTS).flat(), "nowhere"];
+// How many parts a route has after its name; none where nothing is said.
+const LENGTHS = { topic: 1, group: 1, transaction: 1, partition: 2 };
 
 // The view of a route's parts, and what it is a view of.
 function viewOf([name, ...rest]) {
-  if (PARTS[name] && PARTS[name].includes(rest[1])) return [rest[1], rest.slice(0, 1)];
-  return VIEWS[name] && !OF_ANOTHER.includes(name) ? [name, rest] : ["overview", []];
+  if (!name && !rest.length) return ["overview", []];
+  if (PARTS[name] && PARTS[name].includes(rest[1]) && rest.length === 2) return [rest[1], rest.slice(0, 1)];
+  const exists = Object.hasOwn(VIEWS, name) && !NOT_BY_NAME.includes(name) && rest.length === (LENGTHS[name] || 0);
+  return exists ? [name, rest] : ["nowhere", rest];
 }
 
 function onRoute() {

@@ -4,6 +4,8 @@ import { h } from "./dom.js";
 
 export const ROW_PX = 38;
 const MARGIN = 20, LIST = "list";
+// Columns of text, which has two lines where one is too short.
+const WORDS = new Set(["name", "attention", "where", "which", "host", "member", "does"]);
 
 // A column: name, by which the server sorts; words; the direction of the first click, null where it
 // is not sorted by; and what a row's cell has.
@@ -45,7 +47,7 @@ export function list(kind, columns, data, query, keyOf) {
           : h("span", { class: "head" }, words))))),
       h("tbody", {},
         space("before", data.first, columns),
-        data.rows.map((row, at) => h("tr", { key: keyOf(row), "aria-rowindex": data.first + at + 2 }, columns.map(([name, , , cell]) => h("td", { key: name, class: `col-${name}` }, cell(row))))),
+        data.rows.map((row, at) => h("tr", { key: keyOf(row), "aria-rowindex": data.first + at + 2 }, columns.map(([name, , , cell]) => h("td", { key: name, class: `col-${name}` }, WORDS.has(name) ? h("div", { class: "words" }, cell(row)) : cell(row))))),
         space("after", data.total - data.first - data.rows.length, columns))));
 }
 

@@ -120,8 +120,7 @@ def look(
     transactional_ids = yield from look_at_transactional_ids(
         broker.transactions, now_ms + broker.wall.ahead_ms
     )
-    stuck = frozenset((row.topic, row.partition) for row in partitions if row.stable_lag)
-    groups = yield from look_at_groups(broker.groups, broker.topics, broker.shares, stuck)
+    groups = yield from look_at_groups(broker.groups, broker.topics, broker.shares)
     traffic = yield from _look_at_traffic(source)
     return Seen(
         source,

@@ -163,14 +163,22 @@ def _group_held_back(seen: Seen) -> Value:
     """The offsets that open transactions hold back, by group and topic. Share groups are left out,
     since they read records of open transactions by default.
     """
-    held = {(row.topic, row.partition): row.stable_lag for row in seen.partitions if row.stable_lag}
     totals: Counter[tuple[str, str]] = Counter()
     for group in seen.groups:
         for offset in group.offsets:
             if offset.lag is not None and not offset.is_of_share_group:
-                part = min(offset.lag, held.get((offset.topic, offset.partition), 0))
-                totals[group.group_id, offset.topic] += part
+                totals[group.group_id, offset.topic] += offset.held
     return _labelled(_GROUP_TOPIC, totals.items())
+
+
+def _group_situations(seen: Seen) -> Value:
+    """The number of a group's partitions in each situation in which it has any."""
+    counts = Counter(
+        (group.group_id, offset.situation.value)
+        for group in seen.groups
+        for offset in group.offsets
+    )
+    return _labelled(("group", "situation"), counts.items())
 
 
 def _partition_held_back(seen: Seen) -> Iterator[tuple[str, float]]:
@@ -518,9 +526,9 @@ TOPICS_AND_GROUPS = (
     ),
     gauge(
         "barnabas_group_lag",
-        "The distance of the group's commits from the high watermarks, in offsets, over the "
-        "topic's partitions with a commit; before the first commit, the offsets that an open "
-        "transaction holds back.",
+        "How far the group is behind, in offsets: from its commits to the high watermarks, over "
+        "the topic's partitions with a commit and those of its members. Where nothing is committed "
+        "yet, all that the partition has; 0 where only markers or aborted records follow.",
         _GROUP_TOPIC,
         Chart(
             "Lag by group and topic",
@@ -538,6 +546,15 @@ TOPICS_AND_GROUPS = (
         _GROUP_TOPIC,
         detail=Detail.TOPICS,
         read=_group_held_back,
+    ),
+    gauge(
+        "barnabas_group_partitions",
+        "The group's partitions by situation: up to date, behind, waits (for an open transaction), "
+        "never committed, before the start (records it had not read were deleted), beyond the end, "
+        "batch number (of a Spark sink), not started (share groups), unknown.",
+        ("group", "situation"),
+        detail=Detail.TOPICS,
+        read=_group_situations,
     ),
     gauge(
         "barnabas_group_pending_offsets",
@@ -625,7 +642,7 @@ TOPICS_AND_GROUPS = (
     ),
     gauge(
         "barnabas_group_partition_lag",
-        "The distance of the group's commit from the high watermark, in offsets.",
+        "How far the group is behind in the partition, in offsets; as barnabas_group_lag.",
         _GROUP_PARTITION,
         Chart(
             "Lag by partition",
@@ -702,6 +719,20 @@ LOOP_AND_DISK = (
         (),
         Chart("Disk", "free", of="min"),
         read=_free_bytes,
+    ),
+    gauge(
+        "barnabas_disk_usable_bytes",
+        "What clients may still write: the free space without barnabas.disk.reserve.bytes; 0 while "
+        "writes are refused.",
+        (),
+        Chart("Disk", "usable", of="min"),
+        read=lambda seen: seen.source.server.broker.disk_space.usable_bytes(),
+    ),
+    counter(
+        "barnabas_disk_refused_writes_total",
+        "Writes of clients that were refused for lack of room on the disk.",
+        (),
+        read=lambda seen: seen.source.server.broker.disk_space.refused_count,
     ),
 )
 OF_REPLICATION = (  # left out if no standby can follow
