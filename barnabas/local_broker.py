@@ -5,7 +5,8 @@
 
 The daemon runs in a separate process, on a free port of 127.0.0.1, with a directory that is removed
 at the end. The daemon ends with the process that started it. This holds even if that process is
-killed, since the daemon's standard input is then closed (`--stop-at-end-of-input`).
+killed, since the daemon's standard input is then closed (`--stop-at-end-of-input`), and on Linux
+also if a child that it has forked keeps the input open (`--stop-with-parent`).
 
 Modules of the standard library that a start does not need are imported in the functions that use
 them, since a short script has to load each module that this one imports.
@@ -246,7 +247,7 @@ class LocalBroker:
         command = [
             *(sys.executable, *self.daemon, "start"),
             *("--port", ",".join(map(str, self._ports)), "--data-dir", self.data_dir),
-            "--stop-at-end-of-input",
+            *("--stop-at-end-of-input", "--stop-with-parent"),
         ]
         if len(self._ports) > 1:
             command += ["--brokers", str(len(self._ports))]

@@ -503,6 +503,9 @@ class Broker:
         if self.topics.more_readable:
             logs, self.topics.more_readable = self.topics.more_readable, []
             self.progress.try_fetches(logs, now_ms)
+        if self.logs.raised:
+            logs, self.logs.raised = self.logs.raised, []
+            self.progress.try_fetches(logs, now_ms)
         self.purgatory.on_tick(now_ms)
         if self.shares.made is not None:
             self.shares.made.on_tick(now_ms)

@@ -859,8 +859,8 @@ def _check_reported_logs(history: History) -> Iterator[Finding]:
     """None of a log's three offsets decreases within one life of the topic and between two power
     losses.
 
-    The high watermark of a flushed topic does not decrease at a power loss either, so the number of
-    power losses in its key is always 0.
+    The start of a log, and the high watermark of a flushed topic, do not decrease at a power loss
+    either, so the number of power losses in their keys is always 0.
     """
     for name in ("log_start_offset", "last_stable_offset", "high_watermark"):
         rows = []
@@ -870,7 +870,8 @@ def _check_reported_logs(history: History) -> Iterator[Finding]:
             if seen.asked_ms >= 0 and life is not None:
                 epoch = (
                     0
-                    if name == "high_watermark" and topic in history.flushed
+                    if name == "log_start_offset"
+                    or (name == "high_watermark" and topic in history.flushed)
                     else history.power_epoch(seen.read_ms)
                 )
                 if epoch == 0 or history.power_epoch(seen.asked_ms) == history.power_epoch(
@@ -887,7 +888,8 @@ def _check_reported_logs(history: History) -> Iterator[Finding]:
         for partition, final in history.final.items():
             epoch = (
                 0
-                if name == "high_watermark" and partition[0] in history.flushed
+                if name == "log_start_offset"
+                or (name == "high_watermark" and partition[0] in history.flushed)
                 else len(history.power_losses)
             )
             rows.append(

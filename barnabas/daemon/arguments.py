@@ -35,7 +35,8 @@ def parser() -> argparse.ArgumentParser:
         description=(
             "Start a broker and stay in the foreground until Ctrl-C or SIGTERM. Settings have "
             "Apache Kafka's names; --set overrides the file, and --port, --host and --data-dir "
-            "override both. docs/CONFIGURATION.md lists all."
+            "override both. docs/CONFIGURATION.md lists all. Without a terminal, SIGHUP reads the "
+            "certificates and opens the log files again."
         ),
     )
     _add_start_arguments(start)
@@ -218,4 +219,10 @@ def _add_test_arguments(start: argparse.ArgumentParser) -> None:
         "--remove-data-at-end-of-input",
         action="store_true",
         help="the same, then remove the data directory; for tests",
+    )
+    start.add_argument(
+        "--stop-with-parent",
+        action="store_true",
+        help="with one of the two: stop also when the parent process ends, if a child that it has "
+        "forked keeps the input open (Linux)",
     )

@@ -11,6 +11,7 @@ import gc
 import importlib
 import logging
 import os
+import select
 import shutil
 import socket
 import sys
@@ -82,9 +83,14 @@ class Daemon:
             asked_to_end.set()
 
         log_output = _log_in_a_thread()
-        self._signals.call(lambda: loop.call_soon_threadsafe(asked_to_end.set))
+        self._signals.call(
+            lambda: loop.call_soon_threadsafe(asked_to_end.set),
+            lambda: loop.call_soon_threadsafe(self._reload, server, log_output),
+        )
         if options.stop_at_end_of_input or options.remove_data_at_end_of_input:
             _on_end_of_input(lambda: loop.call_soon_threadsafe(end_with_input))
+            if options.stop_with_parent:
+                _on_end_of_parent(lambda: loop.call_soon_threadsafe(end_with_input))
         console_url = None if console is None else console.url
         announce(server, self._began, console_url, quiet=options.quiet)
         if options.ready_file:
@@ -108,6 +114,17 @@ class Daemon:
         self._clear_away()
         log_output.finish()
         return 1 if server.failed else 0
+
+    def _reload(self, server: Server, log_output: LogOutput) -> None:
+        """Read the certificates and open the log files again, in the loop's thread."""
+        logger.info(
+            "SIGHUP: the certificates are read and the log files are opened again; settings of the "
+            "file are read only at a start"
+        )
+        server.reload()
+        if self._leader is not None:
+            self._leader.endpoint.reload()
+        log_output.reopen()
 
     @property
     def _is_short_lived(self) -> bool:
@@ -313,6 +330,21 @@ def _on_end_of_input(do: Callable[[], object]) -> None:
             do()
 
     threading.Thread(target=read, name="end-of-input", daemon=True).start()
+
+
+def _on_end_of_parent(do: Callable[[], object]) -> None:
+    """Call the function when the parent process ends, where the system can report that."""
+    try:
+        descriptor = os.pidfd_open(os.getppid())
+    except (AttributeError, OSError):
+        return
+
+    def wait() -> None:
+        select.select((descriptor,), (), ())
+        with contextlib.suppress(RuntimeError):  # the loop may be closed already
+            do()
+
+    threading.Thread(target=wait, name="end-of-parent", daemon=True).start()
 
 
 def _write_ready_file(path: str, addresses: Sequence[tuple[str, int]]) -> None:

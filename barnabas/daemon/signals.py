@@ -1,4 +1,11 @@
-"""Signals that ask the process to end."""
+"""Signals that ask the process to end, or to open its files again.
+
+SIGINT, SIGTERM    the broker stops cleanly
+SIGHUP             with a terminal: the terminal was closed, and the broker stops cleanly;
+                   without one, as under systemd or in a container: it reads its certificates
+                   and opens its log files again (`Signals.call`)
+SIGHUP, ignored    stays ignored (nohup): the process outlives its terminal
+"""
 
 from __future__ import annotations
 
@@ -6,6 +13,8 @@ import contextlib
 import logging
 import signal
 from collections.abc import Callable
+
+from barnabas.broker.rim.hangups import hangup_reloads
 
 logger = logging.getLogger("barnabas")
 
@@ -17,11 +26,14 @@ class Signals:
 
     If a signal arrives while the data directory is being opened, the opening is completed, and the
     daemon stops cleanly as soon as it serves. A second signal ends the process at once. A signal
-    that arrives while the logs are being closed is ignored, so that all logs are closed cleanly.
+    that arrives while the logs are being closed is ignored, so that all logs are closed cleanly. A
+    request for a reload during the start is ignored, since the start reads the files.
     """
 
     def __init__(self) -> None:
         self._do: Callable[[], object] | None = None
+        self._reload: Callable[[], object] = lambda: None
+        self._reloads_at_hangup = hangup_reloads()
         self._has_come = False
         for number in SIGNALS:
             if (
@@ -29,9 +41,11 @@ class Signals:
             ):  # an ignored SIGHUP stays ignored (nohup): the process outlives its terminal
                 signal.signal(number, self._on_signal)
 
-    def call(self, do: Callable[[], object]) -> None:
-        """Call the function at each signal, and at once if one has already arrived."""
-        self._do = do
+    def call(self, do: Callable[[], object], reload: Callable[[], object]) -> None:
+        """Set the functions that are called at each signal to end, and for a reload. The first is
+        called at once if such a signal has already arrived.
+        """
+        self._do, self._reload = do, reload
         if self._has_come:
             logger.info("a signal arrived while the broker started: it stops now")
             do()
@@ -40,7 +54,10 @@ class Signals:
         """Call the function, or note the signal for `call`. A second signal during the start ends
         the process at once.
         """
-        if self._do is not None:
+        if number == signal.SIGHUP and self._reloads_at_hangup:
+            with contextlib.suppress(RuntimeError):  # the loop may be closed already
+                self._reload()
+        elif self._do is not None:
             with contextlib.suppress(RuntimeError):  # the loop may be closed already
                 self._do()
         elif self._has_come:

@@ -149,7 +149,8 @@ def _over(number: int, frame: Any) -> None:
 
 def main() -> None:
     """Answer requests until the input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both processes
+    for number in (signal.SIGINT, signal.SIGHUP):  # a terminal sends them to both processes
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, _over)
     with contextlib.suppress(OSError):
         os.nice(NICENESS)

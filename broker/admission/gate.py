@@ -104,7 +104,9 @@ class SaslGate:
             new_salt=lambda: ids.uuid().bytes,
         )
         return Authenticator(
-            AuthenticationSettings(listener.sasl_mechanisms, listener.max_reauth_ms),
+            AuthenticationSettings(
+                listener.sasl_mechanisms, listener.max_reauth_ms, config.release.scram_nonces
+            ),
             users,
             new_nonce=lambda: ids.uuid().hex + ids.uuid().hex,
             refusal=_refusal,

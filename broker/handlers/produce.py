@@ -57,6 +57,7 @@ from barnabas.storage.batch.validate import (
     AppendRefused,
     CheckBudget,
     Checked,
+    ComparisonTakesLong,
     Rules,
     TakesLongError,
     check_client_batch,
@@ -67,7 +68,9 @@ from barnabas.storage.log.append_info import AppendInfo
 from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import NEVER_MS
 from barnabas.storage.producers import producer_rows, repetition  # noqa: F401 - logs use them
+from barnabas.storage.producers.producer_state import BatchMeta
 from barnabas.storage.producers.refused_batches import add_refused, check_overtaking
+from barnabas.storage.producers.repetition import Comparison, have_same_content, stored_batch
 
 logger = logging.getLogger("barnabas.transactions")
 
@@ -102,7 +105,8 @@ class _Pending(NamedTuple):
     no batch. is_long: whether the check of this batch alone takes long. is_counted: whether its
     disk space is already reserved. rules: the log's rules for the check, set when the batch is
     about to be checked. topic_id: the topic id, if the request has ids, since another topic may
-    have the name before the append.
+    have the name before the append. written: the batch in the log that this one may repeat, if the
+    worker has to compare the two.
     """
 
     row: list[ProducedPartition]
@@ -114,6 +118,7 @@ class _Pending(NamedTuple):
     is_counted: bool
     rules: Rules | None = None
     topic_id: uuid.UUID | None = None
+    written: BatchMeta | None = None
 
 
 # the empty queue of requests that defer no batch, which are most requests; it is never changed
@@ -521,12 +526,16 @@ class ProduceHandler:
         """
         turn, new_files = self._next_turn(produce)
         now_ms = produce.context.now_ms + self._topics.logs.wall.ahead_ms
+        stored = _stored(produce, turn)
 
         def run() -> list[_Result]:
             for _, files in new_files:
                 files.make()
             budget = CheckBudget()
-            return [_checked(batch, now_ms, None if batch.is_long else budget) for batch in turn]
+            results = [_checked(batch, now_ms, None if batch.is_long else budget) for batch in turn]
+            if turn and turn[0].written is not None:
+                results[0] = _compared(turn[0], results[0], stored)
+            return results
 
         def done(results: list[_Result], now_ms: int) -> None:
             for log, files in new_files:
@@ -691,7 +700,7 @@ class ProduceHandler:
         index: int,
         records: Any,
         pending: _Pending | None = None,
-        result: Checked | AppendRefused | None = None,
+        result: Checked | _Compared | AppendRefused | None = None,
     ) -> ProducedPartition:
         """Append one batch. Gives: its result, or a placeholder if the batch is deferred.
 
@@ -722,10 +731,13 @@ class ProduceHandler:
                 if not log.files.are_made and self._waits_for_files(produce, log):
                     return _put_off(produce, row, log, records)
                 info = log.append(records, now_ms=context.now_ms, at_once=produce.budget)
-        except TakesLongError:
-            if pending is not None:
-                return produce.put_off(pending._replace(is_long=True, is_counted=True))
-            return _put_off(produce, row, log, records, is_long=True)
+        except TakesLongError as error:
+            written = error.written if isinstance(error, ComparisonTakesLong) else None
+            if pending is None:
+                return _put_off(produce, row, log, records, is_long=True, written=written)
+            return produce.put_off(
+                pending._replace(is_long=True, is_counted=True, written=written, rules=None)
+            )
         except OSError as error:
             return _no_room(self._disk_space, log, index, records, error)
         except KafkaError as error:
@@ -765,7 +777,7 @@ class ProduceHandler:
         log: Log,
         records: Any,
         pending: _Pending,
-        result: Checked | AppendRefused | None,
+        result: Checked | _Compared | AppendRefused | None,
     ) -> AppendInfo:
         """Append a deferred batch. result: the result of the worker's check, which is valid if the
         log's rules have not changed since.
@@ -781,7 +793,12 @@ class ProduceHandler:
             return log.append(records, now_ms=now_ms, at_once=produce.budget)
         if isinstance(result, AppendRefused):
             raise result
-        return log.append(records, now_ms=now_ms, checked=result)
+        comparison = None
+        if isinstance(result, _Compared):
+            result, comparison = result
+        return log.append(
+            records, now_ms=now_ms, at_once=produce.budget, checked=result, comparison=comparison
+        )
 
     def _on_transactional(
         self, produce: _Produce, log: Log, info: AppendInfo, records: Any
@@ -933,7 +950,16 @@ def _bytes_of(batches: list[_Pending]) -> int:
 
 
 _NewFiles = tuple["Log", "NewFiles"]
-_Result = Checked | AppendRefused | TakesLongError | None
+
+
+class _Compared(NamedTuple):
+    """The worker's results for a batch that may repeat one in the log."""
+
+    checked: Checked
+    comparison: Comparison
+
+
+_Result = Checked | _Compared | AppendRefused | TakesLongError | None
 """The result of a check by the worker; None if there is no batch, or no such partition."""
 
 
@@ -944,6 +970,30 @@ def _checked(batch: _Pending, now_ms: int, budget: CheckBudget | None) -> _Resul
         return check_client_batch(memoryview(batch.records), batch.rules, now_ms, at_once=budget)
     except (AppendRefused, TakesLongError) as error:
         return error.with_traceback(None)  # the traceback would keep the check's memory alive
+
+
+def _stored(produce: _Produce, turn: list[_Pending]) -> bytes | None:
+    """Read the batch in the log with which the worker compares the turn's only batch.
+
+    Gives:  None if no comparison is needed, or the log does not have it.
+    """
+    if not turn or turn[0].written is None:
+        return None
+
+    log = produce.topics.partition(turn[0].name, turn[0].partition)
+    return None if log is None else stored_batch(turn[0].written, log.segments)
+
+
+def _compared(batch: _Pending, checked: _Result, stored: bytes | None) -> _Result:
+    """Compare a checked batch with the one in the log. Gives: `checked`, if it is an error."""
+    if not isinstance(checked, Checked) or batch.written is None or batch.rules is None:
+        return checked
+
+    is_same = None
+    if stored is not None:
+        most_bytes = batch.rules.max_decompressed_bytes
+        is_same = have_same_content(stored, checked.view, most_bytes)
+    return _Compared(checked, Comparison(batch.written, is_same))
 
 
 def _no_room(
@@ -980,6 +1030,7 @@ def _put_off(
     records: Any,
     *,
     is_long: bool = False,
+    written: BatchMeta | None = None,
 ) -> ProducedPartition:
     """Defer a batch whose log is known. Gives: a placeholder for its result."""
     if not produce.context.keeps_frame:
@@ -995,6 +1046,7 @@ def _put_off(
             is_long,
             is_counted=True,
             topic_id=log.topic_id if has_id else None,
+            written=written,
         )
     )
 

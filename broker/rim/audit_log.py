@@ -39,7 +39,7 @@ class AuditLog:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = _opened(path)
         # _is_torn: whether the last line was written only in part
         self._is_failing = self._is_torn = False
 
@@ -62,8 +62,25 @@ class AuditLog:
             if written:
                 self._is_torn = data[written - 1] != ord("\n")
 
+    def reopen(self) -> None:
+        """Write to the file that now has the path. If it cannot be opened, this is logged, and the
+        former file stays in use.
+        """
+        try:
+            new = _opened(self.path)
+        except OSError as error:
+            logger.error("the audit log %s cannot be opened again: %s", self.path, error)
+            return
+        os.close(self._file)
+        self._file, self._is_failing, self._is_torn = new, False, False
+
     def close(self) -> None:
         os.close(self._file)
+
+
+def _opened(path: str) -> int:
+    """Open the file, which only its owner may read. Raises: OSError."""
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _line(time: str, record: AuditRecord) -> str:

@@ -146,9 +146,10 @@ def serve() -> None:
     # imported here, since the broker does not need this module
     from barnabas.storage.cleaning.cleaner import clean
 
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # a terminal sends SIGINT to both processes, but the broker handles it and ends this process
+    # A terminal sends these to both processes, and so does a program that finds processes by their
+    # name; the broker handles them, and ends this process.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -166,7 +167,10 @@ def serve() -> None:
             answer = msgpack.packb(
                 {"error": f"an error in the cleaner: {error!r}; please report it"}
             )
-        _write_frame(sys.stdout.buffer, answer)
+        try:
+            _write_frame(sys.stdout.buffer, answer)
+        except OSError:
+            os._exit(0)  # the broker has ended, and `_receive` has not noticed it yet
 
 
 def _receive(stream: IO[bytes], jobs: queue.SimpleQueue[bytes]) -> None:

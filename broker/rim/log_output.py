@@ -7,12 +7,18 @@ are dropped, and the number of dropped lines is logged when there is room again.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
 import threading
 
+from barnabas.broker.rim.log_file import LogFile
+
+logger = logging.getLogger("barnabas.log")
+
 MOST_WAITING = 10_000
+_REOPEN = bytes(1)  # in place of a line: the file is opened again
 PARTING_S = 1.0  # how long a process that ends waits for the remaining lines to be written
 
 
@@ -24,6 +30,7 @@ class LogOutput(logging.Handler):
     def __init__(self, descriptor: int, *, most_waiting: int = MOST_WAITING) -> None:
         super().__init__()
         self._descriptor = descriptor
+        self._file = LogFile(descriptor)
         self._lines: queue.Queue[bytes | None] = queue.Queue(most_waiting)
         self._dropped = 0
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
@@ -60,6 +67,14 @@ class LogOutput(logging.Handler):
         )
         return (self.format(record) + "\n").encode()
 
+    def reopen(self) -> None:
+        """Let the thread open the file again, after the lines that were logged before, and before
+        those that are logged later. Do nothing if the descriptor is no file.
+        """
+        if self._file.path:
+            with contextlib.suppress(queue.Full):
+                self._lines.put_nowait(_REOPEN)
+
     def finish(self, timeout_s: float = PARTING_S) -> bool:
         """Wait until all lines are written. No line may be logged afterwards. Gives: False if the
         reader did not take all lines in time.
@@ -74,8 +89,17 @@ class LogOutput(logging.Handler):
     def _run(self) -> None:
         """The thread: write each line, until `finish`."""
         while (line := self._lines.get()) is not None:
+            if line is _REOPEN:
+                self._reopen()
+                continue
             try:
                 while line:
                     line = line[os.write(self._descriptor, line) :]
             except OSError:
                 pass  # the reader has closed the pipe
+
+    def _reopen(self) -> None:
+        try:
+            self._file.reopen()
+        except OSError as error:
+            logger.error("the log %s cannot be opened again: %s", self._file.path, error.strerror)

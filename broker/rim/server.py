@@ -584,6 +584,14 @@ class Server:
 
     # --- end -------------------------------------------------------------------------------------
 
+    def reload(self) -> None:
+        """Read the certificates of the listeners, and open the audit log again."""
+        for listener in self.broker.config.listeners:
+            if listener.tls is not None:
+                listener.tls.reload()
+        if self._audit_log is not None:
+            self._audit_log.reopen()
+
     @property
     def failed(self) -> bool:
         return self.failure.done()

@@ -18,9 +18,11 @@ import socket
 import ssl
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from barnabas.broker.rim.certificate_dates import faults_of_dates
 from barnabas.installing import install_command
 from barnabas.pkcs12 import JKS, PEM, kind_of_store, pem_of_pkcs12
 
@@ -151,7 +153,7 @@ class TlsListener:
         locations = ("ssl.keystore.location", "ssl.truststore.location")
         self._files = [settings[name] for name in locations if settings.get(name)]
         self._seen = self._state_of_files()
-        self._context = make_context(settings)
+        self._context = self._new_context()
 
     def _state_of_files(self) -> list[tuple[int, int, int]]:
         """The time, size and inode of each certificate file, to notice that it was replaced; zeros
@@ -186,25 +188,48 @@ class TlsListener:
 
     def context(self) -> ssl.SSLContext:
         """The SSL context, with the certificates that the files currently contain."""
-        state = self._state_of_files()
-        if state != self._seen:
-            self._seen = state
-            try:
-                self._context = make_context(self._settings)
-                logger.info("the changed certificates of %s are in use", ", ".join(self._files))
-            except TlsError as error:
-                logger.error(
-                    "the changed certificates cannot be used, and the former ones stay in use: %s",
-                    error,
-                )
+        if self._state_of_files() != self._seen:
+            self.reload()
         return self._context
 
+    def reload(self) -> None:
+        """Read the files again. If they cannot be used, this is logged, and the former certificates
+        stay in use.
+        """
+        self._seen = self._state_of_files()
+        try:
+            self._context = self._new_context()
+        except TlsError as error:
+            logger.error(
+                "the changed certificates cannot be used, and the former ones stay in use: %s",
+                error,
+            )
+        else:
+            logger.info("the certificates of %s are in use", ", ".join(self._files) or "settings")
 
-def make_context(settings: Mapping[str, str]) -> ssl.SSLContext:
-    """The SSL context of a listener's settings. Raises: TlsError."""
+    def _new_context(self) -> ssl.SSLContext:
+        """Read the stores. If the broker's certificate, or one of its chain, is not valid now, this
+        is logged.
+        """
+        certificates = _key_store(self._settings)
+        context = make_context(self._settings, certificates)
+        for fault in faults_of_dates(certificates, datetime.now(UTC)):
+            logger.error(
+                "%s: %s: clients refuse it. Replace it; it is read again at the next connection",
+                _named(self._settings, "keystore"),
+                fault,
+            )
+        return context
+
+
+def make_context(settings: Mapping[str, str], certificates: str | None = None) -> ssl.SSLContext:
+    """The SSL context of a listener's settings.
+
+    Takes: certificates, the content of the key store, if it was read already. Raises: TlsError.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set_protocols(context, settings)
-    _load_key(context, settings)
+    _load_key(context, settings, certificates)
     client_auth = settings.get("ssl.client.auth", "none")
     if client_auth not in CLIENT_AUTH:
         raise TlsError(f"ssl.client.auth={client_auth}: it must be one of {', '.join(CLIENT_AUTH)}")
@@ -232,9 +257,12 @@ def make_client_context(settings: Mapping[str, str]) -> ssl.SSLContext:
     return context
 
 
-def _load_key(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
+def _load_key(
+    context: ssl.SSLContext, settings: Mapping[str, str], certificates: str | None = None
+) -> None:
     """Load the private key and its certificates. Raises: TlsError."""
-    certificates = _key_store(settings)
+    if certificates is None:
+        certificates = _key_store(settings)
     password = settings.get("ssl.key.password") or None
     try:
         with _as_file(certificates) as path:

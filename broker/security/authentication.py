@@ -24,7 +24,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from barnabas.broker.security.plain import PlainServer
 from barnabas.broker.security.scram import MECHANISMS, AuthenticationError, ScramServer, shown
@@ -39,6 +39,9 @@ from barnabas.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from barnabas.broker.security.stored import ScramNonces
 
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
 EXCHANGE = (SASL_HANDSHAKE, SASL_AUTHENTICATE)
@@ -157,11 +160,12 @@ class AuthenticationSettings(NamedTuple):
     """The settings of authentication.
 
     mechanisms: the enabled mechanisms. max_reauth_ms: the duration of a session, by mechanism; 0 if
-    it has no end.
+    it has no end. scram_nonces: which nonces the final message of SCRAM may have.
     """
 
     mechanisms: tuple[str, ...]
     max_reauth_ms: Mapping[str, int]
+    scram_nonces: ScramNonces = "or repeated"
 
 
 class Authenticator:
@@ -280,7 +284,10 @@ class Authenticator:
             return self._new_bearer_server()
         scram = MECHANISMS[mechanism]
         return ScramServer(
-            scram, lambda user: self._users.credential(scram, user), self._new_nonce()
+            scram,
+            lambda user: self._users.credential(scram, user),
+            self._new_nonce(),
+            self.settings.scram_nonces,
         )
 
     def _on_token(

@@ -8,6 +8,11 @@ prove knowledge of the password.
 
 Source: RFC 5802 (SCRAM), RFC 7677 (SHA-256); KIP-84, KIP-554. Binding to a TLS channel is not
 offered.
+
+librdkafka before 2.6.1 (kcat of Debian 12 and Ubuntu 24.04) sends the client's part of the nonce
+twice in its final message. Such a login is accepted unless the emulated release refuses it. That
+costs no security: the proof is made over the server's message, which has the fresh nonce of this
+exchange, whatever the nonce in the final message is.
 """
 
 from __future__ import annotations
@@ -18,9 +23,12 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.security.stored import ScramCredential
+
+if TYPE_CHECKING:
+    from barnabas.broker.security.stored import ScramNonces
 
 MOST_SHOWN = 100
 LONGEST_MESSAGE = 4096
@@ -35,6 +43,13 @@ _FIRST = re.compile(
 _FINAL = re.compile(
     r"(?P<without_proof>c=(?P<channel>[A-Za-z0-9+/=]*),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+))"
     r",p=(?P<proof>[A-Za-z0-9+/=]+)"
+)
+
+
+OLD_LIBRDKAFKA = (
+    "its nonce begins twice with the client's part, as librdkafka before 2.6.1 sends it "
+    "(kcat of Debian 12): update the client, or use another mechanism; Apache Kafka 4.x refuses "
+    "it, too"
 )
 
 
@@ -94,7 +109,8 @@ class ScramServer:
     """The server's side of one exchange.
 
     Takes: credential_of_user, a function that returns None for an unknown user; nonce, the server's
-           part of the nonce, which is different for each exchange.
+           part of the nonce, which is different for each exchange; nonces, which ones the client's
+           final message may have.
     After: once `is_complete`, `user` is the client's name.
     """
 
@@ -106,9 +122,10 @@ class ScramServer:
         mechanism: Mechanism,
         credential_of_user: Callable[[str], ScramCredential | None],
         nonce: str,
+        nonces: ScramNonces = "or repeated",
     ) -> None:
         self._mechanism, self._credential_of_user = mechanism, credential_of_user
-        self._own_nonce = nonce
+        self._own_nonce, self._nonces = nonce, nonces
         self.user = ""
         self.is_complete = False
         self._gs2 = self._messages = self._nonce = ""
@@ -156,8 +173,7 @@ class ScramServer:
         match = _FINAL.fullmatch(text)
         if match is None:
             raise AuthenticationError("the client's final message is malformed")
-        if match["nonce"] != self._nonce:
-            raise AuthenticationError("the client's final message has another nonce")
+        self._check_nonce(match["nonce"])
         if match["channel"] != base64.b64encode(self._gs2.encode()).decode():
             raise AuthenticationError("the client's final message binds another channel")
         try:
@@ -174,3 +190,19 @@ class ScramServer:
             raise AuthenticationError(f"a wrong password for user '{self.user}'")
         self.is_complete = True
         return b"v=" + base64.b64encode(mechanism.digest(credential.server_key, messages))
+
+    def _check_nonce(self, nonce: str) -> None:
+        """Check the nonce of the final message. Raises: AuthenticationError."""
+        if nonce == self._nonce or (
+            self._nonces == "any beginning" and nonce.endswith(self._nonce)
+        ):
+            return
+        if nonce != self._nonce.removesuffix(self._own_nonce) + self._nonce:
+            raise AuthenticationError("the client's final message has another nonce")
+        if self._nonces == "exact":
+            raise AuthenticationError(
+                f"the final message of user '{shown(self.user)}' is not of this exchange: "
+                f"{OLD_LIBRDKAFKA}",
+                f"Authentication failed during authentication by {self._mechanism.name}: "
+                f"{OLD_LIBRDKAFKA}.",
+            )

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+ScramNonces = Literal["exact", "or repeated", "any beginning"]
+"""The nonces that the final message of a SCRAM login may have: only that of the server's message;
+also the client's part twice, as librdkafka before 2.6.1 sends it; any text before it.
+"""
 
 
 class ScramCredential(NamedTuple):

@@ -37,6 +37,7 @@ def consumer_group_settings(config: BrokerConfig) -> ConsumerGroupSettings:
         migration_policy=config.group_consumer_migration_policy,
         regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
         is_preview=config.release.has_group_preview,
+        assigns_emptied=config.release.assigns_emptied_groups,
     )
 
 
@@ -45,12 +46,16 @@ def share_group_settings(config: BrokerConfig) -> ShareGroupSettings:
     return ShareGroupSettings(
         max_size=config.group_share_max_size,
         initialize_retry_interval_ms=config.group_share_initialize_retry_interval_ms,
+        assigns_emptied=config.release.assigns_emptied_groups,
     )
 
 
 def streams_group_settings(config: BrokerConfig) -> StreamsGroupSettings:
     """The settings of streams groups (KIP-1071) that cannot be set for a single group."""
-    return StreamsGroupSettings(max_size=config.group_streams_max_size)
+    return StreamsGroupSettings(
+        max_size=config.group_streams_max_size,
+        assigns_emptied=config.release.assigns_emptied_groups,
+    )
 
 
 def group_settings(config: BrokerConfig) -> GroupSettings:

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+from barnabas.broker.security.stored import ScramNonces
 from barnabas.protocol.api import Api
 from barnabas.protocol.api_table import BY_KEY
 
@@ -84,8 +85,10 @@ class Release(NamedTuple):
     response names it as often. fewest_segment_bytes: the minimum of segment.bytes. kept_defaults:
     settings of the broker that the cluster stores as dynamic defaults. has_group_preview: whether
     groups of the consumer protocol are those of 3.9, which `group.coordinator.rebalance.protocols`
-    enables. defaults: defaults of the broker's settings that differ from the table. absent: the
-    settings of topics and brokers that the release does not have.
+    enables. scram_nonces: which nonces the final message of a SCRAM login may have
+    (`ScramNonces`). assigns_emptied_groups: whether the assignment epoch of a group without members
+    is that of the group (KAFKA-20442). defaults: defaults of the broker's settings that differ from
+    the table. absent: the settings of topics and brokers that the release does not have.
     """
 
     name: str
@@ -96,6 +99,8 @@ class Release(NamedTuple):
     fewest_segment_bytes: int
     kept_defaults: tuple[str, ...]
     has_group_preview: bool
+    scram_nonces: ScramNonces
+    assigns_emptied_groups: bool
     defaults: Mapping[str, str]
     absent: frozenset[str]
 
@@ -109,6 +114,8 @@ TODAY = Release(
     fewest_segment_bytes=14,
     kept_defaults=(),
     has_group_preview=False,
+    scram_nonces="or repeated",
+    assigns_emptied_groups=True,
     defaults={},
     absent=frozenset(),
 )

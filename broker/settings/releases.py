@@ -14,6 +14,8 @@ is TODAY (`features.py`), with everything that the broker supports.
 | fewest_segment_bytes | 14 | 1 MiB | 14 |
 | kept_defaults | none | min.insync.replicas (KIP-966) | none |
 | has_group_preview | the preview of KIP-848 | KIP-848 | as 4.3 |
+| scram_nonces | any text before the nonce | the nonce only | the client's part twice, too |
+| assigns_emptied_groups | no | no | yes (KAFKA-20442) |
 | defaults | of groups, as the preview has them | timestamps at most an hour ahead (KIP-1030) | |
 | absent | none | of message formats before v2 (KIP-724), and deprecated ones | none |
 
@@ -104,6 +106,8 @@ def _release_3_9() -> Release:
         group_operations=operations(READ, DELETE, DESCRIBE),
         names_doubled_offsets=True,
         has_group_preview=True,
+        scram_nonces="any beginning",
+        assigns_emptied_groups=False,
         defaults={
             "group.consumer.assignment.interval.ms": "0",
             "group.consumer.migration.policy": "disabled",
@@ -128,6 +132,8 @@ def _release_4_3() -> Release:
         ),
         fewest_segment_bytes=1 << 20,
         kept_defaults=("min.insync.replicas",),
+        scram_nonces="exact",
+        assigns_emptied_groups=False,
         defaults={
             "log.message.timestamp.after.max.ms": str(HOUR_MS),
             "num.recovery.threads.per.data.dir": "2",

@@ -170,7 +170,7 @@ class GroupKinds:
 
         context = self._context
         return StreamsGroups(
-            context.streams_settings.max_size,
+            context.streams_settings,
             context.setting_of,
             context.topics,
             context.timers,

@@ -36,6 +36,7 @@ import functools
 import logging
 from collections.abc import Callable, Generator, Sequence
 
+from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import PartitionExists, Reply, Result, partition_for
 from barnabas.coordinator.timers import PUT_OFF_MS, Timers
 from barnabas.coordinator.transactions import fencing, transaction_listing
@@ -180,7 +181,32 @@ class TransactionCoordinator:
         if value is None:
             self._forget(transactional_id)
         else:
-            self.apply(decode_value(transactional_id, value))
+            metadata = decode_value(transactional_id, value)
+            self._check_epoch(metadata, partition, offset)
+            self.apply(metadata)
+
+    def _check_epoch(self, metadata: TransactionMetadata, partition: int, offset: int) -> None:
+        """Log an error if a record has a lower epoch than the record before it of the same producer
+        id. No broker writes such records, and the later one is used, as in Apache Kafka: the
+        producer that it fences may be the wrong one (KIP-98, coordinator startup).
+        """
+        before = self._transactions.get(metadata.transactional_id)
+        if (
+            before is not None
+            and before.producer_id == metadata.producer_id
+            and metadata.producer_epoch < before.producer_epoch
+        ):
+            logger.error(
+                "%s-%d, offset %d: the transactional id %r has the producer epoch %d after %d: two "
+                "brokers wrote to this log, or it was restored in part. Its producers should be "
+                "started again",
+                TRANSACTIONS_TOPIC,
+                partition,
+                offset,
+                metadata.transactional_id,
+                metadata.producer_epoch,
+                before.producer_epoch,
+            )
 
     def apply(self, metadata: TransactionMetadata, now_ms: int | None = None) -> None:
         """Apply the content of a record, as `replay` does.

@@ -328,6 +328,13 @@ class LogManager(LogStarts):
         """Record that all work after a power loss has been done in this run, and is durable."""
         self._run_note.write()
 
+    @property
+    def lacks_run_note(self) -> bool:
+        """Whether there was no space for `note_boot`. Until it is written, a kill counts as a power
+        loss.
+        """
+        return self._run_note.is_due
+
     def note_failure(self) -> None:
         """Record that the disk failed. The kernel may then have dropped written data."""
         if self._lock is not None:  # otherwise the directory does not belong to this broker

@@ -22,7 +22,9 @@ logger = logging.getLogger("barnabas.storage.directory.log_manager")
 class LogStarts(ABC):
     """The part of `LogManager` that stores the starts of its logs.
 
-    _offline_starts: the starts of logs that are offline, which remain unchanged in the checkpoint.
+    raised: logs whose starts retention has raised, for the caller of `on_tick`, who empties the
+    list: a fetch may wait below the new start. _offline_starts: the starts of logs that are
+    offline, which remain unchanged in the checkpoint.
     """
 
     def __init__(self, log_dir: LogDirectory) -> None:
@@ -30,6 +32,7 @@ class LogStarts(ABC):
         self.logs: dict[tuple[str, int], Log] = {}
         self._checkpoints = OffsetCheckpoints(log_dir.disk, log_dir.data_dir)
         self._offline_starts: Offsets = {}
+        self.raised: list[Log] = []
 
     @abstractmethod
     def write_starts(self) -> None:
@@ -69,6 +72,7 @@ class LogStarts(ABC):
         already stored (`raise_starts`).
         """
         changed = [self.logs[key] for key in sorted(self.log_dir.changed_starts)]
+        self.raised += changed
         try:
             self.write_starts()
         except OSError as error:

@@ -30,7 +30,7 @@ import logging
 import sys
 import uuid
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (
@@ -73,6 +73,9 @@ from barnabas.storage.producers.producer_state import (
     used_again,
 )
 from barnabas.storage.producers.producer_window import restore_window
+
+if TYPE_CHECKING:
+    from barnabas.storage.producers.repetition import Comparison
 
 UNREAD_BATCH_BYTES = 8192  # at a start, reading one batch takes as long as reading this many bytes
 
@@ -237,6 +240,7 @@ class Log:
         now_ms: int,
         at_once: CheckBudget | None = None,
         checked: Checked | None = None,
+        comparison: Comparison | None = None,
     ) -> AppendInfo:
         """Check one batch of a client, assign offsets, and write it to the active segment.
 
@@ -245,12 +249,13 @@ class Log:
                 requires it). at_once: the limits of the check; a larger batch is not changed.
                 checked: the result of an earlier `check_client_batch` by these rules. Checks
                 against the log and its producers are made here, with no other event in between.
+                comparison: the result of a comparison that an earlier call requested.
         Gives:  first_offset, last_offset (inclusive), log_append_time_ms; for a duplicate those of
                 the earlier batch.
-        Raises: AppendRefused, see validate; TakesLongError, only with at_once; KafkaError
-                OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE;
-                UNKNOWN_PRODUCER_ID if its sequences were used for other records before
-                (`repetition`). NotWrittenError if the disk has no space; OSError is fatal.
+        Raises: AppendRefused, see validate; TakesLongError and ComparisonTakesLong, only with
+                at_once; KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
+                INVALID_TXN_STATE; UNKNOWN_PRODUCER_ID if its sequences were used for other records
+                before (`repetition`). NotWrittenError if the disk has no space; OSError is fatal.
         After:  log_end_offset = last_offset + 1, unless the batch is a duplicate.
         Source: KIP-98 (idempotence).
 
@@ -277,12 +282,21 @@ class Log:
             last_sequence = (sequence + last_delta) & MAX_SEQUENCE
             transactional = attributes & TRANSACTIONAL != 0
             duplicate = self.producer_state.check_batch(
-                producer_id, epoch, sequence, last_sequence, transactional, self._restore_window
-            )
+                producer_id, epoch, sequence, last_sequence, transactional, self._restore_window,
+                at_once,
+            )  # fmt: skip
             if duplicate is not None:
                 from barnabas.storage.producers.repetition import is_repetition  # unused at starts
 
-                if not is_repetition(duplicate, view, crc, self.segments):
+                if not is_repetition(
+                    duplicate,
+                    view,
+                    crc,
+                    self.segments,
+                    rules.max_decompressed_bytes,
+                    at_once=at_once,
+                    comparison=comparison,
+                ):
                     raise used_again(producer_id, sequence)
                 return AppendInfo(
                     duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True
@@ -388,8 +402,8 @@ class Log:
             self._changed_logs.setdefault(self, now_ms)
         return count
 
-    def _restore_window(self, entry: ProducerEntry) -> None:
-        restore_window(entry, self.segments)
+    def _restore_window(self, entry: ProducerEntry, at_once: CheckBudget | None = None) -> None:
+        restore_window(entry, self.segments, at_once)
 
     # --- rolling ---------------------------------------------------------------------------------
 

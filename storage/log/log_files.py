@@ -108,7 +108,7 @@ class LogFiles:
         if self._disk.is_dir(self._directory):  # an earlier attempt may have left the directory
             self._disk.rmtree(self._directory)
         self._disk.rename(files.directory, self._directory)
-        files.is_taken = True
+        files.is_taken, self.new_files = True, None
         self._epochs.written = files.epochs
         self._note()
 

@@ -29,6 +29,7 @@ from barnabas.storage.disk import log_lack_of_space
 from barnabas.storage.files.segment_files import LOG_SUFFIX, SEGMENT_SUFFIXES, TXN_SUFFIX
 from barnabas.storage.log.log import UNREAD_BATCH_BYTES
 from barnabas.storage.log.segment import Segment
+from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening.partition_files import SET_ASIDE_SUFFIX, PartitionFiles
 from barnabas.storage.opening.torn_tail import (
     fault_of,
@@ -65,8 +66,8 @@ class LogLoader:
 
     trusted_point: the offset below which everything is trusted. was_closed: whether the last stop
     was clean, and all files exist. read_bytes: the amount that was read because it was not in a
-    checkpoint, as in `Log.unread_bytes`. has_kept_gap: whether compaction has left gaps before
-    segments at or above the recovery point.
+    checkpoint, as in `Log.unread_bytes`. has_kept_gap: whether there are gaps before segments at or
+    above the recovery point, which compaction has left, or `continue_at`.
     """
 
     def __init__(
@@ -308,6 +309,46 @@ class LogLoader:
             header.max_timestamp if header.record_count else -1,
         )
         state.end_offset = header.next_offset
+
+    def continue_at(
+        self, start_offset: int, state: ProducerStateManager, config: LogConfig
+    ) -> None:
+        """Continue a log that ends before its start with a new segment at its start.
+
+        DeleteRecords may raise the start above the durable end, and a power loss then removes the
+        records in between. Their offsets are not given again: readers were told that the log begins
+        after them. The segments before the new one are deleted like any others before the start.
+        Source: Apache Kafka, which then drops all segments and begins at the start.
+
+        Raises: OSError, after which the next start does the same.
+        """
+        last = self.segments[-1]
+        logger.warning(
+            "%s: the log ends at offset %d, before its start %d: the records between, which were "
+            "deleted before, are lost; the log continues at its start",
+            self.files.directory,
+            state.end_offset,
+            start_offset,
+        )
+        self.files.remove_manifest()
+        segment = Segment.create(
+            self.disk,
+            self.files.directory,
+            start_offset,
+            now_ms=self.now_ms,
+            cache=self.files.log_dir.cache,
+            index_interval_bytes=config.index_interval_bytes,
+        )
+        if last.batches.size:
+            last.close_for_appends()
+        else:
+            self.segments.remove(last)
+            last.remove_files()
+        self.segments.append(segment)
+        self.files.has_files = True
+        state.end_offset = start_offset
+        self.has_kept_gap = True
+        self.was_closed = False
 
     # --- restored data ---------------------------------------------------------------------------
 

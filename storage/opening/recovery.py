@@ -7,7 +7,8 @@ The steps are in this order:
     2  here                         the log's start and the end of its durable part, by the
                                     checkpoints and the manifest
     3  `log_loader`, `torn_tail`    the untrusted part is read and indexed, written again from the
-                                    flush journals, or cut
+                                    flush journals, or cut; a log that now ends before its start
+                                    continues at its start
     4  `epoch_recovery`             leader epochs
 
 How the last run ended decides what is trusted, redone and cut: see the tables in `last_run`. Damage
@@ -71,9 +72,12 @@ def load_log(
         files.remove_manifest()
     files.snapshots.drop_above(end_offset)
     epochs = load_epochs(files, end_offset, all_flushed=trust.all_flushed)
+    if end_offset < start:
+        loader.continue_at(start, state, config)
+        end_offset = start
     contents = LogContents(
         segments=SegmentList(files.segments, end_offset),
-        log_start_offset=min(start, end_offset),
+        log_start_offset=start,
         recovery_point=min(point, end_offset),
         producer_state=state,
         epochs=epochs,

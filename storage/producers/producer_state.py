@@ -38,6 +38,7 @@ from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE
 
 if TYPE_CHECKING:
+    from barnabas.storage.batch.validate import CheckBudget
     from barnabas.storage.producers.producer_rows import ProducerRows
 
 REMEMBERED_BATCHES = 5
@@ -106,7 +107,9 @@ class ProducerEntry:
     if a marker made the entry: the producer may have written before, and expired since. (A snapshot
     distinguishes this case from an epoch that began with a marker and has no batches.) seen_ms: the
     broker's clock at the last append (or at loading), by which the entry expires, since the
-    timestamps of batches may have any value. row: the index in `ProducerRows`; -1 if there is none.
+    timestamps of batches may have any value. window_search: where the search for earlier batches
+    continues, and how many headers it has read; None if none is under way (`producer_window`). row:
+    the index in `ProducerRows`; -1 if there is none.
     """
 
     __slots__ = (
@@ -119,6 +122,7 @@ class ProducerEntry:
         "row",
         "seen_ms",
         "txn_first_offset",
+        "window_search",
     )
 
     def __init__(self, producer_id: int, producer_epoch: int, seen_ms: int) -> None:
@@ -130,6 +134,7 @@ class ProducerEntry:
         self.last_timestamp = -1
         self.seen_ms = seen_ms
         self.has_whole_window = True
+        self.window_search: tuple[int, int] | None = None
         self.row = -1
 
     @property
@@ -293,14 +298,16 @@ class ProducerStateManager:
         base_sequence: int,
         last_sequence: int,
         transactional: bool,
-        restore_window: Callable[[ProducerEntry], None],
+        restore_window: Callable[..., None],
+        at_once: CheckBudget | None = None,
     ) -> BatchMeta | None:
         """Check that a client's batch is the next one. One long function, since calls cost time.
 
         Takes:  restore_window, which adds the entry's earlier batches to it; called if they are
-                needed and may be only in the log.
+                needed and may be only in the log; at_once, its limits on the loop.
         Gives:  None if the batch has to be appended, otherwise the earlier batch that it repeats.
-        Raises: KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE;
+        Raises: what restore_window raises;
+                KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE;
                 UNKNOWN_PRODUCER_ID for a transactional batch with used sequence numbers, unless it
                 repeats a batch of the same transaction, see `used_again`.
         Source: KIP-98; an unknown producer may begin with any sequence, a new epoch must begin with
@@ -320,7 +327,10 @@ class ProducerStateManager:
                     return None
                 duplicate = entry.find(base_sequence, last_sequence)
                 if duplicate is None and not entry.has_whole_window:
-                    restore_window(entry)
+                    if at_once is None:
+                        restore_window(entry)
+                    else:
+                        restore_window(entry, at_once)
                     duplicate = entry.find(base_sequence, last_sequence)
                 if duplicate is not None:
                     if transactional and not 0 <= entry.txn_first_offset <= duplicate.first_offset:

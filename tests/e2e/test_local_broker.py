@@ -27,12 +27,18 @@ pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).resolve().parents[2]
 OWNER = """
-import sys
+import os, sys, time
 from barnabas.local_broker import LocalBroker
 broker = LocalBroker().start()
 if sys.argv[1] == "paused":
     broker.pause()
-print(broker.pid, broker.data_dir, flush=True)
+child = 0
+if sys.argv[1] == "with a child that lives on":
+    child = os.fork()
+    if not child:
+        time.sleep(600)  # it has the daemon's standard input, and is killed by the test
+        os._exit(0)
+print(broker.pid, broker.data_dir, child, flush=True)
 sys.stdin.read()
 """
 
@@ -90,7 +96,7 @@ def test_async_with() -> None:
     assert not psutil.pid_exists(anyio.run(use))
 
 
-@pytest.mark.parametrize("how", ["running", "paused"])
+@pytest.mark.parametrize("how", ["running", "paused", "with a child that lives on"])
 def test_a_broker_ends_with_the_process_that_was_killed(how: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", OWNER, how],
@@ -100,10 +106,15 @@ def test_a_broker_ends_with_the_process_that_was_killed(how: str) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     ) as owner:
         assert owner.stdout is not None
-        pid, directory = owner.stdout.readline().split()
+        pid, directory, child = owner.stdout.readline().split()
         owner.send_signal(signal.SIGKILL)
-    eventually(lambda: has_ended(int(pid)), what="the broker ends")
-    if how == "running":  # a broker that was paused cannot delete its directory
+        owner.wait()
+        try:
+            eventually(lambda: has_ended(int(pid)), what="the broker ends")
+        finally:
+            if int(child):
+                os.kill(int(child), signal.SIGKILL)
+    if how != "paused":  # a broker that was paused cannot delete its directory
         eventually(lambda: not os.path.exists(directory), what="its directory goes")
     else:
         shutil.rmtree(directory)

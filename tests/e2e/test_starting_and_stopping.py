@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pty
 import shutil
 import signal
 import socket
@@ -33,10 +34,14 @@ from helpers.ports import free_port
 from sim import wire
 
 from barnabas import LocalBroker
+from barnabas.protocol.messages.metadata import MetadataRequest
 
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+METADATA = wire.request(MetadataRequest(topics=[]), 1)
 
 
 def barnabas(*arguments: str, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
@@ -342,3 +347,56 @@ def test_the_working_directory_does_not_shadow_its_modules(tmp_path: Path) -> No
         first = process.stdout.readline()
         process.terminate()
         assert "listens on" in first
+
+
+def test_sighup_without_a_terminal_opens_the_log_again_and_reads_the_certificates(
+    tmp_path: Path,
+) -> None:
+    """As logrotate and `systemctl reload` ask for. Clients stay connected."""
+    assert barnabas("certs", str(tmp_path / "certs")).returncode == 0
+    log, audit = tmp_path / "broker.log", tmp_path / "audit.log"
+    port, ready = free_port(), tmp_path / "ready"
+    with open(log, "ab") as output:
+        process = subprocess.Popen(
+            [*daemon_command(), "start", "--port", str(port), "--data-dir", str(tmp_path / "data"),
+             "--audit-log", str(audit), "--ready-file", str(ready), "--set",
+             f"listeners=PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:0", "--set",
+             f"ssl.keystore.location={tmp_path / 'certs' / 'broker.pem'}"],
+            stdout=output, stderr=output, start_new_session=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+    try:
+        eventually(ready.exists, what="the broker to be ready")
+        with Wire(port) as client:
+            client.call(METADATA)
+            log.rename(tmp_path / "broker.log.1")
+            audit.rename(tmp_path / "audit.log.1")
+            process.send_signal(signal.SIGHUP)
+            eventually(lambda: log.exists() and audit.exists(), what="new log files")
+            client.call(METADATA)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        process.kill()
+    before = (tmp_path / "broker.log.1").read_text()
+    assert "the certificates are read and the log files are opened again" in before
+    assert "broker.pem are in use" in before
+    assert "listens on" in before and "listens on" not in log.read_text()
+
+
+def test_when_its_terminal_is_closed_the_broker_stops_cleanly(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    command = [
+        *daemon_command(), "start", "--port", "0", "--data-dir", str(tmp_path / "data"),
+        "--ready-file", str(ready),
+    ]  # fmt: skip
+    child, terminal = pty.fork()
+    if child == 0:  # it leads a session, to which the system sends SIGHUP
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        os.execvpe(command[0], command, {**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        eventually(ready.exists, what="the broker to be ready")
+    finally:
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not ready.exists()

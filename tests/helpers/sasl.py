@@ -37,29 +37,37 @@ def plain_token(user: str, password: str) -> bytes:
 
 
 def scram_log_in(
-    host: CoreHost, connection: int, *, user: str = USER, expects_answer: bool = True
+    host: CoreHost,
+    connection: int,
+    *,
+    user: str = USER,
+    expects_answer: bool = True,
+    before_nonce: str = "",
 ) -> Any:
     """Log in with SCRAM-SHA-512: send the handshake and the two messages. Return the last
-    response.
+    response. before_nonce: a text in front of the nonce of the final message.
     """
     answer = host.call(connection, SaslHandshakeRequest("SCRAM-SHA-512"), 1)
     assert answer.error_code == Code.NONE
     bare = f"n={user},r=nonce"
     first = host.call(connection, SaslAuthenticateRequest(f"n,,{bare}".encode()), 2)
-    final = SaslAuthenticateRequest(final_message(bare, bytes(first.auth_bytes).decode()))
+    server_first = bytes(first.auth_bytes).decode()
+    final = SaslAuthenticateRequest(final_message(bare, server_first, before_nonce=before_nonce))
     if expects_answer:
         return host.call(connection, final, 2)
     host.ask(connection, final, 2)
     return None
 
 
-def final_message(bare: str, server_first: str, password: str = PASSWORD) -> bytes:
+def final_message(
+    bare: str, server_first: str, password: str = PASSWORD, *, before_nonce: str = ""
+) -> bytes:
     """The client's last message of a SCRAM login, as in RFC 5802."""
     parts = dict(part.split("=", 1) for part in server_first.split(","))
     salted = hashlib.pbkdf2_hmac(
         "sha512", password.encode(), base64.b64decode(parts["s"]), int(parts["i"])
     )
-    without_proof = f"c=biws,r={parts['r']}"
+    without_proof = f"c=biws,r={before_nonce}{parts['r']}"
     client_key = hmac.digest(salted, b"Client Key", "sha512")
     stored_key = hashlib.sha512(client_key).digest()
     signature = hmac.digest(stored_key, f"{bare},{server_first},{without_proof}".encode(), "sha512")

@@ -313,6 +313,9 @@ class World:
     def check(self) -> None:
         """Check that no two members believe that they own the same partition."""
         assert wrong_deadlines(self.host.coordinator) == []
+        described = self.host.describe_consumer_group()
+        if described.error_code == Code.NONE and not described.members:
+            assert described.group_epoch == described.assignment_epoch, "KAFKA-20442"
         members = self.members()
         owners: dict[Partition, str] = {}
         for actor in self.actors:

@@ -210,6 +210,7 @@ class World:
         """Check that only wanted partitions with an initialised share state are assigned."""
         share, host = self.share(), self.host
         assert wrong_deadlines(host.coordinator) == []
+        assert share.members or share.epoch == share.target_epoch, "KAFKA-20442"
         for topic_id, (_, partitions) in share.states.initialized.items():
             for index in partitions:
                 assert (GROUP, topic_id, index) in host.share_states.offsets, "a state is missing"

@@ -254,6 +254,8 @@ class World:
         """Compare the state of each member with that of the group."""
         assert wrong_deadlines(self.host.coordinator) == []
         described = self.host.describe_streams_group(GROUP)
+        if not described.members:
+            assert described.group_epoch == described.assignment_epoch, "KAFKA-20442"
         ids = {row.member_id for row in described.members}
         owners: dict[Task, str] = {}
         for member in self.members:

@@ -4,6 +4,7 @@ appends.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 
@@ -23,10 +24,10 @@ from barnabas.storage.log_config import LogConfig, LogManagerConfig
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200, retention_ms=-1)
 
 
-def open_on(disk: SimDisk) -> LogManager:
+def open_on(disk: SimDisk, config: LogConfig = CONFIG) -> LogManager:
     """A LogManager with everything that the disk has."""
     manager = LogManager(disk, "/data", config=LogManagerConfig(), now_ms=NOW_MS)
-    manager.load(lambda topic: CONFIG, NOW_MS)
+    manager.load(lambda topic: config, NOW_MS)
     return manager
 
 
@@ -133,3 +134,48 @@ def flush(rng: random.Random, manager: LogManager, log: Log) -> None:
         if rng.random() < 0.7:
             log.flush()
             manager.journal.forget_older()
+
+
+@settings(max_examples=drawn(40))
+@given(st.integers(0, 2**32), st.booleans())
+def test_the_start_of_a_log_never_goes_back(seed: int, compacted: bool) -> None:
+    """DeleteRecords may raise it above the durable end, and then the power fails, also during the
+    start. No offset below the start is given again.
+    """
+    rng = random.Random(seed)
+    disk = SimDisk(rng, lambda: NOW_MS)
+    config = LogConfig(
+        segment_bytes=1500,
+        retention_ms=-1,
+        cleanup_policy=frozenset({"compact", "delete"} if compacted else {"delete"}),
+    )
+    manager = open_on(disk, config)
+    log = manager.create("t", 0, TOPIC_ID, config, NOW_MS)
+    log.append(batch([b"first"], keys=[b"k"]), now_ms=NOW_MS)
+    log.flush()
+    raised = 0
+    for _ in range(5):
+        for _ in range(rng.randrange(8)):
+            info = log.append(batch([b"v" * 300], keys=[b"k"]), now_ms=NOW_MS)
+            assert info.first_offset >= raised
+            if rng.random() < 0.2:
+                log.flush()
+        if rng.random() < 0.7:
+            raised = rng.randint(log.log_start_offset, log.high_watermark)
+            manager.raise_starts({log: raised})
+        if rng.random() < 0.3:
+            manager.write_checkpoints(force=True)
+        if rng.random() < 0.3:
+            log.delete_old_segments(NOW_MS)
+        for _ in range(rng.randrange(3)):  # starts that crash, or lose their power soon after
+            (disk.lose_power if rng.random() < 0.7 else disk.kill)()
+            disk.crash_in(rng.randrange(30))
+            with contextlib.suppress(Crash):
+                open_on(disk, config)
+            disk.crash_never()
+        (disk.lose_power if rng.random() < 0.7 else disk.kill)()
+        manager = open_on(disk, config)
+        assert manager.offline == {}
+        log = manager.logs["t", 0]
+        assert raised <= log.log_start_offset <= log.log_end_offset == log.high_watermark
+        assert all(offset >= raised for offset in values_of(log))

@@ -55,7 +55,7 @@ from barnabas.coordinator.transactions.transaction_state import (
     TransactionState,
 )
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.records import HEADER
+from barnabas.protocol.records import HEADER, read_header
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.batch import validate
 from barnabas.storage.cleaning import clean_plan, cleaner, segment_swap
@@ -1214,7 +1214,7 @@ def swaps_leave_old_segments() -> Iterator[None]:
     tweak=focuses.with_lost_answers,
 )
 def window_lost_on_restart() -> Iterator[None]:
-    def restore_window(self: Log, entry: ProducerEntry) -> None:
+    def restore_window(self: Log, entry: ProducerEntry, at_once: Any = None) -> None:
         entry.has_whole_window = True
 
     with changed(Log, "_restore_window", restore_window):
@@ -1228,7 +1228,7 @@ def window_lost_on_restart() -> Iterator[None]:
     tweak=focuses.with_many_producers_and_kills,
 )
 def window_of_all_producers() -> Iterator[None]:
-    def restore_window(self: Log, entry: ProducerEntry) -> None:
+    def restore_window(self: Log, entry: ProducerEntry, at_once: Any = None) -> None:
         headers_before = SegmentList.headers_before
 
         def renamed(segments: SegmentList, offset: int) -> Iterator[Any]:
@@ -1236,7 +1236,7 @@ def window_of_all_producers() -> Iterator[None]:
                 yield header._replace(producer_id=entry.producer_id)
 
         with changed(SegmentList, "headers_before", renamed):
-            producer_window.restore_window(entry, self.segments)
+            producer_window.restore_window(entry, self.segments, at_once)
 
     with changed(Log, "_restore_window", restore_window):
         yield
@@ -1283,8 +1283,24 @@ def reused_sequences_are_repetitions() -> Iterator[None]:
 
     with (
         changed(ProducerStateManager, "check_batch", check_batch),
-        changed(repetition, "is_repetition", lambda *_: True),
+        changed(repetition, "is_repetition", lambda *_, **__: True),
     ):
+        yield
+
+
+@defect(
+    "a batch that was encoded again for its second attempt is taken for other records",
+    "refused",
+    tweak=focuses.with_batches_encoded_again,
+)
+def repetitions_have_the_first_time() -> Iterator[None]:
+    have_same_content = repetition.have_same_content
+
+    def have_same_time(stored: bytes, batch: bytes, *bounds: Any) -> bool | None:
+        times = [read_header(one).base_timestamp for one in (stored, batch)]
+        return times[0] == times[1] and have_same_content(stored, batch, *bounds)
+
+    with changed(repetition, "have_same_content", have_same_time):
         yield
 
 
@@ -1323,7 +1339,7 @@ def former_epochs_are_remembered() -> Iterator[None]:
     with (
         changed(ProducerStateManager, "on_batch", keep),
         # otherwise its different records would show that a batch is no repetition
-        changed(repetition, "is_repetition", lambda *_: True),
+        changed(repetition, "is_repetition", lambda *_, **__: True),
     ):
         yield
 
@@ -2202,7 +2218,7 @@ def no_space_is_fatal() -> Iterator[None]:
 @defect(
     "what is written before a marker that finds no room belongs to the decided transaction",
     "aborted-read",
-    tweak=focuses.with_no_space,
+    tweak=focuses.with_no_space_and_the_same_bytes,
 )
 def decided_transactions_take_batches() -> Iterator[None]:
     class Forgetful(set[str]):

@@ -343,6 +343,12 @@ def with_no_space(scenario: Scenario) -> None:
     scenario.rounds, scenario.stops_ms = 12, ()
 
 
+def with_no_space_and_the_same_bytes(scenario: Scenario) -> None:
+    """`with_no_space`, with producers that send the same bytes again."""
+    with_no_space(scenario)
+    scenario.retries = "same bytes"
+
+
 def with_no_space_and_groups(scenario: Scenario) -> None:
     """`with_no_space` together with groups whose members have short sessions."""
     with_stops(scenario)
@@ -777,6 +783,11 @@ def with_reused_sequences(scenario: Scenario) -> None:
     with_lost_answers(scenario)
     scenario.reuses_sequences = True
     scenario.applications = 3
+
+
+def with_batches_encoded_again(scenario: Scenario) -> None:
+    with_lost_answers(scenario)
+    scenario.retries = "encoded again"
 
 
 def with_late_batches(scenario: Scenario) -> None:

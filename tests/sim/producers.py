@@ -5,7 +5,7 @@ all faults that may affect them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from checkers import Ending, Partition, Source, Transaction, Write
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ZSTD = 4
 # decompressing such a record takes longer than the broker may take in one step
 PADDING = b"\0" * 1_100_000
+SURELY_FITS_BYTES = 330
 SEQUENCE_ERRORS = frozenset(
     {Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID, Code.INVALID_TXN_STATE}
 )
@@ -47,15 +48,30 @@ class Inits:
 
 
 class Batch:
-    """Records for one partition, encoded once, and sent repeatedly until there is a response."""
+    """Records for one partition, which are sent repeatedly until there is a response.
 
-    __slots__ = ("attempts", "call", "partition", "sent_ms", "sequence", "writes")
+    encode: the request with the records' time and codec. is_merged: whether records that were sent
+    before are in one batch with later ones.
+    """
+
+    __slots__ = (
+        "attempts", "call", "codec", "encode", "is_merged", "partition", "sent_ms", "sequence",
+        "writes",
+    )  # fmt: skip
 
     def __init__(
-        self, partition: Partition, writes: list[Write], sequence: int, call: wire.Call
+        self,
+        partition: Partition,
+        writes: list[Write],
+        sequence: int,
+        encode: Callable[[int, int], wire.Call],
+        now_ms: int,
+        codec: int,
     ) -> None:
-        self.partition, self.writes, self.sequence, self.call = partition, writes, sequence, call
+        self.partition, self.writes, self.sequence = partition, writes, sequence
+        self.encode, self.codec, self.call = encode, codec, encode(now_ms, codec)
         self.attempts = self.sent_ms = 0
+        self.is_merged = False
 
 
 class Producer(Client):
@@ -76,6 +92,7 @@ class Producer(Client):
         self.init_number, self.init_after = -1, 0
         self.is_version_2 = False
         self.began_ms, self.began_after = -1, 0
+        self.merged_refused = False
         self.waiting: deque[Batch] = deque()
         self.in_flight: deque[tuple[Batch, object]] = deque()
 
@@ -150,30 +167,79 @@ class Producer(Client):
         scenario = self.world.scenario
         is_padded = scenario.padding > 0 and self.rng.random() < scenario.padding
         codec = self.rng.choice(scenario.codecs) if scenario.codecs else 0
-        headers = (("padding", PADDING),) if is_padded else ()
-        records = [
-            NewRecord(write.value.rpartition(b"-")[0], write.value, now_ms, () if at else headers)
-            for at, write in enumerate(writes)
-        ]
         sequence = self.sequences.get(partition, 0)
         self.sequences[partition] = sequence + count
-        encoded = encode_batch(
-            records,
-            codec=ZSTD if is_padded else codec,
-            producer_id=self.producer_id,
-            producer_epoch=self.epoch,
-            base_sequence=sequence,
-            transactional=transaction is not None,
-        )
-        produce = wire.produce_and_add if self.is_version_2 else wire.produce
-        batch = Batch(
-            partition,
-            writes,
-            sequence,
-            produce(self.transactional_id, partition[0], partition[1], encoded),
-        )
+        batch = self._batch_of(partition, writes, sequence, ZSTD if is_padded else codec, is_padded)
         self.waiting.append(batch)
         return batch
+
+    def _batch_of(
+        self,
+        partition: Partition,
+        writes: list[Write],
+        sequence: int,
+        codec: int,
+        is_padded: bool = False,
+    ) -> Batch:
+        is_transactional = writes[0].transaction is not None
+        headers = (("padding", PADDING),) if is_padded else ()
+        produce = wire.produce_and_add if self.is_version_2 else wire.produce
+        producer_id, epoch, name = self.producer_id, self.epoch, self.transactional_id
+
+        def encode(now_ms: int, codec: int) -> wire.Call:
+            records = [
+                NewRecord(
+                    write.value.rpartition(b"-")[0], write.value, now_ms, () if at else headers
+                )
+                for at, write in enumerate(writes)
+            ]
+            encoded = encode_batch(
+                records,
+                codec=codec,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+                transactional=is_transactional,
+            )
+            return produce(name, partition[0], partition[1], encoded)
+
+        return Batch(partition, writes, sequence, encode, self.world.loop.now_ms, codec)
+
+    def _prepare_again(self) -> None:
+        """Make the batches that wait for their next attempt, as the schedule's clients do.
+
+        "same bytes" is what the Java client, kafka-python and aiokafka do; "encoded again", with
+        the time of the attempt and perhaps in another codec, what kafkajs and librdkafka do;
+        "merged", in one batch with later records, what sarama to 1.47 does.
+        """
+        retries = self.world.scenario.retries
+        if retries == "encoded again":
+            for batch in self.waiting:
+                if batch.attempts:
+                    is_small = batch.codec != ZSTD
+                    codec = (batch.codec + batch.attempts) % 3 if is_small else ZSTD
+                    call = batch.encode(self.world.loop.now_ms, codec)
+                    if _fits(call, batch.call):
+                        batch.call = call
+        elif retries == "merged" and self.transactional_id is None:
+            self._merge()
+
+    def _merge(self) -> None:
+        by_partition: dict[Partition, list[Batch]] = {}
+        for batch in self.waiting:
+            by_partition.setdefault(batch.partition, []).append(batch)
+        self.waiting.clear()
+        for partition, batches in by_partition.items():
+            if len(batches) == 1 or not batches[0].attempts:
+                self.waiting.extend(batches)
+                continue
+            writes = [write for batch in batches for write in batch.writes]
+            merged = self._batch_of(partition, writes, batches[0].sequence, batches[0].codec)
+            if not _fits(merged.call, batches[0].call):
+                self.waiting.extend(batches)
+                continue
+            merged.attempts, merged.is_merged = batches[0].attempts, True
+            self.waiting.append(merged)
 
     def send_all(self, *, patience: float = 1.0) -> Asking:
         """Send the queued batches repeatedly, until each has a response. `patience` is the
@@ -245,6 +311,7 @@ class Producer(Client):
     def _line_up_again(self) -> None:
         self.waiting.extendleft(batch for batch, _ in reversed(self.in_flight))
         self.in_flight.clear()
+        self._prepare_again()
 
     def _answered(self, batch: Batch, answer: wire.Produced) -> None:
         code = answer.error_code
@@ -266,6 +333,7 @@ class Producer(Client):
             self.was_fenced(code)
             raise Fenced
         what = f"{self.name}: Produce to {batch.partition} (attempt {batch.attempts})"
+        self.merged_refused = batch.is_merged
         raise Refused(what, code, [batch.partition], batch.sent_ms)
 
     def was_fenced(self, code: int, *, is_end: bool = False) -> None:
@@ -296,6 +364,13 @@ class Producer(Client):
                 "early",
                 f"{self.name}: fenced after {open_ms} of {self.timeout_ms} ms, by no other",
             )
+
+
+def _fits(call: wire.Call, former: wire.Call) -> bool:
+    """Whether a request that is encoded again fits into the smallest segments of any schedule, or
+    is no larger than before.
+    """
+    return len(call.body) <= max(len(former.body), SURELY_FITS_BYTES)
 
 
 class IdempotentProducer(Producer):
@@ -341,29 +416,34 @@ class IdempotentProducer(Producer):
         self.session = f"{self.name}/{self.sessions}"
 
     def may_be_out_of_sequence(self, refusal: Refused) -> bool:
-        """Whether the broker may have forgotten a batch of this producer.
+        """Whether the broker may have forgotten a batch of this producer, or the batch was merged
+        with a written one.
 
-        That is possible after a power loss, or if the topic was created again since the previous
-        batch. It is also possible after a restart, if retention or compaction had removed the
-        batch: a start rebuilds the producer's entries from the log, except the entry of the last
-        batch.
+        The first is possible after a power loss, or if the topic was created again since the
+        previous batch. It is also possible after a restart, if retention or compaction had removed
+        the batch: a start rebuilds the producer's entries from the log, except the entry of the
+        last batch.
         """
         world = self.world
-        if world.was_deleted(refusal):
+        if self.merged_refused or world.was_deleted(refusal):
             return True
         if world.history.power_losses or (
             world.restarts and world.cleanings and world.history.compacted
         ):
             return True
-        return has_lost_batches_at_a_restart(world, self.partitions)
+        return may_have_lost_batches(world, self.partitions)
 
 
-def has_lost_batches_at_a_restart(world: World, partitions: list[Partition]) -> bool:
+def may_have_lost_batches(world: World, partitions: list[Partition]) -> bool:
     """Whether a start may have failed to rebuild entries that identify a repeated batch, since
-    DeleteRecords or retention had removed that batch from the log.
+    DeleteRecords or retention had removed that batch from the log. Without a restart, a batch that
+    is gone from the log is recognised by its bytes, which differ if it was encoded again.
     """
-    if world.node.broker is None or not world.restarts:
+    is_encoded_again = world.scenario.retries == "encoded again"
+    if world.node.broker is None or not (world.restarts or is_encoded_again):
         return False
+    if is_encoded_again and world.cleanings and world.history.compacted:
+        return True
     logs = [world.node.broker.topics.partition(*partition) for partition in partitions]
     return any(log is not None and log.log_start_offset > 0 for log in logs)
 
@@ -502,7 +582,7 @@ class TransactionalProducer(Producer):
                         world.may_forget
                         or world.scenario.reuses_sequences
                         or world.was_deleted(refusal)
-                        or has_lost_batches_at_a_restart(world, self.partitions)
+                        or may_have_lost_batches(world, self.partitions)
                         or self.may_have_expired(refusal)
                     )
                     world.refused(

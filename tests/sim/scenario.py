@@ -27,6 +27,8 @@ BASE = {
     "auto.create.topics.enable": "false",
 }
 PLAIN_SHARE, QUOTA_SHARE, SHARERS_SHARE, STREAMERS_SHARE = 0.04, 0.15, 0.15, 0.15
+# how producers send a batch again (`Producer._prepare_again`)
+RETRIES = ("same bytes", "encoded again", "merged")
 STREAMS_SESSION_MS = 1500
 DURABILITY = "barnabas.transaction.durability"
 CLOCK_STANDS = 0
@@ -99,7 +101,8 @@ class Scenario:
     Apache Kafka whose epochs are higher by this number, and the broker takes over its directory;
     kafka_was_killed: whether it was killed rather than stopped. reuses_sequences: whether a
     transactional producer that gives up batches in an abort reuses their sequences in the same
-    epoch; it then writes to each partition that it adds, unless adds_unwritten.
+    epoch; it then writes to each partition that it adds, unless adds_unwritten. retries: how
+    producers send a batch again, one of `RETRIES`.
 
     version_2: the probability that a transaction is of version 2 (KIP-890). brokers: the number of
     brokers; moves: how often leaders move among them, or a broker leaves and returns.
@@ -173,6 +176,7 @@ class Scenario:
     kafka_was_killed: bool = False
     reuses_sequences: bool = False
     adds_unwritten: bool = False
+    retries: str = RETRIES[0]
     version_2: float = 0.0
     brokers: int = 1
     moves: int = 0
@@ -277,6 +281,7 @@ class Scenario:
                 scenario._draw_replay(random.Random(more.getrandbits(64)))
                 scenario._draw_sharers(random.Random(more.getrandbits(64)))
                 scenario._draw_streamers(random.Random(more.getrandbits(64)))
+                scenario.retries = random.Random(more.getrandbits(64)).choice(RETRIES)
         return scenario
 
     def _draw_sharers(self, rng: random.Random) -> None:

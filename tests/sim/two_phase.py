@@ -23,7 +23,7 @@ from sim.producers import (
     SEQUENCE_ERRORS,
     Inits,
     TransactionalProducer,
-    has_lost_batches_at_a_restart,
+    may_have_lost_batches,
 )
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class TwoPhaseProducer(TransactionalProducer):
             self.hang_up()
             return False
         except Refused as refusal:
-            was_forgotten = refusal.code in SEQUENCE_ERRORS and has_lost_batches_at_a_restart(
+            was_forgotten = refusal.code in SEQUENCE_ERRORS and may_have_lost_batches(
                 world, self.partitions
             )
             world.refused(refusal, is_explained=was_forgotten)

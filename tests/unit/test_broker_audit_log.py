@@ -82,3 +82,24 @@ def test_a_line_torn_by_a_full_disk_does_not_damage_the_next_line(
     torn, *whole = path.read_text().splitlines()
     assert len(torn) == 10
     assert [json.loads(line)["resource_name"] for line in whole] == ["orders"] * 3
+
+
+def test_a_renamed_file_is_left_when_the_log_is_opened_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, renamed = tmp_path / "logs" / "audit.log", tmp_path / "audit.log.1"
+    path.parent.mkdir()
+    log = AuditLog(str(path))
+    log.write([RECORD], 0)
+    path.rename(renamed)
+    log.reopen()
+    log.write([RECORD], 1)
+    assert len(renamed.read_text().splitlines()) == len(path.read_text().splitlines()) == 1
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.unlink()
+    path.parent.rmdir()
+    log.reopen()  # the former file stays in use
+    log.write([RECORD], 2)
+    log.close()
+    assert "cannot be opened again" in caplog.text
+    assert "cannot be written" not in caplog.text

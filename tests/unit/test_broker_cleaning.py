@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import signal
@@ -18,11 +19,13 @@ from helpers.storage_cleaning import COMPACTED, job_of, put
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, open_manager
 
 from barnabas.broker.rim.cleaning import (
+    _BOOTSTRAP,
     CleanerProcess,
     _pack_job,
     _pack_result,
     _unpack_answer,
     _unpack_job,
+    _write_frame,
 )
 from barnabas.protocol.compression import Levels
 from barnabas.storage.cleaning.clean_job import CleanedSegment, CleanJob, CleanResult
@@ -207,3 +210,21 @@ def test_the_cleaner_process_ends_when_the_broker_is_killed(tmp_path: Path) -> N
         wait_until(lambda: list(Path(job.directory).glob("*.cleaned")))
         broker.kill()
     wait_until(lambda: not is_running(process_id))
+
+
+def test_the_process_of_a_killed_broker_ends_without_a_word(job: CleanJob) -> None:
+    """It may be about to send a result. Its input, which ends at the same time, may be noticed
+    later: half a traceback was left in the log.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", _BOOTSTRAP, json.dumps(sys.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    _write_frame(process.stdin, _pack_job(job))
+    assert (process.wait(PATIENCE_S), process.stderr.read()) == (0, b"")
+    process.stdin.close()
+    process.stderr.close()

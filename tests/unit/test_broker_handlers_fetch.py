@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -755,3 +756,22 @@ def test_a_fetch_in_slices_waits_for_max_wait_ms(host: CoreHost, in_slices: None
     assert not host.answers[2]
     host.tick(1)
     assert sizes(host.answers[2].pop()) == dict.fromkeys(range(PARTITIONS), 0)
+
+
+def test_a_fetch_that_waits_below_a_start_that_retention_raises_is_answered(
+    tmp_path: Path,
+) -> None:
+    """Nothing else may ever happen in the log, and its client may wait for hours."""
+    host = CoreHost(tmp_path, log_initial_task_delay_ms="1000")
+    host.create("t", 1)
+    host.call(host.connect(1), produce("t"), 9)
+    host.ask(host.connect(2), fetch({"t": {0: 0}}, min_bytes=1 << 20, max_wait_ms=10**9), 12)
+    assert host.answers[2] == []
+    log = host.broker.topics.partition("t", 0)
+    assert log is not None
+    log.try_roll(host.now_ms)
+    log.config = replace(log.config, retention_bytes=0)
+    host.tick(10_000)
+    assert log.log_start_offset == 1
+    (answer,) = host.answers[2]
+    assert answer.responses[0].partitions[0].error_code == Code.OFFSET_OUT_OF_RANGE

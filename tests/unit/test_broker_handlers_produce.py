@@ -37,6 +37,8 @@ from barnabas.protocol.messages.produce import (
 from barnabas.protocol.records import HEADER_SIZE, NewRecord, encode_batch
 from barnabas.storage.log import log as log_module
 from barnabas.storage.log.log_files import LogFiles
+from barnabas.storage.producers import producer_window
+from barnabas.storage.producers.producer_state import BatchMeta
 
 BOMB = encode_batch([NewRecord(None, bytes(200 << 20), NOW_MS)], codec=4)
 
@@ -119,6 +121,114 @@ def test_a_batch_that_the_worker_checked_is_not_checked_again(
     monkeypatch.setattr(log_module, "check_client_batch", counted)
     host.finish_work()
     assert error_of(host.answers[one][0]) == 0 and checks == []
+
+
+def long_batch(value: bytes = b"v", *, time_ms: int = NOW_MS) -> bytes:
+    """An idempotent producer's batch with more records than the event loop compares."""
+    records = [NewRecord(None, value, time_ms) for _ in range(9000)]
+    return bytes(encode_batch(records, producer_id=1, producer_epoch=0, base_sequence=0))
+
+
+def answered(host: CoreHost, connection_id: int) -> tuple[int, int]:
+    """The error code and base offset of the last answer to a Produce."""
+    (partition,) = host.answers[connection_id][-1].responses[0].partition_responses
+    return partition.error_code, partition.base_offset
+
+
+def test_others_are_answered_while_a_repetition_is_compared(host: CoreHost) -> None:
+    one, other = host.connect(1), host.connect(2)
+    assert error_of(host.call(one, produce("t"), 9)) == 0
+    host.ask(one, asking(long_batch()), 9)
+    assert answered(host, one) == (0, 1)
+    host.ask(one, asking(long_batch(time_ms=NOW_MS + 5)), 9)
+    assert host.work and len(host.answers[one]) == 2
+    assert error_of(host.call(other, produce("t"), 9)) == 0
+    host.finish_work()
+    assert answered(host, one) == (0, 1), "the stored offset"
+    host.ask(one, asking(long_batch(b"x", time_ms=NOW_MS + 5)), 9)
+    host.finish_work()
+    assert answered(host, one) == (Code.UNKNOWN_PRODUCER_ID, -1), "its sequences, other records"
+
+
+def test_others_are_answered_while_a_producers_last_batches_are_looked_for(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart only the last batch of each producer is known, and the others may be far back
+    in the log.
+    """
+    one, other = host.connect(1), host.connect(2)
+    records = [NewRecord(None, b"v", NOW_MS)]
+    for sequence in range(3):
+        sent = encode_batch(records, producer_id=1, producer_epoch=0, base_sequence=sequence)
+        host.ask(one, asking(bytes(sent)), 9)
+    for _ in range(30):
+        host.call(other, produce("t"), 9)
+    log = host.broker.topics.partition("t", 0)
+    assert log is not None
+    entry = log.producer_state.producers[1]
+    del entry.batches[:]
+    entry.batches.append(BatchMeta(2, 2, 33, 33, NOW_MS))
+    entry.has_whole_window = False
+    monkeypatch.setattr(producer_window, "_HEADERS_AT_ONCE", 10)
+    sent = encode_batch(records, producer_id=1, producer_epoch=0, base_sequence=1)
+    host.ask(one, asking(bytes(sent)), 9)
+    turns = 0
+    while host.work:
+        assert len(host.answers[one]) == 3
+        assert error_of(host.call(other, produce("t"), 9)) == 0
+        host.finish_work()
+        turns += 1
+    assert turns == 3
+    assert answered(host, one) == (0, 1)
+
+
+@pytest.mark.parametrize("event", ["retention", "another producer", "a new topic"])
+def test_a_log_may_change_while_a_repetition_is_compared(host: CoreHost, event: str) -> None:
+    one = host.connect(1)
+    host.ask(one, asking(long_batch()), 9)
+    host.ask(one, asking(long_batch(time_ms=NOW_MS + 5)), 9)
+    assert host.work
+    log = host.broker.topics.partition("t", 0)
+    assert log is not None
+    expected = (0, 0)
+    if event == "retention":
+        log.try_roll(NOW_MS)
+        log.delete_records_before(9000)
+        log.delete_old_segments(NOW_MS)
+    elif event == "another producer":
+        log.expire_producers(NOW_MS + 10**12)
+        expected = (0, 9000)  # nothing shows that it is a repetition
+    else:
+        delete_topic(host.parts.deletion, "t", NOW_MS)
+        host.create("t", 2)
+        expected = (Code.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    host.finish_work()
+    assert answered(host, one) == expected
+
+
+@pytest.mark.parametrize("event", ["removed", "damaged"])
+def test_a_repetition_whose_batch_cannot_be_read_goes_by_its_checksum(
+    host: CoreHost, event: str
+) -> None:
+    one = host.connect(1)
+    host.ask(one, asking(long_batch()), 9)
+    log = host.broker.topics.partition("t", 0)
+    assert log is not None
+    path = Path(log.segments.active.batches.directory) / "00000000000000000000.log"
+    if event == "removed":
+        log.try_roll(NOW_MS)
+        log.delete_records_before(9000)
+        log.delete_old_segments(NOW_MS)
+    else:
+        with open(path, "r+b") as file:
+            file.seek(200)
+            file.write(b"?")
+    host.ask(one, asking(long_batch(time_ms=NOW_MS + 5)), 9)
+    while host.work:
+        host.finish_work()
+    assert answered(host, one) == (Code.UNKNOWN_PRODUCER_ID, -1)
+    host.ask(one, asking(long_batch()), 9)
+    assert answered(host, one) == (0, 0)
 
 
 def test_a_batch_that_the_worker_checked_completes_a_waiting_fetch(

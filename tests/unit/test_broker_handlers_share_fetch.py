@@ -1111,3 +1111,43 @@ def test_share_partitions_that_wake_each_other_are_woken_one_after_the_other() -
         wakes.wake(chain[0], 0)  # type: ignore[arg-type]
         assert chain[0].count == 0, "it is deferred to the end"
     assert {one.count for one in chain} == {1}
+
+
+def test_the_stored_count_of_complete_deliveries_includes_those_of_the_change() -> None:
+    """It is what DescribeShareGroupOffsets computes the lag from."""
+    b = queue(10)
+    one, _ = two(b)
+    assert one.take("t") == [(0, 9, 1)]
+
+    def stored() -> int:
+        coordinator = b.broker.shares.get().coordinator
+        (key,) = coordinator.keys()
+        return coordinator.summary(key).delivery_complete_count
+
+    assert one.acknowledge("t", (3, 4, ACCEPT)) == Code.NONE
+    assert stored() == 2
+    assert one.acknowledge("t", (6, 8, REJECT)) == Code.NONE
+    assert stored() == 5
+
+
+def test_changes_that_could_not_be_stored_replace_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Members may fetch and hang up for as long as the disk is full."""
+    b = queue(4)
+
+    def is_full(*_: object) -> None:
+        raise NotWrittenError(errno.ENOSPC, "no space")
+
+    one, _ = two(b)
+    assert one.take("t") != []
+    (key,) = b.broker.shares.get().coordinator.keys()
+    loaded = b.broker.shares.get().partitions.get(key)
+    assert loaded is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(share_runtime, "append_records", is_full)
+        for _ in range(4):
+            one.fetch(session=-1)
+            one = ShareMember(b, "g", "one")
+            one.take("t")
+    assert sum(run.last_offset - run.first_offset + 1 for run in loaded.unstored) == 4

@@ -51,6 +51,21 @@ def topics(name: bytes, partitions: bytes, number: int) -> bytes:
     return count(number) + (count(len(name)) + name + partitions + b"\0") * number
 
 
+def repetitions(values: list[bytes], number: int, codec: int = 0) -> bytes:
+    """Encode `number` partitions: a batch of an idempotent producer, then repetitions of it that
+    were encoded later, so that their contents have to be compared.
+    """
+
+    def sent_at(time_ms: int) -> bytes:
+        records = [NewRecord(None, value, time_ms + at % 3) for at, value in enumerate(values)]
+        return bytes(
+            encode_batch(records, codec=codec, producer_id=1, producer_epoch=0, base_sequence=0)
+        )
+
+    first, later = [bytes(4) + count(len(sent)) + sent + b"\0" for sent in map(sent_at, (1, 9))]
+    return count(number) + first + later * (number - 1)
+
+
 ONE = batch([b""])
 HUGE = {
     "partitions without records": lambda: topics(b"t", rows(None, HUGE_BYTES // 6), 1),
@@ -85,6 +100,10 @@ LARGE = {
     "small records": lambda: topics(b"t", rows(batch([b""] * 130_000), 95), 1),
     "many small records": lambda: topics(b"t", rows(batch([b""] * 10_000), 400), 1),
     "what decompresses to much": lambda: topics(b"t", rows(batch([bytes(1 << 20)], 4), 400), 1),
+    "repetitions": lambda: topics(b"t", repetitions([b"v"], HALF), 1),
+    "repetitions of many records": lambda: topics(b"t", repetitions([b""] * 4000, 60), 1),
+    "long repetitions": lambda: topics(b"t", repetitions([b""] * 20_000, 10), 1),
+    "compressed repetitions": lambda: topics(b"t", repetitions([bytes(1 << 18)] * 3, 60, 4), 1),
     "broken batches": lambda: topics(b"t", rows(ONE[:-1] + b"x", 2 * HALF), 1),
 }
 """What is answered."""

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -68,3 +69,54 @@ def test_a_closed_pipe_or_a_full_disk_does_not_stop_the_log_output(closed: bool)
     said(output, "nobody hears it")
     assert output.finish(30)
     os.close(writing)
+
+
+def test_a_renamed_file_is_left_between_two_lines(tmp_path: Path) -> None:
+    """logrotate renames the file, and asks for a new one."""
+    path, renamed = tmp_path / "broker.log", tmp_path / "broker.log.1"
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+    output = LogOutput(descriptor)
+    said(output, "before")
+    path.rename(renamed)
+    said(output, "renamed")
+    output.reopen()
+    said(output, "after")
+    assert output.finish()
+    os.close(descriptor)
+    assert renamed.read_text() == "before\nrenamed\n"
+    assert path.read_text() == "after\n"
+    assert path.stat().st_mode & 0o777 == 0o640 & ~_umask()
+
+
+def test_a_file_that_cannot_be_opened_again_stays_in_use(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = tmp_path / "logs"
+    directory.mkdir()
+    descriptor = os.open(directory / "broker.log", os.O_RDWR | os.O_APPEND | os.O_CREAT)
+    output = LogOutput(descriptor)
+    (directory / "broker.log").unlink()
+    directory.rmdir()
+    output.reopen()
+    said(output, "after")
+    assert output.finish()
+    assert "cannot be opened again: No such file or directory" in caplog.text
+    assert os.pread(descriptor, 100, 0) == b"after\n"
+    os.close(descriptor)
+
+
+def test_a_pipe_is_not_opened_again() -> None:
+    reading, writing = os.pipe()
+    output = LogOutput(writing)
+    output.reopen()
+    said(output, "a line")
+    assert output.finish()
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        assert pipe.read() == b"a line\n"
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

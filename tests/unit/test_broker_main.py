@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.broker.rim import hangups
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.properties import read_properties
 from barnabas.daemon.arguments import StartError, parser
@@ -206,27 +207,49 @@ def test_an_interrupt_during_the_start_prints_nothing(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.usefixtures("handlers_of_before")
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process has a controlling terminal."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    monkeypatch.setattr(hangups, "has_terminal", lambda: True)
+
+
+@pytest.mark.usefixtures("handlers_of_before", "terminal")
 @pytest.mark.parametrize("number", SIGNALS)
 def test_each_stop_signal_calls_the_stop_function(number: signal.Signals) -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     asked: list[None] = []
-    Signals().call(lambda: asked.append(None))
+    Signals().call(lambda: asked.append(None), lambda: pytest.fail("a reload"))
     signal.raise_signal(number)
     signal.raise_signal(number)
     assert len(asked) == 2
 
 
 @pytest.mark.usefixtures("handlers_of_before")
+def test_without_a_terminal_sighup_asks_for_a_reload(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under systemd, in a container, or after setsid: logrotate and others send it."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    monkeypatch.setattr(hangups, "has_terminal", lambda: False)
+    signals = Signals()
+    signal.raise_signal(signal.SIGHUP)  # the start reads the files anyway
+    asked: list[str] = []
+    signals.call(lambda: asked.append("end"), lambda: asked.append("reload"))
+    assert asked == []
+    signal.raise_signal(signal.SIGHUP)
+    signal.raise_signal(signal.SIGHUP)
+    assert asked == ["reload"] * 2
+    signal.raise_signal(signal.SIGTERM)
+    assert asked == ["reload", "reload", "end"]
+
+
+@pytest.mark.usefixtures("handlers_of_before", "terminal")
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_during_the_start_stops_the_broker_after_the_start(
     number: signal.Signals,
 ) -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signals = Signals()
     signal.raise_signal(number)
     asked: list[None] = []
-    signals.call(lambda: asked.append(None))
+    signals.call(lambda: asked.append(None), lambda: pytest.fail("a reload"))
     assert len(asked) == 1
     signal.raise_signal(number)
     assert len(asked) == 2
@@ -254,6 +277,6 @@ def test_a_second_signal_during_the_start_ends_the_process_at_once(
 @pytest.mark.usefixtures("handlers_of_before")
 def test_under_nohup_the_broker_ignores_sighup() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    Signals().call(lambda: pytest.fail("it was asked to stop"))
+    Signals().call(lambda: pytest.fail("it was asked to stop"), lambda: pytest.fail("a reload"))
     signal.raise_signal(signal.SIGHUP)
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

@@ -12,6 +12,11 @@ import pytest
 from helpers.core_host import CoreHost
 
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.coordinator_settings import (
+    consumer_group_settings,
+    share_group_settings,
+    streams_group_settings,
+)
 from barnabas.broker.settings.features import EMULATED, release_of
 from barnabas.broker.settings.releases import advertised_versions
 from barnabas.broker.settings.setting import ConfigError
@@ -199,3 +204,11 @@ def altered(host: CoreHost, kind: int, resource: str, name: str, value: str) -> 
     request = IncrementalAlterConfigsRequest([change])
     code: int = host.call(1, request, 1).responses[0].error_code
     return code
+
+
+@pytest.mark.parametrize(("name", "is_assigned"), [("", True), ("3.9", False), ("4.3", False)])
+def test_the_assignment_epoch_of_an_emptied_group(name: str, is_assigned: bool) -> None:
+    """Apache Kafka raises it with the group's epoch since April 2026 (KAFKA-20442)."""
+    config = BrokerConfig.from_properties({"barnabas.emulate": name} if name else {})
+    for settings in (consumer_group_settings, share_group_settings, streams_group_settings):
+        assert settings(config).assigns_emptied is is_assigned

@@ -638,6 +638,38 @@ def test_the_lease_is_released_last(new_bench: Callable[..., Bench]) -> None:
     assert ending.done()
 
 
+@pytest.mark.parametrize("is_full", [False, True], ids=["all is sent", "some waits to be sent"])
+def test_a_leader_stops_cleanly_if_its_standby_has_just_gone(
+    new_bench: Callable[..., Bench], is_full: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The connection is reset, and the leader has not noticed it yet: the end of its data cannot be
+    sent any more (ENOTCONN).
+    """
+    bench = new_bench(is_leased=True)
+    standby = bench.followed(buffer_bytes=4096 if is_full else 0)
+    standby.is_silent = True
+    if is_full:
+        bench.write(b"x" * 100_000)
+        bench.loop.settle()
+
+    def refuse(_: int) -> None:
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    bench.port.accepted[0].shutdown = refuse
+    del bench.said[:]
+    ending = end(bench)
+    bench.loop.settle()
+    if is_full:
+        assert not ending.done(), "the rest may still be received"
+        for _ in range(100):
+            received(standby.sock)
+            bench.loop.settle()
+    assert ending.done()
+    assert bench.said == ["close", "begin release", ("wait until released", RELEASE_S), "stop"]
+    assert ending.exception() is None
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 # --- the lease -----------------------------------------------------------------------------------
 
 

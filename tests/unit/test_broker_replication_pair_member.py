@@ -25,7 +25,7 @@ from barnabas.replication.leadership import (
     Role,
 )
 from barnabas.replication.lease_record import LeaseRecord, LeaseRecordError, NodeAddresses
-from barnabas.replication.rim import lease_keeper, pair_member
+from barnabas.replication.rim import lease_keeper, pair_member, standby
 from barnabas.replication.rim.lease_keeper import LeaseKeeper
 from barnabas.replication.rim.pair_member import PairMember, begin_again
 from barnabas.replication.rim.standby import SIGNALS
@@ -191,6 +191,19 @@ def test_a_stopped_node_closes_client_connections_and_stops_its_lease(node: Node
     assert not node.member.wait_until_leading()
     assert node.said == [*BEGINS, *ENDS, "reception closes", "lease stops"]
     assert {number: signal.getsignal(number) for number in SIGNALS} == before
+
+
+def test_sighup_without_a_terminal_opens_the_log_again_and_does_not_stop_a_standby(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standby, "hangup_reloads", lambda: True)
+    log_file = SimpleNamespace(reopen=lambda: node.said.append("reopened"))
+    monkeypatch.setattr(standby, "LogFile", lambda: log_file)
+    node.member.steps.run = node.lead(  # type: ignore[method-assign]
+        lambda: signal.raise_signal(signal.SIGHUP), lambda: signal.raise_signal(signal.SIGTERM)
+    )
+    assert not node.member.wait_until_leading()
+    assert node.said == [*BEGINS, "reopened", *ENDS, "reception closes", "lease stops"]
 
 
 def test_a_failure_of_the_lease_ends_the_node(node: Node) -> None:

@@ -265,8 +265,10 @@ def test_a_signal_during_a_step_ends_the_steps_before_the_connection(
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_stopped_standby_flushes_its_copy_before_it_releases_the_directory(
-    node: Standby, wire: Wire, number: int
+    node: Standby, wire: Wire, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(standby, "hangup_reloads", lambda: False)  # it has a terminal
+
     def steps() -> Steps:
         try:
             yield Connect(("127.0.0.1", 9), 0.5)

@@ -215,3 +215,23 @@ def test_the_command_lines_probe_is_no_failed_login(
     assert {row.total for row in host.broker.logins.counts.rows()} == {0}
     assert handshake(host).error_code == Code.NONE
     assert token(host).error_code == Code.NONE and is_served(host)
+
+
+@pytest.mark.parametrize("release", ["", "3.9", "4.3"])
+def test_an_emulated_release_decides_on_the_nonce_of_old_librdkafka(
+    tmp_path: Path, release: str
+) -> None:
+    """It sends the client's nonce twice; Apache Kafka 3.9 accepts that, and 4.x does not."""
+    host = sasl_host(tmp_path, barnabas_emulate=release)
+    host.connect(1)
+    is_refused = release == "4.3"
+    answer = scram_log_in(host, 1, before_nonce="nonce", expects_answer=not is_refused)
+    if not is_refused:
+        assert answer.error_code == Code.NONE
+        return
+    host.tick(100)
+    (*_, refused) = host.answers[1]
+    assert refused.error_code == Code.SASL_AUTHENTICATION_FAILED
+    assert "librdkafka before 2.6.1" in refused.error_message
+    host.tick(READING_TIME_MS)
+    assert "librdkafka before 2.6.1" in host.closed[1], "the reason in the log"

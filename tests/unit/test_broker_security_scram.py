@@ -16,6 +16,7 @@ from barnabas.broker.security.scram import (
     salted,
 )
 from barnabas.broker.security.stored import ScramCredential
+from barnabas.broker.settings.features import ScramNonces, release_of
 
 # the example of RFC 7677, section 3
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -28,13 +29,13 @@ SERVER_FINAL = "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 PENCIL = credential_of(SCRAM_SHA_256, salted(SCRAM_SHA_256, "pencil", SALT, 4096), SALT, 4096)
 
 
-def server(user: str = "user") -> ScramServer:
+def server(user: str = "user", nonces: ScramNonces = "exact") -> ScramServer:
     """Return the server's side of an exchange. It knows one user."""
 
     def credential(name: str) -> ScramCredential | None:
         return PENCIL if name == user else None
 
-    return ScramServer(SCRAM_SHA_256, credential, SERVER_NONCE)
+    return ScramServer(SCRAM_SHA_256, credential, SERVER_NONCE, nonces)
 
 
 def test_the_example_exchange_of_rfc_7677_succeeds() -> None:
@@ -135,6 +136,44 @@ def test_a_right_proof_of_another_exchange_is_refused(without_proof: str, says: 
         return
     with pytest.raises(AuthenticationError, match=says):
         exchange.evaluate(proven(without_proof))
+    assert not exchange.is_complete
+
+
+TWICE = f"c=biws,r={CLIENT_NONCE}{CLIENT_NONCE}{SERVER_NONCE}"
+BEHIND_OTHERS = f"c=biws,r=x{CLIENT_NONCE}{SERVER_NONCE}"
+
+
+@pytest.mark.parametrize("release", ["", "3.9", "4.3"])
+@pytest.mark.parametrize(
+    ("without_proof", "releases"), [(TWICE, ("", "3.9")), (BEHIND_OTHERS, ("3.9",))]
+)
+def test_the_nonce_of_librdkafka_before_2_6_1(
+    without_proof: str, releases: tuple[str, ...], release: str
+) -> None:
+    """Those versions send the client's nonce twice. Apache Kafka 3.8.1 to 3.9 accept anything
+    before the nonce, 4.x nothing (CVE-2024-56128; librdkafka pull request 4895).
+    """
+    exchange = server(nonces=release_of(release).scram_nonces)
+    exchange.evaluate(CLIENT_FIRST.encode())
+    if release in releases:
+        exchange.evaluate(proven(without_proof))
+        assert exchange.is_complete
+        return
+    with pytest.raises(AuthenticationError) as caught:
+        exchange.evaluate(proven(without_proof))
+    names_version = without_proof == TWICE
+    assert ("librdkafka before 2.6.1" in str(caught.value)) is names_version
+    assert ("librdkafka before 2.6.1" in caught.value.answer) is names_version
+    assert not exchange.is_complete
+
+
+@pytest.mark.parametrize("release", ["", "3.9", "4.3"])
+def test_a_repeated_nonce_does_not_replace_the_proof(release: str) -> None:
+    exchange = server(nonces=release_of(release).scram_nonces)
+    exchange.evaluate(CLIENT_FIRST.encode())
+    wrong = base64.b64encode(bytes(32)).decode()
+    with pytest.raises(AuthenticationError):
+        exchange.evaluate(f"{TWICE},p={wrong}".encode())
     assert not exchange.is_complete
 
 

@@ -21,10 +21,13 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.x509.oid import NameOID
 from helpers.waiting_input import has_input
 
 from barnabas.broker.audit import ANONYMOUS
+from barnabas.broker.rim.certificate_dates import faults_of_dates, validity
 from barnabas.broker.rim.tls import TlsError, TlsListener, make_context
 from barnabas.broker.security.principals import PrincipalMapper
 from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
@@ -594,3 +597,72 @@ def test_changed_certificate_files_are_used_for_new_connections(
         assert "are in use" in caplog.text
     assert second != first
     assert serial_number(listener, tmp_path) == second
+
+
+# --- dates --------------------------------------------------------------------------------------
+
+UTC = datetime.UTC
+DAY = datetime.timedelta(days=1)
+NOW = datetime.datetime.now(UTC).replace(microsecond=0)
+
+
+def dated(target: Path, begin: datetime.datetime, end: datetime.datetime) -> str:
+    """Write a key with its own certificate, which is valid between two times. Gives: the path."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name)
+    builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
+    certificate = builder.not_valid_before(begin).not_valid_after(end).sign(key, hashes.SHA256())
+    pem = serialization.Encoding.PEM
+    target.write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        + certificate.public_bytes(pem)
+    )
+    return str(target)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "says"),
+    [
+        (NOW - 2 * DAY, NOW - DAY, f"expired on {NOW - DAY:%Y-%m-%d %H:%M} UTC"),
+        (NOW + DAY, NOW + 2 * DAY, f"is valid from {NOW + DAY:%Y-%m-%d %H:%M} UTC on"),
+        (NOW - DAY, NOW + DAY, ""),
+        (datetime.datetime(1980, 1, 1, tzinfo=UTC), datetime.datetime(2090, 1, 1, tzinfo=UTC), ""),
+        (
+            datetime.datetime(1950, 1, 1, tzinfo=UTC),
+            datetime.datetime(2049, 12, 31, tzinfo=UTC),
+            "",
+        ),
+    ],
+    ids=["expired", "not yet valid", "valid", "for a hundred years", "two digits of the year"],
+)
+def test_a_start_and_a_reload_name_a_certificate_that_is_not_valid_now(
+    tmp_path: Path,
+    begin: datetime.datetime,
+    end: datetime.datetime,
+    says: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    path = dated(tmp_path / "broker.pem", begin, end)
+    listener = TlsListener({"ssl.keystore.location": path})
+    for _ in range(2):
+        errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+        assert len(errors) == bool(says)
+        assert all(f"ssl.keystore.location={path}" in line and says in line for line in errors)
+        caplog.clear()
+        listener.reload()
+
+
+def test_the_dates_of_certificates_are_those_that_the_library_reads(certs: Path) -> None:
+    for name in ("ca", "broker-cert"):
+        text = (certs / f"{name}.pem").read_bytes()
+        read = x509.load_pem_x509_certificate(text)
+        expected = read.not_valid_before_utc, read.not_valid_after_utc
+        der = read.public_bytes(serialization.Encoding.DER)
+        assert validity(der) == expected
+        for size in range(len(der)):
+            with contextlib.suppress(ValueError, IndexError):
+                validity(der[:size])
+    assert faults_of_dates("no certificate", NOW) == []
+    broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    assert faults_of_dates(broken, NOW) == []

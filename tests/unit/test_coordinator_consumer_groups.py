@@ -211,9 +211,17 @@ def test_a_group_is_empty_when_its_last_member_leaves() -> None:
     host.consumer_heartbeat("m")
     answer = host.consumer_heartbeat("m", LEAVE)
     assert (answer.error_code, answer.member_epoch, answer.heartbeat_interval_ms) == (0, -1, 0)
-    assert state(host) == ("Empty", 3, 2)
+    assert state(host) == ("Empty", 3, 3)
     assert host.consumer_heartbeat("m", 2).error_code == Code.UNKNOWN_MEMBER_ID
     assert host.consumer_heartbeat("m").member_epoch == 4
+
+
+def test_emulating_a_release_leaves_the_last_assignment_epoch_of_an_emptied_group() -> None:
+    """Apache Kafka writes it since April 2026 only (KAFKA-20442)."""
+    host = GroupHost(consumer_settings=ConsumerGroupSettings(assigns_emptied=False))
+    host.consumer_heartbeat("m")
+    host.consumer_heartbeat("m", LEAVE)
+    assert state(host) == ("Empty", 3, 2)
 
 
 def test_a_full_group_refuses_a_new_member_but_not_a_known_one() -> None:
@@ -297,9 +305,10 @@ def test_the_tombstones_of_a_member_that_leaves_have_kafkas_order() -> None:
     before = len(host.log)
     m.leave()
     assert [row[1][:2] for row in host.log[before:] if row[1] is not None] == [
-        # The records are the current assignment, target assignment, member, pattern and group.
+        # The records are the current assignment, target assignment, member, pattern, group, and the
+        # epoch of the target assignment (KAFKA-20442).
         bytes((0, version))
-        for version in (8, 7, 5, 16, 3)
+        for version in (8, 7, 5, 16, 3, 6)
     ]
 
 
@@ -366,7 +375,7 @@ def test_two_members_that_time_out_together_raise_the_epoch_once() -> None:
     two.beat()
     epoch = state(host)[1]
     host.pass_time(SESSION_MS)
-    assert state(host) == ("Empty", epoch + 1, epoch)
+    assert state(host) == ("Empty", epoch + 1, epoch + 1)
     three.beat()
     assert three.count() == 4
 
@@ -844,7 +853,7 @@ def test_a_static_member_can_leave_temporarily_and_return() -> None:
     stranger = host.consumer_heartbeat("second", 2, instance_id="j")
     assert stranger.error_code == Code.UNKNOWN_MEMBER_ID
     assert second.leave().member_epoch == -1
-    assert state(host) == ("Empty", 3, 2)
+    assert state(host) == ("Empty", 3, 3)
 
 
 @pytest.mark.parametrize("restarts", [False, True])

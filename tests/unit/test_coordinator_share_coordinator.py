@@ -18,7 +18,7 @@ from barnabas.coordinator.share.share_coordinator import (
 )
 from barnabas.coordinator.share.share_records import SharePartitionKey, Snapshot
 from barnabas.coordinator.share.share_state import NO_SUMMARY, Change, Summary, Written
-from barnabas.coordinator.share.state_batches import StateBatch
+from barnabas.coordinator.share.state_batches import StateBatch, combine
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import initialize_share_group_state as initializing
 from barnabas.protocol.messages import read_share_group_state as reading
@@ -381,3 +381,90 @@ def test_states_beyond_the_end_of_a_log_are_set_back() -> None:
     assert states[0].batches == [(10, 14, 2, 1)]
     assert states[0].delivery_complete_count == 5
     assert h.run(h.made.on_records_lost(lambda _, index: ends[index], h.now_ms)) == 0
+
+
+@pytest.mark.parametrize(
+    ("runs", "end", "expected"),
+    [
+        ([(10, 14, 2, 1)], 14, [(10, 13, 2, 1)]),
+        ([(10, 14, 2, 1), (15, 19, 4, 2)], 15, [(10, 14, 2, 1)]),
+        ([(10, 14, 2, 1)], 10, []),
+        ([(10, 14, 2, 1)], 15, [(10, 14, 2, 1)]),
+    ],
+    ids=["its last offset", "the first of a run", "all of them", "nothing"],
+)
+def test_exactly_the_lost_offsets_leave_a_state(
+    runs: list[tuple[int, int, int, int]], end: int, expected: list[tuple[int, int, int, int]]
+) -> None:
+    """An acknowledgement of the first lost offset must not remain: a new record gets the offset,
+    and would never be delivered.
+    """
+    h = Host()
+    h.begin(key())
+    h.write(key(), *runs, start_offset=5)
+    count = h.run(h.made.on_records_lost(lambda *_: end, h.now_ms))
+    state = h.made.state(key())
+    assert state is not None
+    assert (state.batches, state.start_offset) == (expected, 5)
+    assert count == (expected != runs)
+
+
+def test_a_start_at_the_end_of_the_log_is_kept_and_one_behind_it_is_not() -> None:
+    h = Host()
+    for partition, start in enumerate((7, 8)):
+        h.begin(key(partition), start=start)
+    h.run(h.made.on_records_lost(lambda *_: 7, h.now_ms))
+    assert [h.made.summary(key(at)).start_offset for at in (0, 1)] == [7, 7]
+
+
+def test_a_new_beginning_does_not_admit_an_earlier_leader_or_state_epoch() -> None:
+    """Initialising a state again sets its own epochs back, but a leader that was fenced stays
+    fenced.
+    """
+    h = Host()
+    h.begin(key(), state_epoch=5)
+    assert h.take(h.made.read(key(), 5, h.now_ms)) == 0
+    h.begin(key(), state_epoch=-1)
+    assert h.take(h.made.read(key(), 4, h.now_ms)) == Code.FENCED_LEADER_EPOCH
+    assert h.write(key(), leader_epoch=4, state_epoch=5) == Code.FENCED_LEADER_EPOCH
+    assert h.write(key(), leader_epoch=5, state_epoch=4) == Code.FENCED_STATE_EPOCH
+    assert h.begin(key(), state_epoch=4) == Code.FENCED_STATE_EPOCH
+    assert h.write(key(), leader_epoch=5, state_epoch=5) == 0
+
+
+def test_a_snapshot_that_continues_a_state_is_no_new_beginning() -> None:
+    """A leader drops what it has loaded at a new beginning, and with it the locks of its
+    members.
+    """
+    h = Host(updates=2)
+    h.begin(key(), start=3)
+    state = h.made.state(key())
+    assert state is not None
+    beginning = state.beginning
+    for offset in range(3, 9):
+        h.write(key(), (offset, offset, 2, 1), start_offset=3)
+    h.now_ms += COLD_SNAPSHOT_INTERVAL_MS
+    h.begin(key(1))
+    h.run(h.made.on_tick(h.now_ms))
+    assert state.snapshot_epoch > 1 and state.beginning == beginning
+    h.begin(key(), start=3)  # the acknowledged records are to be delivered again
+    assert state.beginning == beginning + 1
+
+
+def test_a_beginning_that_drops_the_only_acknowledged_record_is_noticed() -> None:
+    h = Host()
+    h.begin(key(), start=3)
+    h.write(key(), (3, 3, 2, 1), start_offset=3)
+    state = h.made.state(key())
+    assert state is not None
+    beginning = state.beginning
+    h.begin(key(), start=3)
+    assert state.beginning == beginning + 1
+
+
+def test_adjacent_runs_of_one_state_are_joined_on_both_sides() -> None:
+    """Otherwise the list grows with each acknowledgement that is not in order."""
+    batches: list[StateBatch] = []
+    for first in (0, 10, 20, 5, 15):
+        combine(batches, [StateBatch(first, first + 4, 2, 1)], 0)
+    assert batches == [(0, 24, 2, 1)]

@@ -786,6 +786,29 @@ def test_the_connections_of_an_expired_id_are_dropped() -> None:
     assert not coordinator._latest_connections
 
 
+@pytest.mark.parametrize(
+    ("second", "is_error"),
+    [((7, 4), True), ((7, 5), False), ((7, 6), False), ((8, 0), False), (None, False)],
+    ids=["a lower epoch", "the same", "a higher one", "another producer id", "a tombstone between"],
+)
+def test_a_replay_reports_a_lower_epoch_behind_a_higher_one(
+    second: tuple[int, int] | None, is_error: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No broker writes that: two brokers wrote to the log, or it was restored in part (KIP-98,
+    coordinator startup). The last record is used nevertheless.
+    """
+    coordinator = TxnHost().coordinator
+    pairs = [(7, 5), second, (7, 4)] if second is None else [(7, 5), second]
+    for offset, pair in enumerate(pairs, 40):
+        metadata = None if pair is None else TransactionMetadata("txn", *pair, 60_000)
+        value = None if metadata is None else encode_value(metadata)
+        coordinator.replay(3, offset, encode_key("txn"), value)
+    assert coordinator.snapshot()["txn"].producer_epoch == pairs[-1][1]  # type: ignore[index]
+    said = "__transaction_state-3, offset 41: the transactional id 'txn' has the producer epoch 4"
+    assert (said in caplog.text) is is_error
+    assert bool(caplog.records) is is_error
+
+
 def test_a_producer_whose_id_expired_is_refused() -> None:
     """KAFKA-18019."""
     host = TxnHost(settings=TxnSettings(transactional_id_expiration_ms=100_000))

@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from helpers.storage_logs import NOW_MS, TOPIC_ID, open_manager
+from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, open_manager
 
 from barnabas.storage.directory.new_files import NewFiles, is_of_new_files, new_suffix
 from barnabas.storage.disk import File, OsDisk
@@ -45,6 +45,20 @@ def test_they_are_what_a_log_makes_itself(tmp_path: Path) -> None:
     assert taken.durability.names_changed and taken.epochs.written == [(3, 0)]
     manager.take_files(taken, files, NOW_MS)
     assert os.path.isdir(taken.directory)
+
+
+def test_a_log_that_takes_the_files_with_its_first_batch_keeps_nothing_of_them(
+    tmp_path: Path,
+) -> None:
+    """The batch may come after the thread has made the files, and before the loop takes them."""
+    manager = open_manager(tmp_path)
+    log = manager.create("t", 0, TOPIC_ID, LogConfig(), NOW_MS)
+    files = manager.begin_files(log)
+    files.make()
+    log.append(batch([b"v"]), now_ms=NOW_MS)
+    assert log.files.are_made and log.files.new_files is None and files.is_taken
+    manager.take_files(log, files, NOW_MS)
+    assert log.files.are_made and log.files.new_files is None
 
 
 def test_files_whose_name_finds_no_space_are_given_up_once(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,9 @@ from helpers.storage_kafka_log import kafka_log
 from helpers.storage_logs import batch
 
 from barnabas.protocol.records import BatchHeader, read_header
+from barnabas.storage.batch.validate import CheckBudget, TakesLongError
 from barnabas.storage.log.log import Log
+from barnabas.storage.producers import producer_window
 from barnabas.storage.producers.producer_state import ProducerEntry
 from barnabas.storage.producers.producer_window import restore_window
 
@@ -99,3 +102,57 @@ def test_the_log_is_read_back_no_further_than_the_first_sequence(tmp_path: Path)
     segments: Any = SimpleNamespace(headers_before=headers)
     restore_window(entry, segments)
     assert [batch.first_sequence for batch in entry.batches] == [0, 1, 20]
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 1000])
+def test_a_search_on_the_loop_goes_on_in_slices(
+    tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each slice the client's batch waits for its next turn, with other limits."""
+    log = kafka_log(tmp_path)
+    expected = as_of_a_snapshot(log, 7)
+    restore_window(expected, log.segments)
+    whole = list(expected.batches)
+    monkeypatch.setattr(producer_window, "_HEADERS_AT_ONCE", most)
+    entry = as_of_a_snapshot(log, 7)
+    slices = 0
+    while not entry.has_whole_window:
+        budget = CheckBudget()
+        before = budget.records_left
+        with contextlib.suppress(TakesLongError):
+            restore_window(entry, log.segments, budget)
+        assert before - budget.records_left <= most
+        slices += 1
+        assert slices < 100
+    assert entry.batches == whole and entry.window_search is None
+    assert slices == 1 if most == 1000 else slices > 1 or most > 2
+
+
+def test_the_producers_of_a_request_share_the_limit_of_a_search(tmp_path: Path) -> None:
+    log = kafka_log(tmp_path)
+    budget = CheckBudget(3)
+    entry = as_of_a_snapshot(log, 7)
+    with pytest.raises(TakesLongError):
+        restore_window(entry, log.segments, budget)
+    assert budget.records_left == 0
+    other = as_of_a_snapshot(log, 8)
+    with pytest.raises(TakesLongError):
+        restore_window(other, log.segments, budget)
+    restore_window(other, log.segments)
+    restore_window(entry, log.segments, CheckBudget())
+    assert other.has_whole_window and entry.has_whole_window
+
+
+def test_a_search_reads_a_bounded_part_of_a_log_in_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_window, "_MOST_HEADERS", 5)
+    monkeypatch.setattr(producer_window, "_HEADERS_AT_ONCE", 2)
+    log = kafka_log(tmp_path)
+    entry = as_of_a_snapshot(log, 5)
+    calls = 0
+    while not entry.has_whole_window:
+        with contextlib.suppress(TakesLongError):
+            restore_window(entry, log.segments, CheckBudget())
+        calls += 1
+    assert calls == 3

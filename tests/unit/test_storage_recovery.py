@@ -529,7 +529,7 @@ BATCH_BYTES = 69  # the size of a batch that `fill` makes
         pytest.param(LastRun.KILLED, True, 4, 3, (4, 3), id="the manifest is older"),
         pytest.param(LastRun.POWER_LOST, True, 1, 3, (2, 3), id="the power: the same"),
         pytest.param(LastRun.POWER_LOST, True, 4, 3, (4, 3), id="the older manifest is back"),
-        pytest.param(LastRun.POWER_LOST, False, 9, 9, (6, 6), id="of more than there is"),
+        pytest.param(LastRun.POWER_LOST, False, 9, 9, (9, 9), id="of more than there is"),
     ],
 )
 def test_the_start_and_recovery_point_come_from_the_manifest_and_checkpoints(

@@ -336,6 +336,11 @@ class _Endpoint:
         self.leader.leading.on_tick(now_ms)
         self.send_soon()
 
+    def reload(self) -> None:
+        """Read the certificates again, if the link uses TLS."""
+        if self._tls is not None:
+            self._tls.reload()
+
     def close(self) -> None:
         """Stop accepting, drop connections that are not the standby's, and send the standby the
         remaining data. `ended` is set when that is done.
@@ -421,7 +426,11 @@ class _StandbyProtocol(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._may_write = True
-        self.send_soon()
+        if self._is_finished:
+            # not at once: the transport, which calls this, must not be closed meanwhile
+            self._endpoint.loop.call_soon(self._end_sending)
+        else:
+            self.send_soon()
 
     def send_soon(self) -> None:
         """Send the queued bytes at the end of this round of the loop, all operations of the round
@@ -476,12 +485,26 @@ class _StandbyProtocol(asyncio.Protocol):
         for data in feed.rest():
             transport.write(data)
         if transport.can_write_eof():
-            # Close only the sending direction. If the connection were closed while bytes from the
-            # standby are unread, bytes in transit to the standby could be lost.
-            transport.write_eof()
+            # If the connection were closed while bytes from the standby are unread, bytes in
+            # transit to the standby could be lost: only the sending direction is closed, as soon as
+            # all bytes are sent, which `resume_writing` reports.
+            transport.set_write_buffer_limits(high=0)
+            if not transport.get_write_buffer_size():
+                self._end_sending()
         else:
             # TLS sends the remaining bytes first, then its alert, and waits for the standby's alert
             transport.close()
+
+    def _end_sending(self) -> None:
+        """Close the sending direction. If the connection was reset, and the transport has not
+        noticed it yet, that is an error; the connection has then ended.
+        """
+        transport = self._transport
+        if transport is not None:
+            try:
+                transport.write_eof()
+            except OSError as error:
+                self.end(f"the broker stops, and the standby has gone ({error.strerror})")
 
     def connection_lost(self, error: Exception | None) -> None:
         self.forget()

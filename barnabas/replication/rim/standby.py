@@ -7,6 +7,7 @@ refused until a broker is started here without `--standby-of`.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import signal
 import socket
@@ -15,6 +16,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from barnabas.broker.rim.hangups import hangup_reloads
+from barnabas.broker.rim.log_file import LogFile
 from barnabas.broker.rim.tls import TlsError
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.replication.following import Following
@@ -104,8 +107,11 @@ class Standby:
 
     def run(self) -> None:
         """Follow the leader until a signal arrives."""
+        reloads = hangup_reloads()
         for number in SIGNALS:
             signal.signal(number, _on_signal)
+        if reloads:  # the certificates are read for each connection
+            signal.signal(signal.SIGHUP, _reopener(LogFile()))
         try:
             self.carry_out(self.steps.run())
         except _StopError:
@@ -179,6 +185,16 @@ class Standby:
         sock, self._socket = self._socket, None
         if sock is not None:
             sock.close()
+
+
+def _reopener(log_file: LogFile) -> Callable[[int, object], None]:
+    """The signal handler that opens the log's file again."""
+
+    def reopen(number: int, frame: object) -> None:
+        with contextlib.suppress(OSError):  # the former file stays in use
+            log_file.reopen()
+
+    return reopen
 
 
 def _check_is_a_brokers(disk: Disk, data_dir: str) -> None:

@@ -146,6 +146,14 @@ class GroupChange:
         if is_new or has_changed:
             self.records.append(records.group_epoch_record(self.group_id, self.epoch, topics_hash))
 
+    def end_emptied(self) -> None:
+        """Let the target assignment of a group without members be that of the group's epoch, since
+        no member's heartbeat computes it. Source: KAFKA-20442.
+        """
+        if not self.members and self.target_epoch < self.epoch:
+            self.target_epoch = self.epoch
+            self.records.append(records.target_epoch_record(self.group_id, self.epoch))
+
     def assign_if_due(self, settings: ConsumerGroupSettings, interval_ms: int, now_ms: int) -> None:
         """Compute the target assignment of the group's epoch, unless the last one is too recent.
 

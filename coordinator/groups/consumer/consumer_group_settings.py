@@ -30,6 +30,7 @@ class ConsumerGroupSettings(NamedTuple):
     migration_policy: str = "bidirectional"  # group.consumer.migration.policy
     regex_refresh_interval_ms: int = 600_000  # group.consumer.regex.refresh.interval.ms
     is_preview: bool = False  # set by barnabas.emulate=3.9
+    assigns_emptied: bool = True  # not while a release is emulated (KAFKA-20442)
 
     @property
     def first_epoch(self) -> int:

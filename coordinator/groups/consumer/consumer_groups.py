@@ -356,6 +356,8 @@ class ConsumerGroups:
             change.remove_member(member_id)
         change.drop_unused_patterns()
         change.raise_epoch_if(True)
+        if self._settings.assigns_emptied:
+            change.end_emptied()
         change.add_to(result)
 
     # --- timers ----------------------------------------------------------------------------------

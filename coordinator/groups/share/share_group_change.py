@@ -96,6 +96,14 @@ class ShareGroupChange:
             return True
         return False
 
+    def end_emptied(self, wall_ms: int) -> None:
+        """Let the target assignment of a group without members be that of the group's epoch, since
+        no member's heartbeat computes it. Source: KAFKA-20442.
+        """
+        if not self.members and self.target_epoch < self.epoch:
+            self.target_epoch = self.epoch
+            self.records.append(records.target_epoch_record(self.group_id, self.epoch, wall_ms))
+
     def assign_if_due(self, interval_ms: int, now_ms: int, wall_ms: int) -> None:
         """Compute the target assignment of the group's epoch, unless the last one is too recent.
 

@@ -10,3 +10,4 @@ class ShareGroupSettings(NamedTuple):
 
     max_size: int = 200  # group.share.max.size
     initialize_retry_interval_ms: int = 30_000  # group.share.initialize.retry.interval.ms
+    assigns_emptied: bool = True  # not while a release is emulated (KAFKA-20442)

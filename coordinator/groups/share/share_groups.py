@@ -182,6 +182,8 @@ class ShareGroups:
             timers_of.cancel_member(self._timers, group.group_id, member_id)
             change.remove_member(member_id)
         change.raise_epoch_if(True)
+        if self._settings.assigns_emptied:
+            change.end_emptied(now_ms + self._wall.ahead_ms)
         change.add_to(result)
 
     # --- timers ----------------------------------------------------------------------------------

@@ -166,6 +166,14 @@ class StreamsGroupChange:
             value = GroupEpochValue(self.epoch, self._metadata_hash, self._validated_epoch, configs)
             self.records.append(records.group_epoch_record(self.group_id, value))
 
+    def end_emptied(self, wall_ms: int) -> None:
+        """Let the target assignment of a group without members be that of the group's epoch, since
+        no member's heartbeat computes it. Source: KAFKA-20442.
+        """
+        if not self.members and self.target_epoch < self.epoch:
+            self._group.assigning = None  # otherwise it would set an earlier epoch
+            self.set_targets({}, self.epoch, wall_ms)
+
     def may_be_assigned(self, interval_ms: int, now_ms: int) -> bool:
         """Whether enough time has passed since the last target assignment. Source: KIP-1263."""
         return self._group.may_be_assigned(interval_ms, now_ms)

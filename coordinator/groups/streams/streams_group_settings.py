@@ -18,3 +18,4 @@ class StreamsGroupSettings(NamedTuple):
     """
 
     max_size: int = 2**31 - 1  # group.streams.max.size
+    assigns_emptied: bool = True  # not while a release is emulated (KAFKA-20442)

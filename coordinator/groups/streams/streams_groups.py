@@ -50,6 +50,7 @@ from barnabas.coordinator.groups.streams.streams_group_settings import (
     INITIAL_REBALANCE_DELAY,
     NUM_STANDBY_REPLICAS,
     SESSION_TIMEOUT,
+    StreamsGroupSettings,
 )
 from barnabas.coordinator.groups.streams.tasks import (
     NO_TASKS,
@@ -100,21 +101,21 @@ class _Heartbeat(NamedTuple):
 class StreamsGroups:
     """Handles the requests of streams groups' members, and their timers.
 
-    Takes:  max_size, the maximum size of a group; setting_of, which returns the group's own value
-            of a setting, or else the broker's; new_classic_group, which makes a classic group
-            without members.
+    Takes:  settings, those that apply to all streams groups; setting_of, which returns the group's
+            own value of a setting, or else the broker's; new_classic_group, which makes a classic
+            group without members.
     """
 
     def __init__(
         self,
-        max_size: int,
+        settings: StreamsGroupSettings,
         setting_of: Callable[[str, str], Any],
         topics: TopicDirectory,
         timers: Timers[TimerKey],
         wall: WallClock,
         new_classic_group: Callable[[str], ClassicGroup],
     ) -> None:
-        self._max_size, self._setting_of = max_size, setting_of
+        self._settings, self._setting_of = settings, setting_of
         self._new_classic_group = new_classic_group
         self._topics, self._timers, self._wall = topics, timers, wall
 
@@ -186,7 +187,7 @@ class StreamsGroups:
         streams = group.typed if isinstance(group.typed, StreamsGroup) else StreamsGroup()
         member_id, group_id = request.member_id, group.group_id
         owned = _owned(request)
-        _check_member(streams, request, owned, self._max_size)
+        _check_member(streams, request, owned, self._settings.max_size)
         before = streams.current(member_id)
         change = StreamsGroupChange(group_id, streams, self._topics)
         value = _updated_member(streams.members.get(member_id), request, context)
@@ -357,9 +358,9 @@ class StreamsGroups:
         self, group: Group, member_ids: Iterable[str], result: Result, now_ms: int
     ) -> None:
         """Remove members, and raise the group's epoch."""
-        self._without(group, member_ids).add_to(result)
+        self._without(group, member_ids, now_ms).add_to(result)
 
-    def _without(self, group: Group, member_ids: Iterable[str]) -> StreamsGroupChange:
+    def _without(self, group: Group, member_ids: Iterable[str], now_ms: int) -> StreamsGroupChange:
         """The change that removes these members and raises the group's epoch."""
         streams = streams_group_of(group)
         removed = list(dict.fromkeys(member_ids))
@@ -368,6 +369,8 @@ class StreamsGroups:
         change = StreamsGroupChange(group.group_id, streams, self._topics)
         change.remove_members(removed)
         change.raise_epoch_if_changed(streams.assignment_configs)
+        if self._settings.assigns_emptied:
+            change.end_emptied(now_ms + self._wall.ahead_ms)
         return change
 
     # --- timers ----------------------------------------------------------------------------------
@@ -404,7 +407,7 @@ class StreamsGroups:
                 removed[member_id] = None
         change = StreamsGroupChange(group.group_id, streams, self._topics)
         if removed:
-            change = self._without(group, removed)
+            change = self._without(group, removed, now_ms)
         wall_ms = now_ms + self._wall.ahead_ms
         if is_slice_due:
             change.continue_assigning(wall_ms)
