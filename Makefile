@@ -73,10 +73,11 @@ dist: install ## build wheel and sdist in dist/, and install them on each suppor
 ##@ Look for faults
 sim: install ## simulate SEEDS=1000 days of the whole broker
 	$(TESTS_PATH) $(BIN)/python -m sim --seeds $(SEEDS)
-fuzz: install ## mutated requests, with and without a login; the largest ones; damaged files
+fuzz: install ## mutated requests, with and without a login; the largest; products; damaged files
 	$(TESTS_PATH) $(BIN)/python -m fuzz
 	$(TESTS_PATH) $(BIN)/python -m fuzz --intruder
 	$(TESTS_PATH) $(BIN)/python -m fuzz.ordeal
+	$(TESTS_PATH) $(BIN)/python -m fuzz.products
 	$(TESTS_PATH) $(BIN)/python -m fuzz.damage
 mutants: install ## plant SAMPLE=400 mistakes and count those that the tests find; all take hours
 	$(TESTS_PATH) $(BIN)/python -m mutants --sample $(SAMPLE) --processes $(PROCESSES)

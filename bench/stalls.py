@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from barnabas.daemon.modes import GC_THRESHOLDS
+from barnabas.daemon.garbage import GC_THRESHOLDS
 from barnabas.protocol.framing import encode_request
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest

@@ -117,10 +117,10 @@ def assemble(
         adopt_logs(topics, producer_ids, ids, config.node_id, now_ms, take_over)
 
     # requests, and the fetches that wait for logs
-    purgatory = Purgatory()
+    purgatory = Purgatory(config.barnabas_waiting_fetches_max_bytes)
     quotas = Quotas(config, metadata, connections, outbox, wall, loaded_routes)
     requests = Requests(connections, outbox, purgatory, quotas)
-    wide = Lazy(partial(_wide_requests, requests, outbox))
+    wide = Lazy(partial(_wide_requests, requests))
     flushes = _flush_queue(config, logs, outbox, purgatory, disk_space)
     progress = LogProgress(purgatory, flushes)
     syncs = Syncs(outbox)
@@ -260,10 +260,10 @@ def _files_ahead(outbox: Outbox, logs: LogManager) -> FilesAhead:
     return FilesAhead(outbox, logs)
 
 
-def _wide_requests(requests: Requests, outbox: Outbox) -> WideRequests:
+def _wide_requests(requests: Requests) -> WideRequests:
     from barnabas.broker.requests.wide_requests import WideRequests
 
-    return WideRequests(requests, outbox)
+    return WideRequests(requests)
 
 
 def _coordinators(*parts: Any, is_loaded: bool) -> Coordinators:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.connections.connection_state import ConnectionState
 from barnabas.broker.outbox import Encoded, FlushJob, NoResponse, Outbox, Parked, Work
+from barnabas.broker.requests.large_requests import NARROW_BYTES
 from barnabas.broker.requests.pending_requests import FRAME, Requests, failure
 from barnabas.broker.requests.without_space import refuse
 from barnabas.broker.routes import Route
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
 # The maximum size of a request that the loop decodes. This takes 20 ms if all elements of the
 # request are small.
 DECODED_AT_ONCE_BYTES = 128 * 1024
-NARROW_BYTES = 1024  # the elements of a request up to this size need not be counted
 # Requests that are handled in parts are decoded by the worker if they are larger than this.
 WIDE_BYTES = 32 * 1024
 MOST_BYTES_OF_BOUNDS = 2 << 20
@@ -190,6 +190,15 @@ class Broker:
         """The TLS handshake failed on a listener that accepts client certificates."""
         self.logins.on_no_certificate(self.connections[connection_id])
 
+    def on_hung_up(self, connection_id: int, now_ms: int) -> None:
+        """The client will send nothing more, but may still read the response to its request. A
+        fetch that waits for data is answered at once, and none will wait.
+        """
+        connection = self.connections.get(connection_id)
+        if connection is not None:
+            connection.has_hung_up = True
+            self.requests.end_waiting_fetch(connection.parked_ticket, now_ms)
+
     def on_closed(self, connection_id: int) -> None:
         """A connection has closed. Its request under way is finished without a response."""
         if self.wide.made is not None:
@@ -200,7 +209,9 @@ class Broker:
         if self.quotas.clients is not None:
             self.quotas.clients.on_closed(connection_id)
         if connection is not None and connection.parked_ticket >= 0:
-            self.requests.on_closed(connection.parked_ticket)
+            self.requests.on_closed(connection.parked_ticket, connection_id)
+        else:
+            self.requests.large.end(connection_id)
 
     # --- frames ----------------------------------------------------------------------------------
 
@@ -255,6 +266,7 @@ class Broker:
             body: Buffer = frame
             size_bytes = len(frame)
             if size_bytes > NARROW_BYTES and (api.key != PRODUCE or size_bytes > GIVEN_AWAY_BYTES):
+                context = context._replace(request_bytes=size_bytes)
                 bounded = self._bounded_body(connection, context, row, frame, header)
                 if bounded is None:
                     return
@@ -332,7 +344,8 @@ class Broker:
         bounded = BoundedBytes(frame)
         most_bytes: int = self.config.barnabas_request_max_bytes
         bounded.elements_left = api.most_elements * max(1, most_bytes // MOST_BYTES_OF_BOUNDS)
-        if len(frame) <= (WIDE_BYTES if row.is_wide else DECODED_AT_ONCE_BYTES):
+        most_at_once = WIDE_BYTES if row.is_wide else DECODED_AT_ONCE_BYTES
+        if len(frame) <= most_at_once and not self.requests.large.is_crowded:
             return bounded
         self._decode_elsewhere(connection, context, row, bounded, header)
         return None
@@ -367,7 +380,7 @@ class Broker:
         core.
         """
         connection_id = context.connection_id
-        is_wide, requests = row.is_wide, self.requests
+        requests = self.requests
 
         def run() -> Message | ProtocolViolation:
             try:
@@ -394,14 +407,12 @@ class Broker:
             except Exception as error:
                 # This closes the connection, as the rim does after an error in any other request.
                 requests.fail(context.ticket, connection_id, error)
-            if is_wide and not self.wide.get().has(connection_id):
-                self.wide.get().on_answered(connection_id)
 
-        work = Work(connection_id, run, done, 0 if is_wide else len(frame))
-        if is_wide:
-            self.wide.get().decode(connection_id, len(frame), lambda: self.outbox.work.append(work))
-        else:
-            self.outbox.work.append(work)
+        if context.api_key == PRODUCE:
+            self.outbox.work.append(Work(connection_id, run, done, len(frame)))
+            return
+        work = Work(connection_id, run, done)
+        requests.large.decode(connection_id, len(frame), lambda: self.outbox.work.append(work))
 
     def _refuse(
         self, connection: ConnectionState, header: RequestHeader, frame: memoryview

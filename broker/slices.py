@@ -18,7 +18,7 @@ first, and is not visible from then on. A start completes what was interrupted.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
@@ -47,39 +47,47 @@ GROUPS_DELETED_AT_ONCE = 64
 
 
 class SlicedWork:
-    """The running work, and the work that waits for it. queue: unfinished work, of which the first
-    is running.
+    """The running work, and the work that waits for it. queue: unfinished work by its ticket, of
+    which the first is running.
 
     `on_answer(ticket, answer)` is called at the end of work that did not end in its first slice,
     and `on_error(ticket, error)` if a later slice, or `on_answer`, raises an exception. The next
     work then begins. `on_error` raises errors that end the process.
 
-    Takes: is_wanted, for work that only reads: a function that returns whether a client still waits
-           for the response to a ticket. If none does, the work is dropped. The first slice of work
-           that only reads is always done at once.
+    Takes: only_reads, whether the work changes nothing. The first slice of such work is always done
+           at once, and it is dropped if no client waits for its response.
     """
 
     def __init__(
         self,
         on_answer: Callable[[int, Any], None],
         on_error: Callable[[int, Exception], None],
-        is_wanted: Callable[[int], bool] | None = None,
+        *,
+        only_reads: bool = False,
     ) -> None:
-        self._on_answer, self._on_error, self._is_wanted = on_answer, on_error, is_wanted
+        self._on_answer, self._on_error, self._only_reads = on_answer, on_error, only_reads
         self._wait: Wait | None = None
-        self.queue: deque[tuple[int, Slices]] = deque()
+        self._last_key = NO_TICKET
+        self.queue: OrderedDict[int, Slices] = OrderedDict()
 
     def begin(self, ticket: int, work: Slices, now_ms: int) -> tuple[bool, Any]:
         """Do the first slice of some work, if no other work waits. The other slices are done later.
         Gives: whether the work is complete, and its response if it is.
         """
         next(work)
-        if not self.queue or self._is_wanted is not None:
+        if not self.queue or self._only_reads:
             is_done, answer = self._go_on(work, now_ms)
             if is_done:
                 return True, answer
-        self.queue.append((ticket, work))
+        if ticket == NO_TICKET:  # each such work has a key of its own
+            ticket = self._last_key = self._last_key - 1
+        self.queue[ticket] = work
         return False, None
+
+    def drop(self, ticket: int) -> None:
+        """Drop work that only reads, since its client has hung up."""
+        assert self._only_reads
+        self.queue.pop(ticket, None)
 
     @property
     def is_ready(self) -> bool:
@@ -88,18 +96,16 @@ class SlicedWork:
 
     def on_tick(self, now_ms: int) -> None:
         """Do one slice of the first work in the queue."""
-        while self._is_wanted is not None and self.queue and not self._is_wanted(self.queue[0][0]):
-            self.queue.popleft()
         if self.is_ready:
-            ticket, work = self.queue[0]
+            ticket, work = next(iter(self.queue.items()))
             try:
                 is_done, answer = self._go_on(work, now_ms)
             except Exception as error:
-                self.queue.popleft()
+                del self.queue[ticket]
                 self._on_error(ticket, error)
                 return
             if is_done:
-                self.queue.popleft()
+                del self.queue[ticket]
                 self._answer(ticket, answer)
 
     def finish(self, now_ms: int) -> None:
@@ -109,7 +115,7 @@ class SlicedWork:
         if self._wait is not None:
             self._wait.at_once()
         while self.queue:
-            ticket, work = self.queue.popleft()
+            ticket, work = self.queue.popitem(last=False)
             try:
                 answer = run_through(work, now_ms, is_begun=True)
             except Exception as error:

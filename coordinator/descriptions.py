@@ -1,5 +1,6 @@
 """Makes the rows for the members of described groups in slices, since a group may have thousands of
-members.
+members, and a member thousands of topics. A response that took more than one slice is encoded by
+the worker.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.message import Message
 
 MEMBERS_AT_ONCE = 100  # the number of rows made in one slice, which takes one to three milliseconds
+ELEMENTS_PER_MEMBER = 20  # so many names, partitions or tasks count as one row more
 
 Member = TypeVar("Member")
 Row = TypeVar("Row")
@@ -38,11 +41,28 @@ def members_in_slices(
     Takes:  members, immutable values; most, the maximum number of rows, None for all.
     """
     rows: list[Row] = []
+    count = 0
     for member in list(islice(members, most)):
-        if rows and len(rows) % MEMBERS_AT_ONCE == 0:
+        if count >= MEMBERS_AT_ONCE:
             yield
+            count = 0
         rows.append(row(member))
+        count += 1 + _elements_of(rows[-1]) // ELEMENTS_PER_MEMBER
     return rows
+
+
+def _elements_of(row: Any) -> int:
+    """The number of elements in the lists of a row of a response, at any depth."""
+    count = 0
+    for name in type(row).__slots__:
+        value = getattr(row, name)
+        if type(value) is list:
+            count += len(value)
+            if value and isinstance(value[0], Message):
+                count += sum(map(_elements_of, value))
+        elif isinstance(value, Message):
+            count += _elements_of(value)
+    return count
 
 
 def groups_in_slices(
@@ -61,7 +81,7 @@ def groups_in_slices(
             yield
             count = 0
         row = yield from describe(group_id)
-        count += len(row.members)
+        count += 1 + _elements_of(row) // ELEMENTS_PER_MEMBER
         if operations is not None and row.error_code == Code.NONE:
             row.authorized_operations = operations
         described.append(row)

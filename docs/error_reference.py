@@ -152,9 +152,9 @@ MEANINGS: dict[str, tuple[bool, str]] = {
     "UNSUPPORTED_ENDPOINT_TYPE": (False, "The request asks for neither brokers nor controllers."),
     "FENCED_STATE_EPOCH": (False, "The states of the share group's partitions were deleted or set meanwhile, or another broker writes them."),
     "INVALID_RECORD_STATE": (False, "The records are not locked for this member of the share group: its lock has expired, or it has finished with them."),
-    "SHARE_SESSION_NOT_FOUND": (True, "The share session has ended, with its connection or because there are too many; clients begin a new one."),
+    "SHARE_SESSION_NOT_FOUND": (True, "The share session has ended, with its connection or because other clients needed its room; clients begin a new one."),
     "INVALID_SHARE_SESSION_EPOCH": (True, "A request of a share session was repeated or out of order; clients begin a new session."),
-    "SHARE_SESSION_LIMIT_REACHED": (True, "There are `group.share.max.share.sessions` share sessions."),
+    "SHARE_SESSION_LIMIT_REACHED": (True, "There are `group.share.max.share.sessions` share sessions, or they have too many partitions, and this principal has its share of them."),
     "STREAMS_INVALID_TOPOLOGY": (
         False,
         "The topology of a streams group cannot run with any topics, or names one that no "

@@ -8,6 +8,9 @@ table of error codes, as of Apache Kafka 3.9.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TypeVar
+
+_E = TypeVar("_E", bound=BaseException)
 
 
 class Code(IntEnum):
@@ -153,3 +156,17 @@ class DelayedRequest(ProtocolViolation):
     """Raised for a transactional request that arrives over an old connection, after its producer
     has begun to use a later one.
     """
+
+
+def detached(error: _E) -> _E:
+    """The exception without its traceback, cause and context. Each exception that outlives its
+    handler passes through this function: one in a table, a result, a queue or a response.
+
+    A traceback refers to the frames that the exception has passed, and these to their local
+    variables, such as the decompressed records of a batch. They would stay in memory as long as the
+    exception. If one of these variables leads back to the exception, they would form a cycle, which
+    only the garbage collector frees. An exception that is kept is not raised again, since that
+    would add frames to it: raise a new one.
+    """
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error

@@ -18,7 +18,8 @@ class RequestContext(NamedTuple):
     node_id: the id of the broker that received the request, if the process runs several.
     keeps_frame: whether a Produce's records are in separate memory, which stays valid until the
     response is sent. topics_version: the version of the topics when the request arrived
-    (`TopicRegistry.version`).
+    (`TopicRegistry.version`). request_bytes: the size of a larger request other than Produce; 0 for
+    others.
     """
 
     ticket: int
@@ -34,3 +35,4 @@ class RequestContext(NamedTuple):
     node_id: int = -1
     keeps_frame: bool = False
     topics_version: int = sys.maxsize
+    request_bytes: int = 0

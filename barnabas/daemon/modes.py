@@ -10,7 +10,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.rim.system_ids import SystemIds
@@ -21,6 +21,7 @@ from barnabas.daemon.configure import (
     read_config,
     set_log_levels,
 )
+from barnabas.daemon.garbage import exclude_loaded
 from barnabas.daemon.listening import listen_beside, listen_for_each
 from barnabas.daemon.serving import Daemon
 from barnabas.daemon.signals import SIGNALS, Signals
@@ -30,11 +31,6 @@ if TYPE_CHECKING:
     from barnabas.replication.rim.pair_member import PairMember
 
 STANDBY_OF = "--standby-of"
-# A collection of the second generation traverses the objects that survived two collections of the
-# first generation. With these thresholds, these are 50,000 objects, which takes 4 to 12 ms, or 35
-# ms if other programs compete for the CPU's caches. After 100,000 transactions it took 140 ms with
-# thresholds of 50,000 and 20, and up to 85 ms with 25,000 and 4. The cost per object is the same.
-GC_THRESHOLDS = (25_000, 1, 1250)
 
 
 def _unusable_data_directory(config: BrokerConfig, error: OSError) -> StartError:
@@ -233,23 +229,8 @@ def _open_and_serve(
         raise StartError(str(error)) from error
     except OSError as error:
         raise _unusable_data_directory(config, error) from error
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    gc.callbacks.append(_freeze_survivors)
+    exclude_loaded()
     return _serve(Daemon(broker, socks, side_sockets, began, options, member, signals))
-
-
-def _freeze_survivors(phase: str, info: Mapping[str, int]) -> None:
-    """Exclude the objects that survived a full collection from later collections, as the start does
-    with its own objects.
-
-    A full collection traverses all objects that are not frozen, without interruption. Frozen
-    objects are still freed by their reference counts, unless they are part of a cycle, as are the
-    connections that were open at that time. A full collection runs only once in millions of
-    requests.
-    """
-    if phase == "stop" and info["generation"] == 2:
-        gc.freeze()
 
 
 @contextlib.contextmanager

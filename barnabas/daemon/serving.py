@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import gc
 import importlib
 import logging
 import os
@@ -25,6 +24,7 @@ from barnabas.broker.outbox import NO_CONNECTION, Work
 from barnabas.broker.requests.imports import import_all
 from barnabas.broker.rim.server import MACHINE_CLOCK, Server
 from barnabas.daemon.announcing import announce, shown
+from barnabas.daemon.garbage import collect_rarely, exclude_loaded
 from barnabas.daemon.listening import REPLICATION_PORT, Sockets
 from barnabas.daemon.signals import Signals
 
@@ -76,6 +76,8 @@ class Daemon:
         options, loop = self._options, asyncio.get_running_loop()
         server = self._server(loop)
         console = _console(server, self._side_sockets)
+        exclude_loaded()  # with the modules of the console and of metrics
+        collect_rarely(loop)
         asked_to_end = asyncio.Event()
 
         def end_with_input() -> None:
@@ -305,9 +307,6 @@ def _console(server: Server, side_sockets: Sockets) -> Console | None:
     console, host = Console(server, sock), sock.getsockname()[0]
     if server.broker.config.barnabas_console_registry:
         _warn_of_missing_libraries()
-    # freeze the console's modules: otherwise the first collection, during a request, would traverse
-    # them
-    gc.freeze()
     if host not in LOOPBACK:
         if console.needs_login:
             what = "without TLS: it sends its users' passwords unencrypted"

@@ -55,7 +55,8 @@ class Case(Generic[RequestT]):
 
     Amendments are functions that change the handler's response, for example by removing resources
     that the client may not see. They are not applied to a response that refuses the whole request:
-    the handler did not make it, and its rows may be encoded already.
+    the handler did not make it, and its rows may be encoded already. They take the case as an
+    argument: a function that refers to its case would form a cycle with it.
     """
 
     __slots__ = ("_amendments", "_handle", "access", "context", "parts", "request", "version")
@@ -72,12 +73,12 @@ class Case(Generic[RequestT]):
         self.parts, self._handle = parts, handle
         self.request, self.context, self.access = request, context, access
         self.version = context.api_version
-        self._amendments: tuple[Callable[[Any], None], ...] = ()  # most requests have no amendments
+        self._amendments: tuple[Amendment, ...] = ()  # most requests have no amendments
 
     def proceed(self) -> Answer:
         """The handler's answer."""
         for amendment in self._amendments:
-            self.parts.requests.amend(self.context.ticket, amendment)
+            self.parts.requests.amend(self.context.ticket, partial(amendment, self))
         return self._handle(self.request, self.context)
 
     def proceed_beside(self, denied: list[Any], code: Code) -> Answer:
@@ -90,7 +91,7 @@ class Case(Generic[RequestT]):
         """The response that refuses the whole request."""
         return self.request.error_response(self.version, code)
 
-    def amend(self, amendment: Callable[[Any], None]) -> None:
+    def amend(self, amendment: Amendment) -> None:
         """Change the handler's response before it is sent, if the handler is called."""
         self._amendments += (amendment,)
 
@@ -160,7 +161,9 @@ class Case(Generic[RequestT]):
     def _with_others(self, field: str, allowed: list[Any], rows: str, refused: Any) -> Answer:
         """The handler's response about the allowed rows, with the refusals of the others added."""
         setattr(self.request, field, allowed)
-        self.amend(lambda answer: join_rows(answer, rows, getattr(refused, rows), self.version))
+        self.amend(
+            lambda case, answer: join_rows(answer, rows, getattr(refused, rows), case.version)
+        )
         return self.proceed()
 
     def _refused(self, field: str, denied: list[Any], code: Code) -> Message:
@@ -203,6 +206,10 @@ class Case(Generic[RequestT]):
             if bits != NOT_ASKED:
                 name = getattr(row, key)
                 setattr(row, field, self.access.operations(bits, resource_type, name))
+
+
+Amendment = Callable[[Case[Any], Any], None]
+"""A change of a handler's response. It takes the case and the response."""
 
 
 def parted(items: list[Any], is_allowed: Callable[[Any], bool]) -> tuple[list[Any], list[Any]]:
@@ -381,11 +388,11 @@ def in_handler(*asks: Ask) -> Step:
     return Step(asks, None)
 
 
-def in_answer(amendment: Callable[[Case[Any], Any], None], *asks: Ask) -> Step:
+def in_answer(amendment: Amendment, *asks: Ask) -> Step:
     """Make a step that removes the resources that the client may not see from the response."""
 
     def take(case: Case[Any]) -> None:
-        case.amend(partial(amendment, case))
+        case.amend(amendment)
 
     return Step(asks, take, is_about_answer=True)
 

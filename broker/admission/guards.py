@@ -222,7 +222,7 @@ def offset_fetch_step(case: Case[offset_fetch.OffsetFetchRequest]) -> Answer:
                 return offset_fetch.OffsetFetchResponse()
             return case.refuse(FAILED[GROUP])
         refused = _hidden_offsets(case, request)
-        case.amend(lambda answer: _hide_offsets(case, answer, refused))
+        case.amend(lambda case, answer: _hide_offsets(case, answer, refused))
         return case.proceed()
     of_groups: dict[str, list[Any]] = {}
 
@@ -232,7 +232,7 @@ def offset_fetch_step(case: Case[offset_fetch.OffsetFetchRequest]) -> Answer:
         of_groups[group.group_id] = _hidden_offsets(case, group)
         return True
 
-    def hide(answer: Any) -> None:
+    def hide(case: Case[Any], answer: Any) -> None:
         for group in answer.groups:
             if group.group_id in of_groups and group.error_code == Code.NONE:
                 _hide_offsets(case, group, of_groups[group.group_id])
@@ -447,7 +447,7 @@ def configs(case: Case[Any], operation: Operation) -> Answer | None:
         answer = case.refuse(FAILED[TOPIC])
         setattr(answer, rows, refused)
         return answer
-    case.amend(lambda answer: getattr(answer, rows).extend(refused))
+    case.amend(lambda _, answer: getattr(answer, rows).extend(refused))
     return None
 
 

@@ -74,7 +74,7 @@ def describe_offsets(case: Case[Any]) -> None:
             )
             refused.setdefault(group.group_id, []).extend(map(_refusal, denied))
 
-    def amend(answer: Any) -> None:
+    def amend(case: Case[Any], answer: Any) -> None:
         for group in answer.groups:
             group.topics[:] = [
                 row for row in group.topics if case.access.sees(DESCRIBE, TOPIC, row.topic_name)

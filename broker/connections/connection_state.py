@@ -36,7 +36,7 @@ class ConnectionState:
     authenticated. access: the principal's permissions, cached after the first check. listener: the
     listener that accepted the connection. node_id: the id of the broker that the client connected
     to, if the process runs several. waits_for_coordinator: set while a request to a coordinator is
-    parked.
+    parked. has_hung_up: whether the client will send nothing more.
     """
 
     __slots__ = (
@@ -45,6 +45,7 @@ class ConnectionState:
         "client_host",
         "client_software",
         "connection_id",
+        "has_hung_up",
         "in_flight",
         "listener",
         "local_host",
@@ -72,9 +73,16 @@ class ConnectionState:
         self.local_host, self.local_port = local_host, local_port
         self.client_software = ""
         self.authentication: Authentication | None = None
-        self.in_flight = False
+        self.in_flight = self.has_hung_up = False
         self.parked_ticket = -1
         self.waits_for_coordinator: CoordinatorWait | None = None
+
+    @property
+    def owner(self) -> str:
+        """Whose share of a room the client uses: its principal's, or that of its address if it is
+        not authenticated.
+        """
+        return self.client_host if self.principal == ANONYMOUS else self.principal
 
 
 def login_record(connection: ConnectionState, api_key: int, *, is_allowed: bool) -> AuditRecord:

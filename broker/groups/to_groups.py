@@ -217,7 +217,7 @@ class ToGroups:
                 if isinstance(answer, Message):
                     requests.reply(context.ticket, answer)
 
-            requests.park(context)
+            requests.park(context, keeps_request=True)
             requests.run_elsewhere(context, partial(read_client_pattern, text), done, len(text))
             return PARKED
 

@@ -11,7 +11,8 @@ from barnabas.broker.admission.rights import ALTER, DESCRIBE
 from barnabas.broker.api_row import ApiRow
 from barnabas.broker.connections.access import ClientAccess
 from barnabas.broker.logs.metadata import ClusterMetadata
-from barnabas.broker.outbox import Ids
+from barnabas.broker.outbox import Answer, Ids
+from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.requests.wide_requests import Repeats, Shape, of_rows
 from barnabas.broker.security.acls import (
     CLUSTER_NAME,
@@ -21,7 +22,9 @@ from barnabas.broker.security.acls import (
     Permission,
     ResourceType,
 )
+from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.security.stored import Acl
+from barnabas.broker.slices import Slices
 from barnabas.protocol.api import CHANGES, FEW, Api
 from barnabas.protocol.errors import Code, KafkaError, ProtocolViolation
 from barnabas.protocol.messages.create_acls import (
@@ -48,6 +51,7 @@ from barnabas.protocol.request_context import RequestContext
 NO_AUTHORIZER = "No authorizer is configured: set authorizer.class.name=StandardAuthorizer."
 _NUMBERS = (ResourceType, PatternType, Operation, Permission)
 LONGEST_NAME = 32767
+ACLS_AT_ONCE = 4_000  # maximum number of ACLs that one slice compares with a filter
 
 
 def on_create_acls(
@@ -162,9 +166,10 @@ def _checked(creation: AclCreation) -> Acl:
 def on_describe_acls(
     access: ClientAccess,
     metadata: ClusterMetadata,
+    requests: Requests,
     request: DescribeAclsRequest,
     context: RequestContext,
-) -> DescribeAclsResponse:
+) -> Answer:
     """The ACLs that match a filter, by resource. A filter with an unknown number matches no ACL.
 
     Errors: SECURITY_DISABLED without an authorizer. Raises: ProtocolViolation if a number is 0.
@@ -172,9 +177,16 @@ def on_describe_acls(
     if access.authorizer is None or not access.authorizer.is_on:
         return DescribeAclsResponse(error_code=Code.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
     _check_not_zero(_numbers_of(request, "pattern_type_filter"))
+    return requests.read_in_slices(context, _describing(metadata, _filter(request)))
+
+
+def _describing(metadata: ClusterMetadata, wanted: AclFilter) -> Slices:
+    """Describe the ACLs that match a filter, in slices."""
+    yield
     resources: dict[tuple[int, str, int], list[AclDescription]] = {}
-    wanted = _filter(request)
-    for acl in metadata.acls.values():
+    for count, acl in enumerate(list(metadata.acls.values())):
+        if count and count % ACLS_AT_ONCE == 0:
+            yield
         if wanted.finds(acl):
             resource = acl.resource_type, acl.resource_name, acl.pattern_type
             resources.setdefault(resource, []).append(
@@ -197,9 +209,10 @@ def _filter(wire: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
 def on_delete_acls(
     access: ClientAccess,
     metadata: ClusterMetadata,
+    requests: Requests,
     request: DeleteAclsRequest,
     context: RequestContext,
-) -> DeleteAclsResponse:
+) -> Answer:
     """Delete the ACLs that match filters; an ACL that matches several filters is in the result of
     each.
 
@@ -216,8 +229,20 @@ def on_delete_acls(
         )
     for one in request.filters:
         _check_not_zero(_numbers_of(one, "pattern_type_filter"))
+    work = _deleting(authorizer, metadata, request)
+    return requests.answer_in_slices(request, context, work)
+
+
+def _deleting(
+    authorizer: Authorizer, metadata: ClusterMetadata, request: DeleteAclsRequest
+) -> Slices:
+    """Delete the ACLs that match the filters of a request, in slices: all filters are compared with
+    all ACLs, and then the ACLs are deleted at once.
+    """
+    yield
     doomed: dict[uuid.UUID, Acl] = {}
     results = []
+    count = 0
     for one in request.filters:
         if not _is_known(_numbers_of(one, "pattern_type_filter")):
             results.append(
@@ -228,7 +253,13 @@ def on_delete_acls(
             )
             continue
         wanted = _filter(one)
-        found = {acl_id: acl for acl_id, acl in metadata.acls.items() if wanted.finds(acl)}
+        found = {}
+        for acl_id, acl in list(metadata.acls.items()):
+            count += 1
+            if count % ACLS_AT_ONCE == 0:
+                yield
+            if wanted.finds(acl):
+                found[acl_id] = acl
         doomed.update(found)
         results.append(
             DeleteAclsFilterResult(
@@ -236,8 +267,9 @@ def on_delete_acls(
                 [DeleteAclsMatchingAcl(Code.NONE, None, *acl) for acl in found.values()],
             )
         )  # fmt: skip
-    if doomed:
-        authorizer.remove(list(doomed))
+    present = [acl_id for acl_id in doomed if acl_id in metadata.acls]
+    if present:
+        authorizer.remove(present)
     return DeleteAclsResponse(filter_results=results)
 
 
@@ -248,7 +280,9 @@ ROWS = (
     ApiRow(
         Api(29, "DescribeAcls", 0, 3, flexible_from=2, most_elements=FEW),
         right=rule(on_cluster(DESCRIBE)),
-        handler=lambda parts: partial(on_describe_acls, parts.access, parts.metadata),
+        handler=lambda parts: partial(
+            on_describe_acls, parts.access, parts.metadata, parts.requests
+        ),
     ),
     ApiRow(
         Api(30, "CreateAcls", 0, 3, flexible_from=2, most_elements=CHANGES),
@@ -260,6 +294,6 @@ ROWS = (
         Api(31, "DeleteAcls", 0, 3, flexible_from=2, most_elements=FEW),
         right=rule(on_cluster(ALTER)),
         shapes=(Shape(of_rows("filters", "filter_results"), Repeats.KEPT, 10),),
-        handler=lambda parts: partial(on_delete_acls, parts.access, parts.metadata),
+        handler=lambda parts: partial(on_delete_acls, parts.access, parts.metadata, parts.requests),
     ),
 )

@@ -13,7 +13,7 @@ from barnabas.broker.quotas import client_quotas  # noqa: F401 - made with the f
 from barnabas.broker.quotas.entities import CLIENT_ID, IP, USER, check_entity, check_quota
 from barnabas.broker.quotas.quotas import Quotas
 from barnabas.protocol.api import FEW, Api
-from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.errors import Code, KafkaError, detached
 from barnabas.protocol.messages import alter_client_quotas as altering
 from barnabas.protocol.messages import describe_client_quotas as describing
 from barnabas.protocol.messages.alter_client_quotas import (
@@ -127,7 +127,7 @@ def on_alter_client_quotas(
             if changed != present.get(entity, {}):
                 changes[entity] = changed
         except KafkaError as error:
-            answers[entity] = error
+            answers[entity] = detached(error)
     if changes and not request.validate_only:
         quotas.set(changes)
     return AlterClientQuotasResponse(

@@ -24,7 +24,9 @@ from barnabas.broker.requests.fetch_sessions import (
     FetchSession,
     FetchTarget,
     Planned,
+    Targets,
     TopicKey,
+    targets_in_slices,
 )
 from barnabas.broker.requests.older_fetch import encode_older
 from barnabas.broker.requests.pending_requests import Requests
@@ -320,20 +322,24 @@ class _Fetch:
     def is_enough(self, fetched: list[Fetched], total: int, urgent: bool) -> bool:
         return urgent or total >= self._min_bytes
 
-    def encode(self, fetched: list[Fetched]) -> list[Piece]:
+    def encode(self, fetched: list[Fetched], least_throttle_ms: int = 0) -> list[Piece]:
         """The encoded response. In a session it has only changed partitions. For a client above its
         byte quota it has no data, and the session is unchanged.
         """
         throttle_ms, gets_nothing = self._quota(fetched)
+        throttle_ms = max(throttle_ms, least_throttle_ms)
         if gets_nothing:
             return self._throttled(throttle_ms)
         topics: list[tuple[Any, list[FetchedPartition]]] = []
         self._add_rows(topics, fetched + self._refused)
         return self._encoded(topics, throttle_ms)
 
-    def encode_in_slices(self, fetched: list[Fetched]) -> Generator[None, int, list[Piece]]:
+    def encode_in_slices(
+        self, fetched: list[Fetched], least_throttle_ms: int = 0
+    ) -> Generator[None, int, list[Piece]]:
         """`encode` for thousands of targets, in slices."""
         throttle_ms, gets_nothing = self._quota(fetched)
+        throttle_ms = max(throttle_ms, least_throttle_ms)
         if gets_nothing:
             return self._throttled(throttle_ms)
         topics: list[tuple[Any, list[FetchedPartition]]] = []
@@ -542,30 +548,12 @@ class FetchHandler:
         UNKNOWN_LEADER_EPOCH, TOPIC_AUTHORIZATION_FAILED; with several brokers
         NOT_LEADER_OR_FOLLOWER, also for a waiting fetch when the leader is moved.
         """
+        if sum([len(one.partitions) for one in request.topics or ()]) > TARGETS_AT_ONCE:
+            return self.wide.get().begin(context, self._all_in_slices(request, context))
         try:
-            plan = self.cluster.sessions_here(context).plan(
-                request,
-                uses_topic_ids=context.api_version >= FETCH_TOPIC_IDS,
-                now_ms=context.now_ms,
-                owner=""
-                if self.access.authorizer is None
-                else self.connections[context.connection_id].principal,
-            )
+            plan = self._plan(request, context, None)
         except KafkaError as error:
-            if self.requests.errors is not None:
-                self.requests.errors.count(context.api_key, error.code)
-            throttle_ms = (
-                0 if self.quotas.clients is None else self.quotas.clients.on_answered(context)
-            )
-            return Encoded(
-                encode_fetch(
-                    context.correlation_id,
-                    context.api_version,
-                    (),
-                    error_code=error.code,
-                    throttle_time_ms=throttle_ms,
-                )
-            )
+            return self._refusal(context, error.code)
         fetch = _Fetch(self, request, context, plan)
         if len(plan.targets) > TARGETS_AT_ONCE:
             return self.wide.get().begin(context, self._in_slices(request, context, fetch))
@@ -582,10 +570,45 @@ class FetchHandler:
             cache.puts_off = False
         if request.max_wait_ms <= 0 or not plan.targets or fetch.is_enough(fetched, total, urgent):
             return Encoded(fetch.encode(fetched))
-        self.requests.park_fetch(
-            context, fetch.waiting(fetched), context.now_ms + request.max_wait_ms
+        deadline_ms = context.now_ms + request.max_wait_ms
+        if self.requests.try_park_fetch(context, fetch.waiting(fetched), deadline_ms):
+            return PARKED
+        return self._without_wait(fetch, fetched, context)
+
+    def _without_wait(
+        self, fetch: _Fetch, fetched: list[Fetched], context: RequestContext
+    ) -> Encoded:
+        """The response of a fetch that may not wait, with what there is."""
+        return Encoded(fetch.encode(fetched, self.requests.throttle_without_wait(context)))
+
+    def _plan(
+        self, request: FetchRequest, context: RequestContext, named: Targets | None
+    ) -> Planned:
+        """The partitions that a request reads, by its session. Raises: KafkaError."""
+        connection = self.connections[context.connection_id]
+        return self.cluster.sessions_here(context).plan(
+            request,
+            uses_topic_ids=context.api_version >= FETCH_TOPIC_IDS,
+            now_ms=context.now_ms,
+            owner="" if self.access.authorizer is None else connection.principal,
+            holder=connection.owner,
+            named=named,
         )
-        return PARKED
+
+    def _refusal(self, context: RequestContext, code: Code) -> Encoded:
+        """The response to a request that is refused as a whole."""
+        if self.requests.errors is not None:
+            self.requests.errors.count(context.api_key, code)
+        clients = self.quotas.clients
+        return Encoded(
+            encode_fetch(
+                context.correlation_id,
+                context.api_version,
+                (),
+                error_code=code,
+                throttle_time_ms=0 if clients is None else clients.on_answered(context),
+            )
+        )
 
     def _read_later(
         self, fetch: _Fetch, put_off: BuildPutOff, context: RequestContext, deadline_ms: int
@@ -601,14 +624,30 @@ class FetchHandler:
                 return
             if now_ms >= deadline_ms or fetch.is_enough(fetched, total, urgent):
                 self.requests.reply(context.ticket, Encoded(fetch.encode(fetched)))
-            else:
-                self.requests.park_fetch(context, fetch.waiting(fetched), deadline_ms)
+            elif not self.requests.try_park_fetch(context, fetch.waiting(fetched), deadline_ms):
+                response = self._without_wait(fetch, fetched, context)
+                self.requests.reply(context.ticket, response)
 
         def on_built(now_ms: int) -> None:
             if self.requests.is_waited_for(context):
                 self.requests.go_on(context, lambda: read_again(now_ms))
 
         self.logs.log_dir.build_later(put_off, on_built)
+
+    def _all_in_slices(self, request: FetchRequest, context: RequestContext) -> Slices:
+        """`on_fetch` for thousands of partitions that the request names."""
+        yield
+        uses_topic_ids = context.api_version >= FETCH_TOPIC_IDS
+        named = yield from targets_in_slices(
+            request, TARGETS_AT_ONCE, uses_topic_ids=uses_topic_ids
+        )
+        try:
+            plan = self._plan(request, context, named)
+        except KafkaError as error:
+            return self._refusal(context, error.code)
+        yield
+        fetch = _Fetch(self, request, context, plan)
+        return (yield from self._in_slices(request, context, fetch))
 
     def _in_slices(self, request: FetchRequest, context: RequestContext, fetch: _Fetch) -> Slices:
         """The rest of `on_fetch` for thousands of targets."""
@@ -621,8 +660,10 @@ class FetchHandler:
             fetched, total, urgent = fetch.read()
         if now_ms >= deadline_ms or fetch.is_enough(fetched, total, urgent):
             return Encoded((yield from fetch.encode_in_slices(fetched)))
-        self.requests.park_fetch(context, fetch.waiting(fetched), deadline_ms)
-        return PARKED
+        if self.requests.try_park_fetch(context, fetch.waiting(fetched), deadline_ms):
+            return PARKED
+        throttle_ms = self.requests.throttle_without_wait(context)
+        return Encoded((yield from fetch.encode_in_slices(fetched, throttle_ms)))
 
 
 # --- the APIs of this family ----------------------------------------------------------------------

@@ -17,7 +17,7 @@ from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.requests.wide_requests import Level, Repeats, Shape, of_partitions
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.api import Api
-from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.errors import Code, KafkaError, detached
 from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -108,7 +108,7 @@ class ListOffsetsHandler:
         searched: dict[Log, Searched] = {}
         answer, put_off = self._answer(request, context, searched)
         if put_off:
-            self._requests.park(context)
+            self._requests.park(context, keeps_request=True)
             self._go_on_later(request, context, searched, put_off)
             return PARKED
         return answer
@@ -183,7 +183,7 @@ class ListOffsetsHandler:
                 with self._logs.cache.putting_off():
                     return self._by_segments(request, context), PutOff([], [])
             except BuildPutOff as build:
-                return ListOffsetsResponse(), PutOff([], [build])
+                return ListOffsetsResponse(), PutOff([], [detached(build)])
         return self._by_times(request, context, searched)
 
     def _by_times(
@@ -219,10 +219,10 @@ class ListOffsetsHandler:
                         with self._logs.cache.putting_off():
                             result = _look_up(log, partition.timestamp, known, committed=committed)
                 except SearchTakesLong as search:
-                    put_off.searches.append((log, search))
+                    put_off.searches.append((log, detached(search)))
                     left_bytes -= search.data_bytes
                 except BuildPutOff as build:
-                    put_off.builds.append(build)
+                    put_off.builds.append(detached(build))
                     left_bytes = 0
                 except (KafkaError, CorruptLog) as error:
                     code = _code_of(error)

@@ -33,7 +33,7 @@ from barnabas.coordinator.transactions.transaction_coordinator import Transactio
 from barnabas.coordinator.transactions.transaction_state import Channel, ProducerIdAndEpoch
 from barnabas.protocol.api import Api
 from barnabas.protocol.compression import Codec
-from barnabas.protocol.errors import Code, DelayedRequest, KafkaError
+from barnabas.protocol.errors import Code, DelayedRequest, KafkaError, detached
 from barnabas.protocol.hot_requests import BATCHES_IN_PRODUCE, PRODUCE_TOPIC_IDS, produce_reader
 from barnabas.protocol.hot_responses import ProducedPartition, encode_produce
 from barnabas.protocol.message_sets import is_message_set, upgraded
@@ -496,17 +496,21 @@ class ProduceHandler:
         denied: Sequence[TopicProduceData],
     ) -> Answer:
         """Park a request of transaction version 2 until the id's last transaction is complete."""
+        size = 0
         for topic in request.topic_data:
             for partition in topic.partition_data:
                 if partition.records is not None:  # the view's buffer is reused by the next frame
                     partition.records = bytearray(partition.records)
-        self._requests.park(context)
+                    size += len(partition.records)
+        take = self._requests.park_with_records(context, request, size)
 
         def go_on(now_ms: int) -> None:
-            if not self._requests.is_waited_for(context):
+            kept = take()
+            if kept is None:
                 return
+            assert isinstance(kept, ProduceRequest)
             try:
-                answer = self.on_produce(request, context._replace(now_ms=now_ms), denied)
+                answer = self.on_produce(kept, context._replace(now_ms=now_ms), denied)
             except DelayedRequest as error:
                 self._requests.close(context.connection_id, error)
                 return
@@ -636,6 +640,9 @@ class ProduceHandler:
             )
 
     def _answer_when_flushed(self, produce: _Produce, now_ms: int) -> None:
+        """Send the response when the appended batches are durable."""
+        for topic in produce.request.topic_data:
+            topic.partition_data = []  # a large frame must not wait for the disk
         self._flushes.wait(
             produce.unflushed
             + self._transaction_ends.two_phase_logs(produce.request.transactional_id, now_ms),
@@ -792,7 +799,7 @@ class ProduceHandler:
         if result is None or pending.rules != log.rules:
             return log.append(records, now_ms=now_ms, at_once=produce.budget)
         if isinstance(result, AppendRefused):
-            raise result
+            raise result.again()
         comparison = None
         if isinstance(result, _Compared):
             result, comparison = result
@@ -969,7 +976,7 @@ def _checked(batch: _Pending, now_ms: int, budget: CheckBudget | None) -> _Resul
     try:
         return check_client_batch(memoryview(batch.records), batch.rules, now_ms, at_once=budget)
     except (AppendRefused, TakesLongError) as error:
-        return error.with_traceback(None)  # the traceback would keep the check's memory alive
+        return detached(error)  # its traceback and its cause refer to the decompressed records
 
 
 def _stored(produce: _Produce, turn: list[_Pending]) -> bytes | None:

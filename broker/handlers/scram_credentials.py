@@ -20,7 +20,7 @@ from barnabas.broker.security.scram import (
 )
 from barnabas.broker.security.stored import ScramCredential
 from barnabas.protocol.api import Api
-from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.errors import Code, KafkaError, detached
 from barnabas.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -86,7 +86,7 @@ def on_alter_user_scram_credentials(
                 )
             changes[change.name, change.mechanism] = credential
         except KafkaError as error:
-            errors.setdefault(change.name, error)
+            errors.setdefault(change.name, detached(error))
     if changes:
         metadata.set_scram_credentials(changes)
     results = []

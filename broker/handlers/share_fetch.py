@@ -8,6 +8,8 @@ durable and either records were acquired or its time is up.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Generator, Iterator
+from itertools import islice
 from typing import Any
 
 from barnabas.broker import coordinators  # noqa: F401 - makes the coordinators among the parts
@@ -18,19 +20,22 @@ from barnabas.broker.logs.purgatory import WaitingFetch
 from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.parts import Parts
 from barnabas.broker.share import shares  # noqa: F401 - the part of share groups
-from barnabas.broker.share.acknowledging import Acknowledging, MemberRequest
+from barnabas.broker.share.acknowledging import Acknowledging, MemberRequest, count_of
 from barnabas.broker.share.acquisition import ACQUIRE_MODES
-from barnabas.broker.share.share_fetch import VISITED_AT_ONCE, ShareFetch
+from barnabas.broker.share.share_fetch import ANSWERED_AT_ONCE, VISITED_AT_ONCE, ShareFetch
 from barnabas.broker.share.share_parts import ShareParts
 from barnabas.broker.share.share_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
+    Named,
+    Place,
     SessionKey,
     ShareSession,
 )
 from barnabas.broker.slices import Slices, run_through
 from barnabas.protocol.api import Api
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.messages.message import Message
 from barnabas.protocol.messages.share_acknowledge import (
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -39,10 +44,12 @@ from barnabas.protocol.messages.share_acknowledge import (
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
-from barnabas.protocol.messages.share_fetch import ShareFetchRequest
+from barnabas.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from barnabas.protocol.request_context import RequestContext
 
 LONGEST_MEMBER_ID = 36
+NO_ID = uuid.UUID(int=0)  # the decoder returns None for it
+NAMED_AT_ONCE = 2_000  # maximum number of partitions of a request that one slice takes up
 
 
 class ShareHandler:
@@ -72,16 +79,12 @@ class ShareHandler:
         try:
             session = self._session(request, context)
         except KafkaError as error:
-            self._parts.shares.get().session_ends.drop_unread(
-                request.group_id or "", context.now_ms
-            )
-            response = request.error_response(context.api_version, error.code)
-            if error.code != Code.SHARE_SESSION_LIMIT_REACHED or request.max_wait_ms <= 0:
-                return response
-            return self._answer_later(context, response, request.max_wait_ms)
+            return self._refuse(request, context, error.code)
         work = self._fetching(request, context, session)
         self._parts.requests.park(context)
-        named = sum(len(one.partitions) for one in request.topics)
+        named = count_of(request) + sum(
+            len(one.partitions) for one in request.forgotten_topics_data
+        )
         if len(session.unloaded) + named <= VISITED_AT_ONCE:
             run_through(work, context.now_ms)
             return PARKED
@@ -95,6 +98,13 @@ class ShareHandler:
         is_last = request.share_session_epoch == FINAL_EPOCH
         fetches = not is_last and not request.is_renew_ack
         fetch = ShareFetch(self._parts, request, context, session if fetches else None)
+        if not is_last:
+            code = yield from self._update(session, request, fetch)
+            if code:
+                answer = self._refuse(request, context, code)
+                if isinstance(answer, Message):
+                    self._parts.requests.reply(context.ticket, answer)
+                return PARKED
         if request.share_session_epoch != INITIAL_EPOCH:
             acknowledging = Acknowledging(
                 self._parts, request, context, is_renewal=request.is_renew_ack
@@ -109,7 +119,7 @@ class ShareHandler:
         return PARKED
 
     def _session(self, request: ShareFetchRequest, context: RequestContext) -> ShareSession:
-        """The session of a ShareFetch, with the partitions that the request adds and removes.
+        """The session of a ShareFetch.
 
         Raises: KafkaError INVALID_REQUEST if the first request of a session has acknowledgements;
                 the errors of `ShareSessions`.
@@ -120,32 +130,62 @@ class ShareHandler:
         if epoch == INITIAL_EPOCH:
             if any(row.acknowledgement_batches for one in request.topics for row in one.partitions):
                 raise KafkaError(Code.INVALID_REQUEST)
-            session = sessions.begin(key, context.connection_id)
-        else:
-            session = sessions.require(key, epoch)
-            if epoch == FINAL_EPOCH:
-                return session
-        sessions.update(
-            session,
-            (
-                (topic.topic_id or uuid.UUID(int=0), row.partition_index)
-                for topic in request.topics
-                for row in topic.partitions
-            ),
-            (
-                (topic.topic_id or uuid.UUID(int=0), index)
-                for topic in request.forgotten_topics_data
-                for index in topic.partitions
-            ),
-        )
-        if epoch != INITIAL_EPOCH:
+            connection = self._parts.connections[context.connection_id]
+            return sessions.begin(key, context.connection_id, connection.owner)
+        session = sessions.require(key, epoch)
+        if epoch != FINAL_EPOCH:
             session.advance()
         return session
 
-    def _answer_later(self, context: RequestContext, response: Any, wait_ms: int) -> Answer:
-        """Send the response after `wait_ms`, since otherwise the client would repeat the request at
-        once.
+    def _update(
+        self, session: ShareSession, request: ShareFetchRequest, fetch: ShareFetch
+    ) -> Generator[None, int, Code]:
+        """Add the partitions that the request names to the session, and remove those that it
+        forgets, in slices. Partitions of unknown topics are only noted for the answer.
+
+        Gives: the error code for the request. Then the session is unchanged, or it ends, if a slice
+        has changed it before.
         """
+        sessions = self._parts.shares.get().sessions
+        named, forgotten = _named_in(request), _forgotten_in(request)
+        is_changed, epoch = not session.targets, session.epoch
+        while sessions.get(session.key) is session:
+            some = list(islice(named, NAMED_AT_ONCE))
+            left = list(islice(forgotten, NAMED_AT_ONCE - len(some)))
+            by_knowledge: dict[bool, list[Named]] = {True: [], False: []}
+            for one in some:
+                by_knowledge[self._parts.metadata.topic_by_id(one[0]) is not None].append(one)
+            fetch.refuse_unknown(by_knowledge[False])
+            try:
+                sessions.update(session, by_knowledge[True], left)
+            except KafkaError as error:
+                if is_changed:
+                    self._parts.shares.get().session_ends.end(session)
+                elif session.epoch == epoch:
+                    session.epoch = request.share_session_epoch
+                return error.code
+            if len(some) + len(left) < NAMED_AT_ONCE:
+                break
+            is_changed = True
+            yield
+        return Code.NONE
+
+    def _refuse(self, request: ShareFetchRequest, context: RequestContext, code: Code) -> Answer:
+        """Answer a request for which there is no session. If there are too many, the response is
+        sent after its time, since otherwise the client would repeat the request at once.
+        """
+        self._parts.shares.get().session_ends.drop_unread(request.group_id or "", context.now_ms)
+        response = request.error_response(context.api_version, code)
+        if not self._parts.requests.is_waited_for(context):
+            return response
+        if code != Code.SHARE_SESSION_LIMIT_REACHED or request.max_wait_ms <= 0:
+            return response
+        return self._answer_later(context, response, request.max_wait_ms)
+
+    def _answer_later(
+        self, context: RequestContext, response: ShareFetchResponse, wait_ms: int
+    ) -> Answer:
+        """Send the response after `wait_ms`. If it may not wait, the client is throttled."""
         requests = self._parts.requests
 
         def try_complete(_: int, out_of_time: bool) -> bool:
@@ -154,8 +194,10 @@ class ShareHandler:
             return out_of_time
 
         waiting = WaitingFetch([], try_complete)
-        requests.park_fetch(context, waiting, context.now_ms + wait_ms)
-        return PARKED
+        if requests.try_park_fetch(context, waiting, context.now_ms + wait_ms):
+            return PARKED
+        response.throttle_time_ms = requests.throttle_without_wait(context)
+        return response
 
     # --- ShareAcknowledge ------------------------------------------------------------------------
 
@@ -187,7 +229,7 @@ class ShareHandler:
         )
         work = self._acknowledging(request, context, session, acknowledging)
         self._parts.requests.park(context)
-        if len(acknowledging.rows) <= VISITED_AT_ONCE:
+        if acknowledging.count <= VISITED_AT_ONCE:
             run_through(work, context.now_ms)
             return PARKED
         return self._parts.requests.answer_by(context, work)
@@ -203,8 +245,8 @@ class ShareHandler:
         now_ms = yield
 
         def reply(_: int) -> None:
-            self._parts.requests.reply(
-                context.ticket, self._acknowledged(request, context, acknowledging)
+            self._parts.requests.reply_in_slices(
+                context, self._acknowledged(request, context, acknowledging)
             )
 
         yield from acknowledging.in_slices(reply, now_ms)
@@ -217,12 +259,15 @@ class ShareHandler:
         request: ShareAcknowledgeRequest,
         context: RequestContext,
         acknowledging: Acknowledging,
-    ) -> ShareAcknowledgeResponse:
-        """The response to a ShareAcknowledge."""
+    ) -> Slices:
+        """Make the response to a ShareAcknowledge, in slices."""
+        yield
         parts = self._parts
         topics: dict[uuid.UUID | None, list[PartitionData]] = {}
         leaders = []
-        for place, (code, message) in acknowledging.codes.items():
+        for count, (place, (code, message)) in enumerate(acknowledging.codes.items()):
+            if count and count % ANSWERED_AT_ONCE == 0:
+                yield
             topic_id, row = acknowledging.rows[place]
             data = PartitionData(row.partition_index, code, message)
             topic = None if topic_id is None else parts.metadata.topic_by_id(topic_id)
@@ -259,6 +304,23 @@ class ShareHandler:
         return SessionKey(request.group_id or "", request.member_id or "", node_id)
 
 
+def _named_in(request: ShareFetchRequest) -> Iterator[Named]:
+    """The partitions that a request names."""
+    for topic in request.topics:
+        topic_id = topic.topic_id or NO_ID
+        id_bytes = topic_id.bytes
+        for row in topic.partitions:
+            yield topic_id, (id_bytes, row.partition_index)
+
+
+def _forgotten_in(request: ShareFetchRequest) -> Iterator[Place]:
+    """The partitions that a request removes from its session."""
+    for topic in request.forgotten_topics_data:
+        id_bytes = (topic.topic_id or NO_ID).bytes
+        for index in topic.partitions:
+            yield id_bytes, index
+
+
 def _refusal_of_renewal(request: ShareFetchRequest) -> Code:
     """The error code for a ShareFetch that renews locks and also fetches; NONE if it only renews.
 
@@ -276,6 +338,7 @@ def _handler(parts: Parts) -> ShareHandler:
         parts.config,
         parts.metadata,
         parts.logs,
+        parts.connections,
         parts.requests,
         parts.quotas,
         parts.access,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from barnabas.broker import coordinators  # noqa: F401 - makes the coordinators among the parts
 from barnabas.broker.admission import streams_guards
 from barnabas.broker.admission.coordination import Coordination, Heartbeats, One, Several
@@ -40,6 +42,8 @@ from barnabas.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatResponse,
 )
 from barnabas.protocol.request_context import RequestContext
+
+MOST_NAMED = 3  # topics in an explanation
 
 
 class StreamsGroupHandler:
@@ -104,7 +108,8 @@ class StreamsGroupHandler:
         denied = self._not_creatable(creation.topics, context)
         topics = self._streams_topics.get()
         if denied:
-            why = f"the client may not create {', '.join(denied)}"
+            more = " and others" if len(denied) > MOST_NAMED else ""
+            why = f"the client may not create {', '.join(denied[:MOST_NAMED])}{more}"
         else:
             why = topics.why_missing([topic.name for topic in creation.topics], context.now_ms)
         if why:
@@ -114,18 +119,19 @@ class StreamsGroupHandler:
     def _not_creatable(
         self, topics: tuple[InternalTopic, ...], context: RequestContext
     ) -> list[str]:
-        """The topics that the client may not create."""
+        """The first few topics that the client may not create."""
         access = self._access.of(context)
         if access is None:
             return []
 
         if access.is_enough_on_cluster(Operation.CREATE):
             return []
-        return [
+        denied = (
             topic.name
             for topic in topics
             if not access.may(Operation.CREATE, ResourceType.TOPIC, topic.name)
-        ]
+        )
+        return list(islice(denied, MOST_NAMED + 1))
 
     def on_streams_group_describe(
         self, request: StreamsGroupDescribeRequest, context: RequestContext

@@ -275,7 +275,7 @@ class TxnOffsetCommitHandler:
         )
         if context.api_version < OFFSETS_ADD:
             return self._commit_offsets(request, context)
-        self._requests.park(context)
+        self._requests.park(context, keeps_request=True)
 
         def commit(now_ms: int) -> None:
             if not self._requests.is_waited_for(context):

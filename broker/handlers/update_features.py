@@ -9,7 +9,7 @@ from barnabas.broker.admission.rights import ALTER
 from barnabas.broker.api_row import ApiRow
 from barnabas.broker.settings.current_features import CurrentFeatures
 from barnabas.protocol.api import FEW, Api
-from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.errors import Code, KafkaError, detached
 from barnabas.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -44,7 +44,7 @@ def on_update_features(
             updated[update.feature] = update.max_version_level
         except KafkaError as error:
             code, message = error.code, error.message
-            refused = refused or error
+            refused = refused or detached(error)
         results.append(UpdatableFeatureResult(update.feature, code, message))
     if refused is not None and context.api_version >= ALL_OR_NONE_SINCE:
         return UpdateFeaturesResponse(

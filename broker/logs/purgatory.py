@@ -1,9 +1,11 @@
 """Fetches that wait for data, by their logs and by their deadlines (Kafka's delayed fetches).
 
 When a log progresses, its waiting fetches are tried in the order of arrival, if this log may
-complete them. A fetch that was answered is removed from every log that it waited for. Deadlines
-are entries of a heap. The entry of an answered fetch is dropped when it is due, or when such
-entries are the majority, since a busy reader's fetches are answered long before their deadlines.
+complete them. A fetch that was answered, or whose client has hung up, is removed from every log
+that it waited for, and keeps nothing. Deadlines are entries of a heap. The entry of such a fetch is
+dropped when it is due, or when such entries are the majority, since a busy reader's fetches are
+answered long before their deadlines. How much memory fetches may hold while they wait is in
+`waiting_memory.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import heapq
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from barnabas.broker.logs.waiting_memory import FETCH_BYTES, PARTITION_BYTES, WaitingMemory
 from barnabas.storage.exception_guard import contain
 
 if TYPE_CHECKING:
@@ -32,6 +35,14 @@ def _end_process(_fetch: WaitingFetch, error: Exception) -> None:
     raise error
 
 
+def _never(_now_ms: int, _out_of_time: bool) -> bool:
+    return False
+
+
+def _nothing() -> None:
+    pass
+
+
 class WaitingFetch:
     """One parked fetch. `try_complete(now_ms, out_of_time)` sends the response if it can, and
     returns whether it did.
@@ -41,20 +52,30 @@ class WaitingFetch:
     be read yet.
 
     `on_closed()` is called when the fetch's connection is closed, so that no other table keeps the
-    fetch.
+    fetch. `owner`: the principal or the address of the client. `size_bytes`: the memory that the
+    fetch holds.
     """
 
-    __slots__ = ("done", "is_worth_a_try", "logs", "on_closed", "try_complete")
+    __slots__ = (
+        "done", "is_worth_a_try", "logs", "on_closed", "owner", "size_bytes", "try_complete",
+    )  # fmt: skip
 
     def __init__(
         self,
         logs: list[Log],
         try_complete: TryComplete,
         is_worth_a_try: IsWorthATry = _always,
-        on_closed: Callable[[], None] = lambda: None,
+        on_closed: Callable[[], None] = _nothing,
     ) -> None:
         self.logs, self.try_complete, self.is_worth_a_try = logs, try_complete, is_worth_a_try
         self.on_closed, self.done = on_closed, False
+        self.owner, self.size_bytes = "", FETCH_BYTES + PARTITION_BYTES * len(logs)
+
+    def end(self) -> None:
+        """Refer to nothing any more: the entry of the deadline may stay for days."""
+        self.done = True
+        self.logs, self.try_complete, self.is_worth_a_try = [], _never, _always
+        self.on_closed = _nothing
 
 
 class Watcher(Protocol):
@@ -69,11 +90,14 @@ class Purgatory:
     """The fetches that wait for progress of their logs, or for their deadline.
 
     waiting_count, watchers: while there are waiting fetches or watchers, callers have to report the
-    progress of logs. on_failed(fetch, error): called if an attempt at a fetch raises an exception;
-    it ends the fetch's request, and raises the error again if that ends the process.
+    progress of logs. memory: the memory that the fetches hold. on_failed(fetch, error): called if
+    an attempt at a fetch raises an exception; it ends the fetch's request, and raises the error
+    again if that ends the process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int) -> None:
+        """Takes: most_bytes, how much memory all waiting fetches together may hold."""
+        self.memory = WaitingMemory(most_bytes)
         self.watchers: dict[Log, dict[Watcher, None]] = {}
         self._by_log: dict[Log, dict[WaitingFetch, None]] = {}
         self._deadlines: list[tuple[int, int, WaitingFetch]] = []
@@ -81,13 +105,18 @@ class Purgatory:
         self.waiting_count = 0
         self.on_failed: Callable[[WaitingFetch, Exception], None] = _end_process
 
-    def park(self, fetch: WaitingFetch, deadline_ms: int) -> None:
-        """Add a fetch. It waits for progress of its logs, at most until the deadline."""
+    def try_park(self, fetch: WaitingFetch, deadline_ms: int) -> bool:
+        """Add a fetch, if there is memory for it. It waits for progress of its logs, at most until
+        the deadline. Gives: whether it waits.
+        """
+        if not self.memory.try_take(fetch.owner, fetch.size_bytes):
+            return False
         self._sequence += 1
         self.waiting_count += 1
         heapq.heappush(self._deadlines, (deadline_ms, self._sequence, fetch))
         for log in fetch.logs:
             self._by_log.setdefault(log, {})[fetch] = None
+        return True
 
     def watch(self, log: Log, watcher: Watcher) -> None:
         """Notify the watcher of each progress of the log."""
@@ -130,13 +159,17 @@ class Purgatory:
             fetch = heapq.heappop(self._deadlines)[2]
             if not fetch.done:
                 left -= 1
-                try:
-                    answered = fetch.try_complete(now_ms, True)
-                except Exception as error:
-                    self.on_failed(fetch, error)
-                    answered = True
-                assert answered, "a fetch whose time is up was not answered"
-                self._remove(fetch)
+                self.time_out(fetch, now_ms)
+
+    def time_out(self, fetch: WaitingFetch, now_ms: int) -> None:
+        """Answer a fetch whose time is up."""
+        try:
+            answered = fetch.try_complete(now_ms, True)
+        except Exception as error:
+            self.on_failed(fetch, error)
+            answered = True
+        assert answered, "a fetch whose time is up was not answered"
+        self._remove(fetch)
 
     def cancel(self, fetch: WaitingFetch) -> None:
         """Remove a fetch whose connection is closed."""
@@ -156,12 +189,14 @@ class Purgatory:
         """
         if fetch.done:
             return
-        fetch.done = True
+        logs = fetch.logs
+        fetch.end()
+        self.memory.give_back(fetch.owner, fetch.size_bytes)
         self.waiting_count -= 1
         if len(self._deadlines) > max(FEWEST_SWEPT, 2 * self.waiting_count):
             self._deadlines = [row for row in self._deadlines if not row[2].done]
             heapq.heapify(self._deadlines)
-        for log in fetch.logs:
+        for log in logs:
             waiting = self._by_log.get(log)
             if waiting is not None:
                 waiting.pop(fetch, None)

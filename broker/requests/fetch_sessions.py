@@ -11,16 +11,20 @@ The number of sessions is bounded, and so is the number of partitions of all ses
 there is no room for a new session, sessions are evicted as by Apache Kafka. First, sessions that
 were unused for two minutes are evicted, the longest unused first. If that is not enough, the
 smallest of the sessions that are at least two minutes old is evicted if the new session has more
-partitions. Otherwise the new client gets no session, and does full fetches. A session that grows
-beyond the bound ends with an error, and its client continues with full fetches, too. Source:
-KIP-227, "Fetch Session Caching".
+partitions. If that is not enough either, and the client is within its equal share of the room, the
+largest session of the principal that holds most is evicted (`fair_room.py`). Otherwise the new
+client gets no session, and does full fetches. A session that grows beyond the bound ends with an
+error, and its client continues with full fetches, too. Source: KIP-227, "Fetch Session Caching";
+the shares are ours.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from barnabas.broker.fair_room import FairRoom
 from barnabas.broker.outbox import Ids
 from barnabas.protocol.errors import Code, KafkaError
 
@@ -60,7 +64,7 @@ class FetchTarget:
         self.current_leader_epoch: int = partition.current_leader_epoch
         self.last_fetched_epoch: int = partition.last_fetched_epoch
 
-    def update(self, partition: FetchPartition) -> None:
+    def update(self, partition: FetchPartition | FetchTarget) -> None:
         """Store the values of the client's latest request."""
         self.fetch_offset = partition.fetch_offset
         self.partition_max_bytes = partition.partition_max_bytes
@@ -85,19 +89,20 @@ class FetchTarget:
 
 
 class FetchSession:
-    """The partitions of one client. owner: the client's principal, if there is an authorizer.
-    weight: the number of partitions that the session counts for.
+    """The partitions of one client. owner: the client's principal, if there is an authorizer; only
+    this client may use the session. holder: whose share of the room it takes. weight: the number of
+    partitions that the session counts for.
     """
 
     __slots__ = (
-        "began_ms", "epoch", "last_used_ms", "owner", "session_id", "targets", "uses_topic_ids",
-        "weight",
+        "began_ms", "epoch", "holder", "last_used_ms", "owner", "session_id", "targets",
+        "uses_topic_ids", "weight",
     )  # fmt: skip
 
     def __init__(
-        self, session_id: int, *, uses_topic_ids: bool, now_ms: int, owner: str = ""
+        self, session_id: int, *, uses_topic_ids: bool, now_ms: int, owner: str, holder: str
     ) -> None:
-        self.owner = owner
+        self.owner, self.holder = owner, holder
         self.session_id, self.uses_topic_ids = session_id, uses_topic_ids
         self.began_ms = self.last_used_ms = now_ms
         self.weight = 0
@@ -131,12 +136,17 @@ class Planned:
 
 
 class FetchSessions:
-    """All sessions, in order of last use. weight: the sum of the sessions' weights."""
+    """All sessions, in order of last use."""
 
     def __init__(self, slots: int, ids: Ids, most_partitions: int = MOST_PARTITIONS) -> None:
-        self._slots, self._ids, self._most_partitions = slots, ids, most_partitions
+        self._ids = ids
         self._sessions: dict[int, FetchSession] = {}
-        self.weight = 0
+        self._count, self._weights = FairRoom(slots), FairRoom(most_partitions)
+
+    @property
+    def weight(self) -> int:
+        """The sum of the sessions' weights."""
+        return self._weights.total
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -151,18 +161,29 @@ class FetchSessions:
         """Drop a session whose client did not receive the response."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            self.weight -= session.weight
+            self._count.change(session.holder, -1)
+            self._weights.change(session.holder, -session.weight)
 
     def clear(self) -> None:
         """Drop all sessions, since their broker has stopped."""
         self._sessions.clear()
-        self.weight = 0
+        self._count.clear()
+        self._weights.clear()
 
     def plan(
-        self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int, owner: str = ""
+        self,
+        request: FetchRequest,
+        *,
+        uses_topic_ids: bool,
+        now_ms: int,
+        owner: str = "",
+        holder: str = "",
+        named: Targets | None = None,
     ) -> Planned:
         """The partitions to read for the request. Only the owner of a session can use or end it.
 
+        Takes:  holder, whose share of the room a new session takes; named, the partitions of a
+                large request, if `targets_in_slices` has already read them.
         Raises: KafkaError FETCH_SESSION_ID_NOT_FOUND, also if the session has no room for the
                 added partitions; INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
@@ -174,13 +195,18 @@ class FetchSessions:
             if existing is not None:
                 self.forget(session_id)
             targets: Targets = {}
-            weight = _take_up(targets, request, uses_topic_ids=uses_topic_ids)
+            weight = _take_up(targets, request, named, uses_topic_ids=uses_topic_ids)
             if epoch == FINAL_EPOCH:
                 return Planned(list(targets.values()), None, incremental=False)
             created = None
-            if self._make_room(weight, now_ms):
+            if self._make_room(weight, holder, now_ms):
                 created = self._new_session(
-                    targets, weight, uses_topic_ids=uses_topic_ids, now_ms=now_ms, owner=owner
+                    targets,
+                    weight,
+                    uses_topic_ids=uses_topic_ids,
+                    now_ms=now_ms,
+                    owner=owner,
+                    holder=holder,
                 )
             return Planned(list(targets.values()), created, incremental=False)
         session = existing
@@ -190,7 +216,7 @@ class FetchSessions:
             raise KafkaError(Code.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(Code.FETCH_SESSION_TOPIC_ID_ERROR)
-        self._update(session, request)
+        self._update(session, request, named)
         if not session.targets:
             self.forget(session_id)
             return Planned([], None, incremental=False)
@@ -199,12 +225,16 @@ class FetchSessions:
         # Move the session to the end of the order of use: unused sessions are evicted from its
         # front.
         self._sessions[session_id] = self._sessions.pop(session_id)
-        if self.weight > self._most_partitions and not self._evict_resting(0, 0, now_ms):
+        if (
+            not self._weights.has_room(0)
+            and not self._evict_resting(0, 0, now_ms)
+            and not self._evict_for(self._weights, session.holder, 0)
+        ):
             self.forget(session_id)
             raise KafkaError(Code.FETCH_SESSION_ID_NOT_FOUND)
         return Planned(list(session.targets.values()), session, incremental=True)
 
-    def _update(self, session: FetchSession, request: FetchRequest) -> None:
+    def _update(self, session: FetchSession, request: FetchRequest, named: Targets | None) -> None:
         """Remove the partitions that the request forgets, and add those that it names."""
         change = 0
         for topic in request.forgotten_topics_data or ():
@@ -213,70 +243,123 @@ class FetchSessions:
             for index in topic.partitions:
                 if session.targets.pop((name, index), None) is not None:
                     change -= _weight_of(name)
-        change += _take_up(session.targets, request, uses_topic_ids=session.uses_topic_ids)
+        change += _take_up(session.targets, request, named, uses_topic_ids=session.uses_topic_ids)
         session.weight += change
-        self.weight += change
+        if change:
+            self._weights.change(session.holder, change)
 
-    def _make_room(self, weight: int, now_ms: int) -> bool:
+    def _make_room(self, weight: int, holder: str, now_ms: int) -> bool:
         """Evict sessions until there is room for a new one. Gives: whether there is room."""
-        if not self._evict_resting(weight, 1, now_ms):
+        if not self._evict_resting(weight, 1, now_ms) and not self._evict_for(
+            self._weights, holder, weight
+        ):
             return False
-        if len(self._sessions) < self._slots:
+        if self._count.has_room(1):
             return True
         old = [one for one in self._sessions.values() if now_ms - one.began_ms >= EVICTION_MS]
         # as in Apache Kafka, a larger new session may replace a smaller one that is older than two
         # minutes
         least = min(old, key=lambda one: one.weight, default=None)
         if least is None or least.weight >= weight:
-            return False
+            return self._evict_for(self._count, holder, 1)
         self.forget(least.session_id)
+        return True
+
+    def _evict_for(self, room: FairRoom, holder: str, more: int) -> bool:
+        """Evict sessions of holders that have more than their shares, until `holder` has room
+        within its own. Gives: whether it has.
+        """
+        while not room.has_room(more):
+            largest = room.who_yields(holder, more)
+            if largest is None:
+                return False
+            of_largest = (one for one in self._sessions.values() if one.holder == largest)
+            self.forget(max(of_largest, key=lambda one: one.weight).session_id)
         return True
 
     def _evict_resting(self, weight: int, slots: int, now_ms: int) -> bool:
         """Evict sessions that were unused for two minutes, until there is room for the given weight
         and number of sessions. Gives: whether there is room for the weight.
         """
-        while self._sessions and (
-            self.weight + weight > self._most_partitions
-            or len(self._sessions) + slots > self._slots
+        while self._sessions and not (
+            self._weights.has_room(weight) and self._count.has_room(slots)
         ):
             oldest = next(iter(self._sessions.values()))
             if now_ms - oldest.last_used_ms < EVICTION_MS:
                 break
             self.forget(oldest.session_id)
-        return self.weight + weight <= self._most_partitions
+        return self._weights.has_room(weight)
 
     def _new_session(
-        self, targets: Targets, weight: int, *, uses_topic_ids: bool, now_ms: int, owner: str
+        self,
+        targets: Targets,
+        weight: int,
+        *,
+        uses_topic_ids: bool,
+        now_ms: int,
+        owner: str,
+        holder: str,
     ) -> FetchSession:
         """Store a new session under a random unused id."""
         session_id = self._ids.random31()
         while session_id in self._sessions:
             session_id = self._ids.random31()
         session = FetchSession(
-            session_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms, owner=owner
+            session_id, uses_topic_ids=uses_topic_ids, now_ms=now_ms, owner=owner, holder=holder
         )
         session.targets, session.weight = targets, weight
-        self.weight += weight
+        self._count.change(holder, 1)
+        self._weights.change(holder, weight)
         self._sessions[session_id] = session
         return session
 
 
-def _take_up(targets: Targets, request: FetchRequest, *, uses_topic_ids: bool) -> int:
-    """Add the partitions that the request names. Gives: the weight of the new partitions."""
+def targets_in_slices(
+    request: FetchRequest, at_once: int, *, uses_topic_ids: bool
+) -> Generator[None, int, Targets]:
+    """The partitions that a large request names, read in slices for `FetchSessions.plan`."""
+    targets: Targets = {}
+    left = at_once
+    for topic in request.topics or ():
+        key = _topic_key(topic.topic_id) if uses_topic_ids else topic.topic
+        name = _name_of(key)
+        for partition in topic.partitions:
+            targets[name, partition.partition] = FetchTarget(key, partition)
+            left -= 1
+            if not left:
+                left = at_once
+                yield
+    return targets
+
+
+def _take_up(
+    targets: Targets, request: FetchRequest, named: Targets | None, *, uses_topic_ids: bool
+) -> int:
+    """Add the partitions that the request names. Gives: the weight of the new partitions.
+
+    Takes: named, these partitions, if they have been read already.
+    """
     weight = 0
+    if named is not None:
+        for place, target in named.items():
+            if place in targets:
+                targets[place].update(target)
+            else:
+                targets[place] = target
+                weight += _weight_of(place[0])
+        return weight
     for topic in request.topics or ():
         key = _topic_key(topic.topic_id) if uses_topic_ids else topic.topic
         name = _name_of(key)
         one = _weight_of(name)
         for partition in topic.partitions:
             place = (name, partition.partition)
-            target = targets.get(place)
-            if target is None:
+            known = targets.get(place)
+            if known is None:
                 targets[place] = FetchTarget(key, partition)
                 weight += one
             else:
-                target.update(partition)
+                known.update(partition)
     return weight
 
 

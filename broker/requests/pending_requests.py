@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from barnabas.broker.logs.waiting_memory import WITHOUT_WAIT_MS
 from barnabas.broker.outbox import (
     NO_CONNECTION,
     PARKED,
@@ -23,6 +24,7 @@ from barnabas.broker.outbox import (
     Parked,
     Work,
 )
+from barnabas.broker.requests.large_requests import LargeRequests
 from barnabas.broker.requests.without_space import refusing
 from barnabas.broker.slices import Pieces, SlicedWork, Slices
 from barnabas.protocol.api_table import BY_KEY, RESPONSE_TAGGED_FROM
@@ -51,8 +53,9 @@ class Requests:
 
     These are the parked requests, the fetches that wait in the purgatory, the amendments of
     responses, and the parts of wide requests. work: the work in slices that changes state. reading:
-    the work in slices that does not. errors: counts the error codes in responses; None if they are
-    not counted. next_ticket: the ticket of the next request, or of the next part of one.
+    the work in slices that does not. large: the larger requests. errors: counts the error codes in
+    responses; None if they are not counted. next_ticket: the ticket of the next request, or of the
+    next part of one.
 
     Takes: quotas, which record the cost of a response and throttle its client.
     """
@@ -68,30 +71,76 @@ class Requests:
         self._purgatory, self._quotas = purgatory, quotas
         self._parked: dict[int, RequestContext] = {}
         self._waiting_fetches: dict[int, WaitingFetch] = {}
+        self._with_records: dict[int, Message] = {}
+        # the connections of work that is done although its client has hung up, by ticket
+        self._left_behind: dict[int, int] = {}
         # for each part of a wide request, by ticket: a function that is called with the response to
         # the part
         self._takers: dict[int, Callable[[Message], None]] = {}
         self._amendments: dict[int, Callable[[Any], None]] = {}
+        self.large = LargeRequests(connections, outbox)
         self.next_ticket = 1
         self.errors: ErrorCounts | None = None
         self.work = SlicedWork(self._on_sliced, self.on_failed)
-        self.reading = SlicedWork(self._encode_elsewhere, self.on_failed, self._parked.__contains__)
+        self.reading = SlicedWork(self._encode_elsewhere, self.on_failed, only_reads=True)
         purgatory.on_failed = self._on_fetch_failed
 
     # --- now or later ----------------------------------------------------------------------------
 
-    def park(self, context: RequestContext) -> None:
+    def park(self, context: RequestContext, *, keeps_request: bool = False) -> None:
         """Park the current request, before its handler returns PARKED. From now on `reply` sends
         the response to it.
+
+        Takes: keeps_request, whether the request's lists are still needed, so that they stay in
+               memory.
         """
         self._parked[context.ticket] = context
         self._connections[context.connection_id].parked_ticket = context.ticket
+        if keeps_request:
+            self.large.keep(context.connection_id, context.request_bytes)
+        elif (self.large.held or self.large.objects) and context.ticket not in self._takers:
+            self.large.end(context.connection_id)
 
-    def park_fetch(self, context: RequestContext, fetch: WaitingFetch, deadline_ms: int) -> None:
-        """Park a fetch in the purgatory."""
+    def park_with_records(
+        self, context: RequestContext, request: Message, size_bytes: int
+    ) -> Callable[[], Message | None]:
+        """Park a request whose records stay in memory, and count these until its response.
+
+        Gives: a function that returns the request, or None if its client has hung up. It is then
+               not in memory any more.
+        """
+        self._parked[context.ticket] = context
+        self._connections[context.connection_id].parked_ticket = context.ticket
+        self.large.hold(context.connection_id, size_bytes)
+        self._with_records[context.ticket] = request
+        return lambda: self._with_records.pop(context.ticket, None)
+
+    def try_park_fetch(
+        self, context: RequestContext, fetch: WaitingFetch, deadline_ms: int
+    ) -> bool:
+        """Park a fetch in the purgatory, if there is memory for it. Gives: whether it waits; if
+        not, the handler answers it, see `throttle_without_wait`.
+        """
+        connection = self._connections[context.connection_id]
+        fetch.owner = connection.owner
+        if connection.has_hung_up or not self._purgatory.try_park(fetch, deadline_ms):
+            return False
         self.park(context)
         self._waiting_fetches[context.ticket] = fetch
-        self._purgatory.park(fetch, deadline_ms)
+        return True
+
+    def end_waiting_fetch(self, ticket: int, now_ms: int) -> None:
+        """Answer a fetch that waits, as if its time were over. Other requests go on."""
+        fetch = self._waiting_fetches.get(ticket)
+        if fetch is not None:
+            self._purgatory.time_out(fetch, now_ms)
+
+    def throttle_without_wait(self, context: RequestContext) -> int:
+        """Throttle the client of a fetch that may not wait. Gives: for how long, in ms, for the
+        response.
+        """
+        self._outbox.mutes.append((context.connection_id, WITHOUT_WAIT_MS))
+        return WITHOUT_WAIT_MS
 
     def is_parked(self, ticket: int) -> bool:
         """Whether a request is parked and has no response yet."""
@@ -132,11 +181,15 @@ class Requests:
         else:
             pieces = self.encode(context, response)
         connection.in_flight = False  # `answer`, inlined
+        if self.large.held or self.large.objects:
+            self.large.end(context.connection_id)
         self._outbox.sends.append((context.connection_id, pieces))
 
     def answer(self, connection_id: int, pieces: Sequence[Piece]) -> None:
         """Send the encoded response to a connection's request."""
         self._connections[connection_id].in_flight = False
+        if self.large.held or self.large.objects:
+            self.large.end(connection_id)
         self._outbox.sends.append((connection_id, pieces))
 
     def encode(self, context: RequestContext, response: Message) -> tuple[bytearray]:
@@ -166,16 +219,18 @@ class Requests:
         is_done, response = self.work.begin(context.ticket, work, context.now_ms)
         if is_done:
             return response
-        self.park(context)
+        self.park(context, keeps_request=True)
         return PARKED
 
     def answer_by(self, context: RequestContext, work: Slices) -> Parked:
         """Park a request and run the work in slices. The work calls `reply` itself."""
-        self.park(context)
+        self.park(context, keeps_request=True)
         self.work.begin(context.ticket, work, context.now_ms)
         return PARKED
 
     def _on_sliced(self, ticket: int, answer: Answer) -> None:
+        if self._left_behind and ticket in self._left_behind:
+            self.large.end(self._left_behind.pop(ticket))
         if isinstance(answer, Message | Encoded):
             self.reply(ticket, answer)
 
@@ -188,8 +243,18 @@ class Requests:
         is_done, response = self.reading.begin(context.ticket, work, context.now_ms)
         if is_done:
             return Encoded(response()) if callable(response) else cast(Message, response)
-        self.park(context)
+        self.park(context, keeps_request=True)
         return PARKED
+
+    def reply_in_slices(self, context: RequestContext, work: Slices) -> None:
+        """Make the response to a parked request in slices, and send it, unless its connection has
+        closed. Takes: as `read_in_slices`.
+        """
+        if not self.is_parked(context.ticket):
+            return
+        response = self.read_in_slices(context, work)
+        if isinstance(response, Message | Encoded):
+            self.reply(context.ticket, response)
 
     def run_elsewhere(
         self,
@@ -212,7 +277,9 @@ class Requests:
         if ticket in self._takers:
             self.reply(ticket, cast(Message, response))
             return
-        context = self._parked[ticket]
+        context = self._parked.get(ticket)
+        if context is None:
+            return
         if callable(response) and ticket in self._amendments:
             self.reply(ticket, Encoded(response()))  # `reply` applies the amendment
             return
@@ -306,6 +373,7 @@ class Requests:
 
     def on_part_over(self, ticket: int) -> None:
         """Forget a part of a request."""
+        self.reading.drop(ticket)
         self._takers.pop(ticket, None)
         self._parked.pop(ticket, None)
         self._amendments.pop(ticket, None)
@@ -365,14 +433,22 @@ class Requests:
         self._amendments.pop(ticket, None)
         self.close(connection_id, reason)
 
-    def on_closed(self, ticket: int) -> None:
-        """Finish a parked request without a response, since its connection is closed."""
+    def on_closed(self, ticket: int, connection_id: int) -> None:
+        """Finish a parked request without a response, since its connection is closed. As in Apache
+        Kafka, work that changes something is still done; until then its request is counted.
+        """
         self._parked.pop(ticket, None)
+        self._with_records.pop(ticket, None)
+        self.reading.drop(ticket)
+        if ticket in self.work.queue:
+            self._left_behind[ticket] = connection_id
+        else:
+            self.large.end(connection_id)
         self._amendments.pop(ticket, None)
         fetch = self._waiting_fetches.pop(ticket, None)
         if fetch is not None:
-            self._purgatory.cancel(fetch)
             fetch.on_closed()
+            self._purgatory.cancel(fetch)
 
 
 def failure(error: Exception) -> str:

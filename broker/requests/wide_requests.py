@@ -18,9 +18,6 @@ is an error, two of its rows are kept, next to each other.
 Between two parts anything may happen, as between two requests. When the connection closes, the
 request ends after the current part. Requests whose lists have to be handled as a whole have their
 rows handled in slices (`WideRequests.begin`), which take the same turns.
-
-A request of many bytes is decoded by the worker's thread. At most GIANTS such requests exist as
-objects at a time; the others wait as bytes, which count towards the memory of all connections.
 """
 
 from __future__ import annotations
@@ -40,7 +37,6 @@ from barnabas.protocol.messages.message import Message
 from barnabas.storage.disk import NotWrittenError
 
 if TYPE_CHECKING:
-    from barnabas.broker.outbox import Outbox
     from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.routes import Handler, Read, Route
     from barnabas.broker.slices import Slices
@@ -52,7 +48,6 @@ logger = logging.getLogger("barnabas.broker")
 
 AT_ONCE = 200
 MOST_ANSWER_BYTES = 64 << 20
-GIANTS = 4
 NULL_WEIGHT = 50  # a null list counts as this many rows, since null means everything
 LAST = 1 << 15
 
@@ -411,53 +406,15 @@ class _InSlices:
 
 
 class WideRequests:
-    """The requests that are handled in parts or in slices, and those that wait to be decoded.
+    """The requests that are handled in parts or in slices.
 
     queue: the requests whose next part or slice can be handled, in the order of their turns.
     """
 
-    def __init__(self, requests: Requests, outbox: Outbox) -> None:
-        self._requests, self._outbox = requests, outbox
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
         self.queue: deque[_Wide | _InSlices] = deque()
         self._under_way: dict[int, _Wide | _InSlices] = {}  # requests by connection
-        # The large requests, by connection: the size of each request that exists as objects, then
-        # the size and the decoding call of each request that waits as bytes.
-        self._giants: dict[int, int] = {}
-        self._waiting: dict[int, tuple[int, Callable[[], None]]] = {}
-
-    # --- large requests --------------------------------------------------------------------------
-
-    def decode(self, connection_id: int, size_bytes: int, start: Callable[[], None]) -> None:
-        """Decode a large request by calling `start`, now or once there are fewer such requests.
-
-        After: its bytes count towards the memory of all connections until `on_answered`.
-        """
-        self._outbox.held_bytes += size_bytes
-        if len(self._giants) < GIANTS:
-            self._giants[connection_id] = size_bytes
-            start()
-        else:
-            self._waiting[connection_id] = size_bytes, start
-
-    def on_answered(self, connection_id: int) -> None:
-        """Free the place of a connection's large request, which has been answered or dropped."""
-        if connection_id in self._waiting:
-            self._outbox.held_bytes -= self._waiting.pop(connection_id)[0]
-        size_bytes = self._giants.pop(connection_id, None)
-        if size_bytes is None:
-            return
-        self._outbox.held_bytes -= size_bytes
-        if self._waiting:  # the request that has waited longest gets the freed place
-            other = next(iter(self._waiting))
-            size_bytes, start = self._waiting.pop(other)
-            self._giants[other] = size_bytes
-            start()
-
-    def has(self, connection_id: int) -> bool:
-        """Whether a request of the connection is being handled in parts."""
-        return connection_id in self._under_way
-
-    # --- parts -----------------------------------------------------------------------------------
 
     def around(self, api: Api, shapes: Sequence[Shape], row: Route) -> Route:
         """The route of an API whose requests may be wide, with the division into parts."""
@@ -469,7 +426,7 @@ class WideRequests:
             rows = getattr(request, shape.levels[0].rows)
             if not rows or _weight(rows, shape.levels) <= shape.at_once:
                 return row.handle(request, context)
-            self._requests.park(context)
+            self._requests.park(context, keeps_request=True)
             wide = _Wide(api, row.handle, shape, request, context)
             self._under_way[context.connection_id] = wide
             self.queue.append(wide)
@@ -487,7 +444,7 @@ class WideRequests:
         if is_done:
             done: Answer = answer
             return done
-        self._requests.park(context)
+        self._requests.park(context, keeps_request=True)
         self._under_way[context.connection_id] = sliced
         self.queue.append(sliced)
         return PARKED
@@ -519,7 +476,6 @@ class WideRequests:
                 self._requests.on_part_over(one.part_ticket)
             if one in self.queue:
                 self.queue.remove(one)
-        self.on_answered(connection_id)
 
     def _do_slice(self, one: _InSlices, now_ms: int) -> None:
         """Do a slice of work, and answer the request after the last one."""
@@ -533,8 +489,6 @@ class WideRequests:
             return
         if not isinstance(answer, Parked):
             self._requests.reply(one.context.ticket, answer)
-        if not self.has(connection_id):
-            self.on_answered(connection_id)
 
     def _handle_part(self, wide: _Wide, now_ms: int) -> None:
         """Pass the next part to the handler; after the last part send the collected answer."""
@@ -549,6 +503,7 @@ class WideRequests:
 
         def take(answer: Message) -> None:
             wide.part_ticket = -1
+            self._requests.park(wide.context)  # the part may have been parked in its place
             wide.answer.add(answer, continued)
             self.queue.append(wide)
 
@@ -582,7 +537,6 @@ class WideRequests:
         take(refused_rows(request, wide.context.api_version, Code.POLICY_VIOLATION))
 
     def _answer(self, wide: _Wide) -> None:
-        """Send the answer to all parts, and free the request's place."""
+        """Send the answer to all parts."""
         del self._under_way[wide.context.connection_id]
         self._requests.reply(wide.context.ticket, wide.answer.whole())
-        self.on_answered(wide.context.connection_id)

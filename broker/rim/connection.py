@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import select
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -46,6 +47,9 @@ MOST_READ_BYTES = 1 << 20
 # smaller slices are read, since sendfile costs as much as a copy of about 8 KiB, and sends a
 # separate packet
 SMALL_SLICE_BYTES = 4096
+
+# on systems without POLLRDHUP only a broken connection is noticed
+_POLL_HUNG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)
 
 HandleFrame = Callable[[int, memoryview, int], None]
 """The function that handles a request: it takes the connection's id, the frame, and the steady time
@@ -85,6 +89,9 @@ class ConnectionHost(Protocol):
         self, connection: Connection, reason: CloseReason | None, level: int = logging.WARNING
     ) -> None:
         """End a connection. If there is a reason, it is written to the log."""
+
+    def on_hung_up(self, connection: Connection) -> None:
+        """The client of a request in flight will send nothing more."""
 
     def on_broken(self, connection: Connection, error: OSError) -> None:
         """Handle an error of the connection, or of its TLS handshake."""
@@ -173,9 +180,11 @@ class Connection:
         turn_ends_ns = 0
         for _ in range(READS_PER_EVENT):
             if self.in_flight or self._out:
-                # The client has sent more before it got its response. Leave these bytes in the
-                # kernel's buffer.
+                # The client has sent more before it got its response, or has hung up. Leave these
+                # bytes in the kernel's buffer.
                 self._pause_reading()
+                if self.has_hung_up:
+                    server.on_hung_up(self)
                 return
             if buffer.own is not None and buffer.holds_much and not self._turns.may_receive(self):
                 self._pause_reading()
@@ -333,6 +342,17 @@ class Connection:
         """Record that the response is no longer held back."""
         self.is_held = False
         self.in_flight = self._server.is_muted(self.connection_id)
+
+    @property
+    def has_hung_up(self) -> bool:
+        """Whether the client of a request in flight will send nothing more, or has closed the
+        connection. Unread bytes before the end do not matter.
+        """
+        if not self.in_flight or self._reading or self.closed:
+            return False
+        poll = select.poll()
+        poll.register(self._socket.fileno(), _POLL_HUNG_UP)
+        return bool(poll.poll(0))
 
     def hang_up(self, reason: str) -> None:
         self._server.disconnect(self, reason)

@@ -92,9 +92,10 @@ class Flusher:
     def _run(self) -> None:
         """The thread: flush the files of each job, and report its end or its error."""
         while (job := self._jobs.get()) is not None:
-            error = None
             try:
                 self.sync(list(job.files))
-            except OSError as failure:
-                error = failure
-            self._on_done(job, error)
+            except OSError as error:
+                self._on_done(job, error)
+            else:
+                self._on_done(job, None)
+            del job  # its logs must not wait for the next job

@@ -317,8 +317,16 @@ class Server:
             report(error, f"a request of {connection.peer}")
             self.disconnect(connection, failure(error))
 
+    def on_hung_up(self, connection: Connection) -> None:
+        """The client of a request in flight will send nothing more: it does not wait for data."""
+        self.guarded(self.broker.on_hung_up, connection.connection_id, self.now_ms())
+
     def _sweep(self) -> None:
-        """Close the connections that are idle."""
+        """Close the connections that are idle, and look for clients that have hung up behind bytes
+        that are not read yet.
+        """
+        for connection in [one for one in self._connections.values() if one.has_hung_up]:
+            self.on_hung_up(connection)
         self._sweep_timer = self.loop.call_later(self._sweep_s, self._sweep)
         most = max(1, math.ceil(self._idle_ms / 1000 / self._sweep_s))
         self._hang_up(

@@ -50,9 +50,13 @@ class Worker:
     def _run(self) -> None:
         """The thread: do the queued work, and report each result or error."""
         while (work := self._queue.get()) is not None and not self._stopping:
-            result, error = None, None
-            try:
-                result = work.run()
-            except Exception as failure:
-                error = failure
-            self._on_done(work, result, error)
+            self._do(work)
+            del work  # its request and its result must not wait for the next work
+
+    def _do(self, work: Work) -> None:
+        try:
+            result = work.run()
+        except Exception as error:
+            self._on_done(work, None, error)
+        else:
+            self._on_done(work, result, None)

@@ -169,6 +169,14 @@ class ConnectionRows:
         "records.",
         lowest=1 << 16,
     )
+    barnabas_waiting_fetches_max_bytes = long(
+        128 << 20,
+        "The most memory, over all connections, of fetches that wait for data: about 500 bytes for "
+        "each partition. A principal (without a login: an address) may use as much as is left, so "
+        "alone at most half. A fetch beyond it is answered at once with what there is, and its "
+        "client is throttled.",
+        lowest=0,
+    )
     queued_max_requests = integer(
         500,
         "Accepted; each connection has one request in progress.",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.share.share_partition import RENEW, Acknowledgement
@@ -22,14 +23,18 @@ if TYPE_CHECKING:
 
 RENEWALS_SINCE = 2
 PARTITIONS_AT_ONCE = 200
+ROWS_AT_ONCE = 5_000  # maximum number of rows of the request that are read in one slice
 
 MemberRequest = ShareFetchRequest | ShareAcknowledgeRequest
 Codes = dict["Place", tuple[int, str | None]]
 
 
 class Acknowledging:
-    """The acknowledgements in one request. codes: the error codes for the response,
-    by partition.
+    """The acknowledgements in one request.
+
+    count: the number of partitions that the request names, with repetitions. rows: these
+    partitions, as far as `in_slices` has read them. codes: the error codes for the response, by
+    partition.
     """
 
     def __init__(
@@ -48,19 +53,18 @@ class Acknowledging:
         self._is_renewal = is_renewal
         self._storing: list[Storing] = []
         self.codes: Codes = {}
-        self.rows: dict[Place, tuple[uuid.UUID | None, Any]] = {
-            (topic.topic_id.bytes if topic.topic_id else bytes(16), row.partition_index): (
-                topic.topic_id,
-                row,
-            )
-            for topic in request.topics
-            for row in topic.partitions
-        }
+        self._request = request
+        self.count = count_of(request)
+        self.rows: dict[Place, tuple[uuid.UUID | None, Any]] = {}
 
     @property
     def is_empty(self) -> bool:
         """Whether the request acknowledges nothing."""
-        return not any(row.acknowledgement_batches for _, row in self.rows.values())
+        return not any(
+            row.acknowledgement_batches
+            for topic in self._request.topics
+            for row in topic.partitions
+        )
 
     def in_slices(self, then: Callable[[int], None], now_ms: int) -> Slices:
         """Decide about the acknowledgements of all partitions, and make the changes. Each slice
@@ -78,6 +82,11 @@ class Acknowledging:
             if not left:
                 then(at_ms)
 
+        named = _rows_of(self._request)
+        while some := list(islice(named, ROWS_AT_ONCE)):
+            self.rows.update(some)
+            if len(some) == ROWS_AT_ONCE:
+                now_ms = yield
         places, partitions = list(self.rows), self._shares.partitions
         for first in range(0, len(places), PARTITIONS_AT_ONCE):
             if first:
@@ -148,3 +157,16 @@ class Acknowledging:
             if RENEW in types and not self._is_renewal:
                 raise KafkaError(Code.INVALID_REQUEST, "is_renew_ack is needed for a renewal")
             last_offset = one.last_offset
+
+
+def count_of(request: MemberRequest) -> int:
+    """The number of partitions that a request names."""
+    return sum(len(topic.partitions) for topic in request.topics)
+
+
+def _rows_of(request: MemberRequest) -> Iterator[tuple[Place, tuple[uuid.UUID | None, Any]]]:
+    """The rows of a request, with their partitions."""
+    for topic in request.topics:
+        id_bytes = topic.topic_id.bytes if topic.topic_id else bytes(16)
+        for row in topic.partitions:
+            yield (id_bytes, row.partition_index), (topic.topic_id, row)

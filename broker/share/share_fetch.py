@@ -4,14 +4,13 @@ is up.
 
 from __future__ import annotations
 
+import functools
 import uuid
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.logs.purgatory import WaitingFetch
-from barnabas.broker.outbox import Encoded
 from barnabas.broker.share.acknowledging import Acknowledging, Codes
 from barnabas.broker.share.acquisition import RECORD_LIMIT, Acquired, Taker, acquire, without
 from barnabas.broker.share.first_offsets import SearchedLater
@@ -20,6 +19,7 @@ from barnabas.broker.share.share_parts import ShareParts, Topics
 from barnabas.broker.slices import Slices
 from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.hot_responses import CurrentLeader
 from barnabas.protocol.messages.share_fetch import ShareFetchRequest
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.share_fetch_response import SharedPartition, encode_share_fetch
@@ -30,11 +30,13 @@ from barnabas.storage.log.log_reader import Isolation
 
 if TYPE_CHECKING:
     from barnabas.broker.share.loaded_partition import LoadedPartition
-    from barnabas.broker.share.share_sessions import Place, ShareSession, ShareTarget
+    from barnabas.broker.share.share_sessions import Named, Place, ShareSession, ShareTarget
     from barnabas.storage.disk import Slice
     from barnabas.storage.log.log import Log
 
 VISITED_AT_ONCE = 200  # maximum number of partitions loaded in one slice
+REFUSED_PER_VISITED = 10  # a partition with an error costs less than one that is loaded
+ANSWERED_AT_ONCE = 1_000  # maximum number of rows of the response that are made in one slice
 # The maximum number of reads of one partition, if all records that are read belong to aborted
 # transactions.
 READS_AT_ONCE = 16
@@ -53,9 +55,10 @@ class ShareFetch:
     """One ShareFetch request in progress, to which exactly one response is sent."""
 
     __slots__ = (
-        "_codes", "_context", "_deadline_ms", "_errors", "_group_id", "_is_committed", "_is_done",
-        "_is_durable", "_max_bytes", "_member_id", "_min_bytes", "_parts", "_request", "_rows",
-        "_session", "_shares", "_topics",
+        "_batch_size", "_codes", "_context", "_deadline_ms", "_errors", "_fresh", "_group_id",
+        "_is_by_records", "_is_committed", "_is_done", "_is_durable", "_least_throttle_ms",
+        "_max_bytes", "_max_records", "_member_id", "_min_bytes", "_parts", "_rows", "_session",
+        "_shares", "_topics", "_unknown",
     )  # fmt: skip
 
     def __init__(
@@ -66,15 +69,20 @@ class ShareFetch:
         session: ShareSession | None,
     ) -> None:
         """Takes: session, the member's session; None if no records are fetched."""
-        self._parts, self._request, self._context = parts, request, context
-        self._session = session
+        self._parts, self._context, self._session = parts, context, session
+        # The fetch may wait. It does not keep the request, which may be large.
+        self._max_records, self._batch_size = request.max_records, request.batch_size
+        self._is_by_records = request.share_acquire_mode == RECORD_LIMIT
         self._shares = parts.shares.get()
         self._topics = Topics(parts, context)
         self._codes: Codes = {}
-        self._errors: dict[ShareTarget, KafkaError] = {}
+        self._errors: dict[ShareTarget, int] = {}
+        self._fresh: dict[ShareTarget, None] = {}
+        self._unknown: dict[Place, uuid.UUID] = {}
         self._rows: dict[Place, tuple[uuid.UUID, SharedPartition]] = {}
         self._is_done, self._is_durable = False, True
         self._deadline_ms: int | None = None
+        self._least_throttle_ms = 0
         self._group_id: str = request.group_id or ""
         self._member_id: str = request.member_id or ""
         level = parts.group_configs.get().value(self._group_id, "share.isolation.level")
@@ -116,9 +124,13 @@ class ShareFetch:
         session = self._session
         with self._shares.partitions.wakes:
             if not self.try_complete(now_ms, now_ms >= deadline_ms) and session is not None:
-                session.waiting[self] = None
                 waiting = WaitingFetch([], self.try_complete, on_closed=self._on_closed)
-                self._parts.requests.park_fetch(self._context, waiting, deadline_ms)
+                requests = self._parts.requests
+                if requests.try_park_fetch(self._context, waiting, deadline_ms):
+                    session.waiting[self] = None
+                else:
+                    self._least_throttle_ms = requests.throttle_without_wait(self._context)
+                    self.try_complete(now_ms, True)
 
     def _on_closed(self) -> None:
         """Handle the client's disconnection. A session that was begun on another connection
@@ -126,12 +138,13 @@ class ShareFetch:
         """
         if self._session is not None:
             self._session.waiting.pop(self, None)
+            self._session = None
 
     def _finish(self) -> None:
         """Send the response with the rows."""
         assert not self._is_done, "a ShareFetch is answered once"
         self._is_done = True
-        session = self._session
+        session, self._session = self._session, None  # the purgatory may keep an answered fetch
         if session is not None:
             session.waiting.pop(self, None)
         self._parts.requests.end_wait(self._context)
@@ -139,46 +152,73 @@ class ShareFetch:
 
     def _reply(self) -> None:
         """Send the answer: the rows of the partitions with records or errors, and the error codes
-        of the acknowledgements.
+        of the acknowledgements. The rows of a long answer are made in slices, and it is encoded by
+        the worker.
         """
-        for place, (code, message) in self._codes.items():
-            _, row = self._rows.get(place, (None, SharedPartition(place[1])))
-            self._rows[place] = (
-                uuid.UUID(bytes=place[0]),
-                row._replace(acknowledge_error_code=code, acknowledge_error_message=message),
-            )
-        topics: dict[uuid.UUID, list[SharedPartition]] = {}
-        for topic_id, row in self._rows.values():
-            topics.setdefault(topic_id, []).append(row)
+        self._parts.requests.reply_in_slices(self._context, self._answer())
+
+    def _answer(self) -> Slices:
+        """Make the rows of the answer, in slices. Gives: a function that encodes the answer."""
+        yield
         parts, context = self._parts, self._context
+        topics: dict[bytes, tuple[uuid.UUID, list[SharedPartition]]] = {}
+        leaders: list[CurrentLeader] = []
         errors = parts.requests.errors
-        if errors is not None:
-            for rows in topics.values():
-                errors.count_rows(context.api_key, rows)
-        leaders = [row.leader for _, row in self._rows.values() if row.leader is not None]
-        parts.requests.reply(
-            context.ticket,
-            Encoded(
-                encode_share_fetch(
-                    context.correlation_id,
-                    list(topics.items()),
-                    throttle_time_ms=self._throttle_ms(),
-                    lock_timeout_ms=self._shares.partitions.limits(self._group_id).lock_duration_ms,
-                    endpoints=parts.addresses.endpoints_of(leaders, context) if leaders else (),
-                )
+        size = 0
+        for count, (topic_id, row) in enumerate(self._each_row(), 1):
+            if count % ANSWERED_AT_ONCE == 0:
+                yield
+            topics.setdefault(topic_id.bytes, (topic_id, []))[1].append(row)
+            size += ROW_BYTES + (0 if row.records is None else row.records.size)
+            if row.leader is not None:
+                leaders.append(row.leader)
+            if row.error_code and errors is not None:
+                errors.count(context.api_key, row.error_code)
+        clients = parts.quotas.clients
+        return functools.partial(
+            encode_share_fetch,
+            context.correlation_id,
+            list(topics.values()),
+            throttle_time_ms=max(
+                self._least_throttle_ms,
+                0 if clients is None else clients.on_shared(context, size),
             ),
+            lock_timeout_ms=self._shares.partitions.limits(self._group_id).lock_duration_ms,
+            endpoints=parts.addresses.endpoints_of(leaders, context) if leaders else (),
         )
 
-    def _throttle_ms(self) -> int:
-        """The throttle time of the answer, by the client's quota; 0 without quotas."""
-        clients = self._parts.quotas.clients
-        if clients is None:
-            return 0
-        size = sum(
-            ROW_BYTES + (0 if row.records is None else row.records.size)
-            for _, row in self._rows.values()
-        )
-        return clients.on_shared(self._context, size)
+    def _each_row(self) -> Iterator[tuple[uuid.UUID, SharedPartition]]:
+        """The rows of the answer, each with the id of its topic: partitions with records, with
+        errors, those that were just added to the session, and those of unknown topics. A row has
+        the code of the partition's acknowledgements, too.
+        """
+        codes = self._codes
+
+        def acknowledged(place: Place, row: SharedPartition) -> SharedPartition:
+            if place not in codes:
+                return row
+            code, message = codes.pop(place)
+            return row._replace(acknowledge_error_code=code, acknowledge_error_message=message)
+
+        for place, (topic_id, row) in self._rows.items():
+            yield topic_id, acknowledged(place, row)
+        for target, code in self._errors.items():
+            row = SharedPartition(target.index, code, leader=self._leader(target, code))
+            yield target.topic_id, acknowledged(target.place, row)
+        for target in self._fresh:
+            if target.place not in self._rows:
+                row = SharedPartition(target.index)
+                yield target.topic_id, acknowledged(target.place, row)
+        for place, topic_id in self._unknown.items():
+            row = SharedPartition(place[1], Code.UNKNOWN_TOPIC_ID)
+            yield topic_id, acknowledged(place, row)
+        for place in list(codes):
+            yield uuid.UUID(bytes=place[0]), acknowledged(place, SharedPartition(place[1]))
+
+    def _leader(self, target: ShareTarget, code: int) -> CurrentLeader | None:
+        """The current leader of a partition, if the error code says that it is another broker."""
+        topic = self._parts.metadata.topic_by_id(target.topic_id)
+        return None if topic is None else self._parts.cluster.hint(topic.name, target.index, code)
 
     # --- records ---------------------------------------------------------------------------------
 
@@ -209,24 +249,30 @@ class ShareFetch:
         """Complete the fetch if there are min_bytes, an error, or no time left. Gives: whether the
         fetch is complete.
         """
-        session, request = self._session, self._request
+        session = self._session
         if session is None or not session.targets or not self._is_current(session):
             self._finish()
             return True
-        if request.max_records > 0 and self._max_bytes > 0:
-            self._errors.clear()
+        if self._max_records > 0 and self._max_bytes > 0:
+            for target in session.pop_refused(VISITED_AT_ONCE):
+                self._look(session, target, now_ms)
             unvisited = iter(list(session.ready))
             candidates = self._candidates(session, unvisited, now_ms)
-            is_refused = len(self._errors) == len(session.targets)
-            if not (out_of_time or is_refused or self._is_enough(candidates)):
+            is_over = out_of_time or self._is_refused(session)
+            if not (is_over or self._is_enough(candidates)):
                 return False
             has_records = self._acquire_all(session, candidates, unvisited, now_ms)
-            if not (has_records or out_of_time or self._errors or self._min_bytes <= 0):
+            if not (has_records or is_over or self._errors or self._min_bytes <= 0):
                 return False  # all records that were read are aborted, or not readable yet
-            self._add_errors(session)
-            self._add_fresh(session)
+            self._fresh, session.fresh = session.fresh, {}
         self._finish()
         return True
+
+    def _is_refused(self, session: ShareSession) -> bool:
+        """Whether waiting is useless: all partitions have errors, or the client has to learn that
+        topics are unknown.
+        """
+        return bool(self._unknown) or len(session.refused) == len(session.targets)
 
     def _is_current(self, session: ShareSession) -> bool:
         """Whether the member can still receive records in the response."""
@@ -234,14 +280,23 @@ class ShareFetch:
             session.key
         ) is session and self._parts.requests.is_waited_for(self._context)
 
+    def refuse_unknown(self, unknown: Iterable[Named]) -> None:
+        """Note partitions whose topic ids the broker does not know. They are in the answer, and not
+        in the session.
+        """
+        if self._session is not None:
+            self._unknown.update((place, topic_id) for topic_id, place in unknown)
+
     def load_some(self, now_ms: int) -> bool:
         """Load some of the partitions that no request has visited. Gives: whether others remain."""
         session = self._session
         if session is None or not self._is_current(session):
             return False
-        for target in list(islice(session.unloaded, VISITED_AT_ONCE)):
-            del session.unloaded[target]
-            self._visit(target, now_ms)
+        left = VISITED_AT_ONCE * REFUSED_PER_VISITED
+        while session.unloaded and left > 0:
+            target, _ = session.unloaded.popitem()
+            self._look(session, target, now_ms)
+            left -= 1 if target in session.refused else REFUSED_PER_VISITED
         return bool(session.unloaded)
 
     def _candidates(
@@ -251,27 +306,36 @@ class ShareFetch:
         up to max_records such partitions. A partition that has no records is visited again when it
         has some.
         """
-        most = 1 if self._min_bytes <= 1 else self._request.max_records
-        limits = self._shares.partitions.limits(self._group_id)
+        most = 1 if self._min_bytes <= 1 else self._max_records
         found: list[_Candidate] = []
         for target in unvisited:
-            loaded = self._visit(target, now_ms)
-            if loaded is None:
-                continue
-            log, value = loaded.log, loaded.value
-            if log.log_start_offset > value.start_offset:
-                value.on_log_start(log.log_start_offset)
-            offset = value.next_offset
-            end_offset = log.last_stable_offset if self._is_committed else log.high_watermark
-            # Add the target even if the partition has records, since these may be too few.
-            loaded.idle[target] = None
-            if offset < end_offset and loaded.is_stored and value.may_acquire(limits.record_locks):
-                found.append(_Candidate(target, loaded, offset))
+            candidate = self._look(session, target, now_ms)
+            if candidate is not None:
+                found.append(candidate)
                 if len(found) >= most:
                     break
-            else:
-                session.ready.pop(target, None)
         return found
+
+    def _look(self, session: ShareSession, target: ShareTarget, now_ms: int) -> _Candidate | None:
+        """Visit a partition. Gives: the candidate if it has records; otherwise the partition is no
+        longer ready.
+        """
+        loaded = self._visit(target, now_ms)
+        if loaded is None:
+            return None
+        self._errors.pop(target, None)
+        log, value = loaded.log, loaded.value
+        if log.log_start_offset > value.start_offset:
+            value.on_log_start(log.log_start_offset)
+        offset = value.next_offset
+        end_offset = log.last_stable_offset if self._is_committed else log.high_watermark
+        # Add the target even if the partition has records, since these may be too few.
+        loaded.idle[target] = None
+        limits = self._shares.partitions.limits(self._group_id)
+        if offset < end_offset and loaded.is_stored and value.may_acquire(limits.record_locks):
+            return _Candidate(target, loaded, offset)
+        session.ready.pop(target, None)
+        return None
 
     def _visit(self, target: ShareTarget, now_ms: int) -> LoadedPartition | None:
         """The share partition of a target. None if its start offset is not known yet, or after an
@@ -290,10 +354,16 @@ class ShareFetch:
         except SearchedLater as search:
             search.wake(target)
             target.session.ready.pop(target, None)
-            return None
         except KafkaError as error:
-            self._errors[target] = error
-            return None
+            self._refuse(target, error.code)
+        return None
+
+    def _refuse(self, target: ShareTarget, code: int) -> None:
+        """Record the error of a partition. Only its code is kept, since an exception refers to the
+        frames that it passed, and these to this fetch.
+        """
+        self._errors[target] = code
+        target.session.refuse(target)
 
     def _is_enough(self, candidates: Sequence[_Candidate]) -> bool:
         """Whether the candidates have min_bytes of records to acquire."""
@@ -304,7 +374,7 @@ class ShareFetch:
             try:
                 data = self._read(one.partition, one.offset, self._max_bytes)
             except KafkaError as error:
-                self._errors[one.target] = error
+                self._errors[one.target] = error.code
                 return True
             size += 0 if data is None else data[0].size
             if size >= self._min_bytes:
@@ -323,7 +393,7 @@ class ShareFetch:
 
         Gives: whether any records were acquired.
         """
-        left_records, left_bytes = self._request.max_records, self._max_bytes
+        left_records, left_bytes = self._max_records, self._max_bytes
         count_at_most = min(len(candidates) + length_hint(unvisited), left_records)
         share_bytes = max(1, left_bytes // max(1, count_at_most))
         for target, loaded, offset in self._and_more(session, candidates, unvisited, now_ms):
@@ -333,13 +403,13 @@ class ShareFetch:
                     loaded, offset, left_records, most_bytes, now_ms
                 )
             except KafkaError as error:
-                self._errors[target] = error
+                self._refuse(target, error.code)
                 continue
             except Exception as error:
                 contain(error, f"a ShareFetch of {loaded.log!r}")
                 is_damage = isinstance(error, CorruptLog)
                 code = Code.KAFKA_STORAGE_ERROR if is_damage else Code.UNKNOWN_SERVER_ERROR
-                self._errors[target] = KafkaError(code)
+                self._refuse(target, code)
                 continue
             if records is None:
                 if has_more:
@@ -374,29 +444,6 @@ class ShareFetch:
             yield from candidates
             candidates = self._candidates(session, unvisited, now_ms)
 
-    def _add_errors(self, session: ShareSession) -> None:
-        """Add a row for each partition with an error. The partition counts as newly added again, so
-        that the next response contains its state.
-        """
-        for target, refused in self._errors.items():
-            topic = self._parts.metadata.topic_by_id(target.topic_id)
-            leader = None
-            if topic is not None:
-                leader = self._parts.cluster.hint(topic.name, target.index, refused.code)
-            row = SharedPartition(target.index, refused.code, leader=leader)
-            self._rows[target.place] = (target.topic_id, row)
-            session.fresh[target] = None
-
-    def _add_fresh(self, session: ShareSession) -> None:
-        """Add rows without records for the partitions that were just added to the session."""
-        if not session.fresh:
-            return
-        for target in list(session.fresh):
-            if target not in self._errors:
-                del session.fresh[target]
-                row = SharedPartition(target.index)
-                self._rows.setdefault(target.place, (target.topic_id, row))
-
     def _acquire(
         self, loaded: LoadedPartition, offset: int, most: int, most_bytes: int, now_ms: int
     ) -> tuple[Slice | None, Sequence[Acquired], bool]:
@@ -405,13 +452,13 @@ class ShareFetch:
         Gives:  the batches that contain the records, or None; the acquired records; and whether the
                 part of the log that was not read may contain more.
         """
-        request, value = self._request, loaded.value
+        value = loaded.value
         limits = self._shares.partitions.limits(self._group_id)
         taker = Taker(
             self._member_id,
             min(most, limits.record_locks),
-            request.batch_size,
-            request.share_acquire_mode == RECORD_LIMIT,
+            self._batch_size,
+            self._is_by_records,
         )
         for _ in range(READS_AT_ONCE):
             found = self._read(loaded, offset, most_bytes)

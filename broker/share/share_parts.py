@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.errors import Code, KafkaError
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from barnabas.broker.brokers.addresses import Addresses
     from barnabas.broker.brokers.cluster import Cluster
     from barnabas.broker.connections.access import ClientAccess
+    from barnabas.broker.connections.connection_state import ConnectionState
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.metadata import ClusterMetadata
     from barnabas.broker.quotas.quotas import Quotas
@@ -32,6 +34,7 @@ class ShareParts(NamedTuple):
     config: BrokerConfig
     metadata: ClusterMetadata
     logs: LogManager
+    connections: Mapping[int, ConnectionState]
     requests: Requests
     quotas: Quotas
     access: ClientAccess

@@ -4,15 +4,24 @@ A session is identified by the group and the member, and its epoch counts the me
 ends with the member's last request, or with the connection on which it was begun. The member's
 records are then released. The partitions of a session that may have records for the member are
 `ready`. A fetch visits only these, so that its cost does not depend on the number of partitions
-without records. The others become ready again when their records may be acquired.
+without records. The others become ready again when their records may be acquired. Partitions with
+an error are `refused`. Each fetch visits some of them again, in turn.
+
+A session does not contain topic ids that the broker does not know: they take no memory. The number
+of sessions is bounded, and so is the number of partitions of all sessions together. When there is
+no room, each principal (or address, if clients are not authenticated) keeps an equal share: a
+session of the one that holds most ends, as if its connection were closed (`fair_room.py`). Its
+member gets SHARE_SESSION_NOT_FOUND and begins another session.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from barnabas.broker.fair_room import FairRoom
 from barnabas.protocol.errors import Code, KafkaError
 
 if TYPE_CHECKING:
@@ -24,6 +33,8 @@ MOST_PARTITIONS = 300_000  # maximum number of partitions in all sessions togeth
 
 # A topic id as its 16 bytes, which are fast to hash, and a partition index.
 Place = tuple[bytes, int]
+# A partition that a request names: the topic's id as the request has it, and the place.
+Named = tuple[uuid.UUID, Place]
 
 
 class SessionKey(NamedTuple):
@@ -49,9 +60,8 @@ class ShareTarget:
 
     __slots__ = ("partition", "place", "session", "topic_id")
 
-    def __init__(self, session: ShareSession, topic_id: uuid.UUID, index: int) -> None:
-        self.session, self.topic_id = session, topic_id
-        self.place: Place = (topic_id.bytes, index)
+    def __init__(self, session: ShareSession, topic_id: uuid.UUID, place: Place) -> None:
+        self.session, self.topic_id, self.place = session, topic_id, place
         self.partition: LoadedPartition | None = None
 
     @property
@@ -76,40 +86,62 @@ class ShareTarget:
 class ShareSession:
     """The session of a member, with the partitions that it fetches.
 
-    epoch: the epoch of the next request. fresh: partitions that the next response contains even
-    without records, since they are new or had an error. unloaded: new partitions that no fetch has
-    visited. waiting: fetches that wait for records.
+    owner: the client's principal, or its address. epoch: the epoch of the next request. fresh:
+    partitions that the next response contains even without records, since they are new, or had an
+    error that is over. refused: partitions with an error. unloaded: new partitions that no fetch
+    has visited. waiting: fetches that wait for records.
     """
 
     __slots__ = (
-        "connection_id", "epoch", "fresh", "key", "ready", "targets", "unloaded", "waiting",
+        "connection_id", "epoch", "fresh", "key", "owner", "ready", "refused", "targets",
+        "unloaded", "waiting",
     )  # fmt: skip
 
-    def __init__(self, key: SessionKey, connection_id: int) -> None:
-        self.key, self.connection_id = key, connection_id
+    def __init__(self, key: SessionKey, connection_id: int, owner: str) -> None:
+        self.key, self.connection_id, self.owner = key, connection_id, owner
         self.epoch = INITIAL_EPOCH + 1
         self.targets: dict[Place, ShareTarget] = {}
         self.ready: dict[ShareTarget, None] = {}
         self.fresh: dict[ShareTarget, None] = {}
+        self.refused: dict[ShareTarget, None] = {}
         self.unloaded: dict[ShareTarget, None] = {}
         self.waiting: dict[Waiting, None] = {}
 
-    def add(self, topic_id: uuid.UUID, index: int) -> None:
+    def add(self, topic_id: uuid.UUID, place: Place) -> None:
         """Add a partition, unless the session already has it."""
-        place = (topic_id.bytes, index)
         if place not in self.targets:
-            target = self.targets[place] = ShareTarget(self, topic_id, index)
+            target = self.targets[place] = ShareTarget(self, topic_id, place)
             self.ready[target] = self.fresh[target] = self.unloaded[target] = None
 
-    def forget(self, topic_id: uuid.UUID, index: int) -> None:
+    def forget(self, place: Place) -> None:
         """Remove a partition."""
-        target = self.targets.pop((topic_id.bytes, index), None)
+        target = self.targets.pop(place, None)
         if target is not None:
-            self.ready.pop(target, None)
-            self.fresh.pop(target, None)
-            self.unloaded.pop(target, None)
+            for places in (self.ready, self.fresh, self.refused, self.unloaded):
+                places.pop(target, None)
             if target.partition is not None:
                 target.partition.idle.pop(target, None)
+
+    def refuse(self, target: ShareTarget) -> None:
+        """Record that a partition has an error."""
+        self.ready.pop(target, None)
+        self.fresh.pop(target, None)
+        self.refused[target] = None
+
+    def pop_refused(self, most: int) -> list[ShareTarget]:
+        """Make some of the refused partitions ready again, since their errors may be over."""
+        some = list(islice(self.refused, most))
+        for target in some:
+            del self.refused[target]
+            self.ready[target] = self.fresh[target] = None
+        return some
+
+    def end(self) -> None:
+        """Drop all lists of partitions except `targets`. Otherwise the session and its partitions
+        would refer to each other, and their memory would be freed late.
+        """
+        for places in (self.ready, self.fresh, self.refused, self.unloaded):
+            places.clear()
 
     def to_end(self, target: ShareTarget) -> None:
         """If a partition is ready, move it to the end of the ready partitions."""
@@ -123,20 +155,31 @@ class ShareSession:
 
 
 class ShareSessions:
-    """All sessions. partition_count: the number of partitions in all sessions together."""
+    """All sessions.
+
+    on_replaced, on_evicted: called with a session that was removed, because its member has begun
+    another one, or because another owner needs the room. They release its partitions
+    (`SessionEnds`).
+    """
 
     def __init__(self, most: int) -> None:
-        self._most = most
         self._sessions: dict[SessionKey, ShareSession] = {}
         self._by_connection: dict[int, dict[SessionKey, None]] = {}
         self._by_group: dict[str, int] = {}
-        self.partition_count = 0
+        self._count, self._partitions = FairRoom(most), FairRoom(MOST_PARTITIONS)
+        self.on_replaced: Callable[[ShareSession], None] = _ignore
+        self.on_evicted: Callable[[ShareSession], None] = _ignore
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def __iter__(self) -> Iterator[ShareSession]:
         return iter(self._sessions.values())
+
+    @property
+    def partition_count(self) -> int:
+        """The number of partitions in all sessions together."""
+        return self._partitions.total
 
     def get(self, key: SessionKey) -> ShareSession | None:
         """The session of a member, or None."""
@@ -146,18 +189,35 @@ class ShareSessions:
         """Whether a member of the group has a session."""
         return group_id in self._by_group
 
-    def begin(self, key: SessionKey, connection_id: int) -> ShareSession:
+    def begin(self, key: SessionKey, connection_id: int, owner: str = "") -> ShareSession:
         """Begin a session, which replaces the member's earlier session.
 
-        Raises: KafkaError SHARE_SESSION_LIMIT_REACHED.
+        Raises: KafkaError SHARE_SESSION_LIMIT_REACHED if there is no room for another session, or
+                for partitions.
         """
-        self.remove(key)
-        if len(self._sessions) >= self._most or self.partition_count >= MOST_PARTITIONS:
-            raise KafkaError(Code.SHARE_SESSION_LIMIT_REACHED)
-        session = self._sessions[key] = ShareSession(key, connection_id)
+        replaced = self.remove(key)
+        if replaced is not None:
+            self.on_replaced(replaced)
+        self._make_room(self._count, owner, 1)
+        self._make_room(self._partitions, owner, 1)
+        session = self._sessions[key] = ShareSession(key, connection_id, owner)
+        self._count.change(owner, 1)
         self._by_connection.setdefault(connection_id, {})[key] = None
         self._by_group[key.group_id] = self._by_group.get(key.group_id, 0) + 1
         return session
+
+    def _make_room(self, room: FairRoom, owner: str, more: int) -> None:
+        """End sessions of owners that hold more than their shares, until there is room for an owner
+        within its own. Raises: KafkaError SHARE_SESSION_LIMIT_REACHED.
+        """
+        while not room.has_room(more):
+            largest = room.who_yields(owner, more)
+            if largest is None:
+                raise KafkaError(Code.SHARE_SESSION_LIMIT_REACHED)
+            of_owner = (one for one in self._sessions.values() if one.owner == largest)
+            evicted = max(of_owner, key=lambda one: len(one.targets))
+            self.remove(evicted.key)
+            self.on_evicted(evicted)
 
     def require(self, key: SessionKey, epoch: int) -> ShareSession:
         """The session of a request that requires a session.
@@ -172,43 +232,38 @@ class ShareSessions:
         return session
 
     def update(
-        self,
-        session: ShareSession,
-        added: Iterable[tuple[uuid.UUID, int]],
-        forgotten: Iterable[tuple[uuid.UUID, int]],
+        self, session: ShareSession, added: Sequence[Named], forgotten: Iterable[Place]
     ) -> None:
         """Add partitions to a session, and remove others.
 
-        Raises: KafkaError SHARE_SESSION_LIMIT_REACHED if all sessions together would have too many
-                partitions. Then the session is unchanged, or is ended if it had no partitions.
+        Raises: KafkaError SHARE_SESSION_LIMIT_REACHED if there is no room for the partitions. Then
+                the session is unchanged.
         """
-        added, forgotten = list(added), list(forgotten)
         had = session.targets  # not a set operation, which would copy all partitions of the session
-        places = {(topic_id.bytes, index) for topic_id, index in added}
-        left = {(topic_id.bytes, index) for topic_id, index in forgotten}
+        places = {place for _, place in added}
+        left = set(forgotten)
         more = sum(place not in had for place in places - left) - sum(
             place in had for place in left
         )
-        if more > 0 and self.partition_count + more > MOST_PARTITIONS:
-            if not session.targets:
-                self.remove(session.key)
-            raise KafkaError(Code.SHARE_SESSION_LIMIT_REACHED)
+        if more > 0:
+            self._make_room(self._partitions, session.owner, more)
         before = len(session.targets)
-        for topic_id, index in added:
-            session.add(topic_id, index)
-        for topic_id, index in forgotten:
-            session.forget(topic_id, index)
-        self.partition_count += len(session.targets) - before
+        for topic_id, place in added:
+            session.add(topic_id, place)
+        for place in left:
+            session.forget(place)
+        self._partitions.change(session.owner, len(session.targets) - before)
 
     def remove(self, key: SessionKey) -> ShareSession | None:
-        """End a session. Gives: the session, if there was one."""
+        """End a session. Its share partitions still refer to its partitions.
+
+        Gives: the session, if there was one.
+        """
         session = self._sessions.pop(key, None)
         if session is None:
             return None
-        self.partition_count -= len(session.targets)
-        for target in session.targets.values():
-            if target.partition is not None:
-                target.partition.idle.pop(target, None)
+        self._count.change(session.owner, -1)
+        self._partitions.change(session.owner, -len(session.targets))
         keys = self._by_connection[session.connection_id]
         del keys[key]
         if not keys:
@@ -218,8 +273,13 @@ class ShareSessions:
             self._by_group[key.group_id] = left
         else:
             del self._by_group[key.group_id]
+        session.end()
         return session
 
     def of_connection(self, connection_id: int) -> list[ShareSession]:
         """The sessions that were begun on a connection."""
         return [self._sessions[key] for key in self._by_connection.get(connection_id, ())]
+
+
+def _ignore(_: ShareSession) -> None:
+    return

@@ -47,7 +47,7 @@ def to_transactions(
                 context.connection_id,
                 node_id=context.node_id,
             )
-        requests.park(context)
+        requests.park(context, keeps_request=True)
 
         def run(now_ms: int) -> None:
             try:

@@ -43,6 +43,7 @@ from barnabas.coordinator.share.share_records import (
 )
 from barnabas.coordinator.share.share_state import (
     ANY_EPOCH,
+    MOST_BATCHES,
     NO_CHANGE,
     NO_SUMMARY,
     UNINITIALIZED_OFFSET,
@@ -209,6 +210,11 @@ class ShareCoordinator:
             return _refused(Code.FENCED_STATE_EPOCH)
         if not self._partition_exists(key.topic_id, key.partition):
             return _refused(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        if len(state.batches) + len(written.state_batches) > MOST_BATCHES:
+            whole = list(state.batches)
+            combine(whole, written.state_batches, max(written.start_offset, state.start_offset))
+            if len(whole) > MOST_BATCHES:
+                return _invalid(f"the state would have more than {MOST_BATCHES} batches")
         return self._stored(key, state, written, state.leader_epoch, now_ms)
 
     def delete(self, key: SharePartitionKey) -> Change:

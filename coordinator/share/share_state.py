@@ -25,6 +25,9 @@ from barnabas.protocol.errors import Code
 UNINITIALIZED_OFFSET = -1
 ANY_EPOCH = -1
 STORED_STATES = (AVAILABLE, ACKNOWLEDGED, ARCHIVED)
+# As many batches as a share partition can have with the largest share.partition.max.record.locks,
+# 10,000: each locked record is a batch of its own, and each has others between it and the next.
+MOST_BATCHES = 20_000
 # One below the int16 maximum, so that the delivery count still fits after the next delivery.
 MOST_DELIVERIES = (1 << 15) - 2
 
@@ -120,6 +123,8 @@ class Written(NamedTuple):
 
         Apache Kafka does not check this. It stores an impossible state, and then cannot load it.
         """
+        if len(self.state_batches) > MOST_BATCHES:
+            return f"{len(self.state_batches)} batches are more than {MOST_BATCHES}"
         for one in self.state_batches:
             if not 0 <= one.first_offset <= one.last_offset:
                 return f"the offsets {one.first_offset} to {one.last_offset} are not in order"

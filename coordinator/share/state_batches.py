@@ -10,9 +10,11 @@ Source: KIP-932, "Share group state".
 
 from __future__ import annotations
 
+import heapq
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
@@ -20,6 +22,7 @@ AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
 record is available again."""
 
 _END = sys.maxsize
+MOST_ONE_BY_ONE = 16  # more batches than this are added in one pass
 MOST_COUNTED = (1 << 31) - 1
 
 
@@ -36,8 +39,13 @@ def combine(batches: list[StateBatch], added: Iterable[StateBatch], start_offset
     """Add batches to a list, in place, and remove those before the start offset (none if it is -1).
 
     The cost depends on the number of batches that are added and removed. It does not depend on the
-    length of the list, except for moving the list's memory.
+    length of the list, except for moving the list's memory. Many batches, of which each may overlap
+    the whole list, are added in one pass.
     """
+    added = list(added)
+    if len(added) > MOST_ONE_BY_ONE:
+        batches[:] = _highest([*batches, *added])
+        added = []
     for run in added:
         if run.first_offset > run.last_offset or run.last_offset < start_offset:
             continue
@@ -56,6 +64,49 @@ def complete_count(batches: Iterable[StateBatch]) -> int:
 
 def _from(run: StateBatch, first_offset: int) -> StateBatch:
     return run._replace(first_offset=first_offset)
+
+
+def _highest(runs: list[StateBatch]) -> list[StateBatch]:
+    """For each offset, the run with the highest count and state that contains it. Since a run
+    replaces another only if it ranks higher, the order in which they are added makes no difference.
+    """
+    runs = sorted(run for run in runs if run.first_offset <= run.last_offset)
+    found: list[StateBatch] = []
+    if all(one.last_offset < following.first_offset for one, following in pairwise(runs)):
+        for run in runs:
+            _append(found, run)
+        return found
+    # the runs that contain the offset `at`, and some that ended before it; the highest is first
+    open_runs: list[tuple[int, int, StateBatch]] = []
+    at, index = 0, 0
+    while index < len(runs) or open_runs:
+        while open_runs and open_runs[0][2].last_offset < at:
+            heapq.heappop(open_runs)
+        if not open_runs:
+            if index == len(runs):
+                break
+            at = max(at, runs[index].first_offset)
+        while index < len(runs) and runs[index].first_offset <= at:
+            run = runs[index]
+            index += 1
+            if run.last_offset >= at:
+                heapq.heappush(open_runs, (-run.delivery_count, -run.delivery_state, run))
+        if not open_runs:
+            continue
+        run = open_runs[0][2]
+        last_offset = run.last_offset
+        # a later run takes over where it begins, if it ranks higher
+        while index < len(runs) and runs[index].first_offset <= last_offset:
+            other = runs[index]
+            if _rank(other) > _rank(run):
+                last_offset = other.first_offset - 1
+                break
+            index += 1
+            heapq.heappush(open_runs, (-other.delivery_count, -other.delivery_state, other))
+        if last_offset >= at:
+            _append(found, run._replace(first_offset=at, last_offset=last_offset))
+            at = last_offset + 1
+    return found
 
 
 def _add(batches: list[StateBatch], run: StateBatch) -> None:

@@ -97,6 +97,15 @@ class AppendRefused(KafkaError):
         self.knows_log_start = knows_log_start
         self.record_errors = record_errors
 
+    def again(self) -> AppendRefused:
+        """A new error with the same content, to raise in place of this one, which is kept."""
+        return AppendRefused(
+            self.code,
+            self.message or "",
+            knows_log_start=self.knows_log_start,
+            record_errors=self.record_errors,
+        )
+
 
 class TakesLongError(Exception):
     """The check of a batch would block other clients.

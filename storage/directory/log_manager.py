@@ -26,6 +26,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from barnabas.protocol.errors import detached
 from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.directory.flush_journal import FlushJournal
 from barnabas.storage.directory.graduated import check_is_ours
@@ -245,7 +246,7 @@ class LogManager(LogStarts):
             )
         except CorruptLog as error:
             logger.error("the log of %s is off line: %s", partition, error)
-            self.offline[partition] = error
+            self.offline[partition] = detached(error)
             self._flush_offline(self.log_dir.partition_path(*partition))
             if points is not None and partition in points:
                 self._offline_points[partition] = points[partition]

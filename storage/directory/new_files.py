@@ -23,6 +23,7 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from barnabas.protocol.errors import detached
 from barnabas.storage.files.checkpoints import (
     LEADER_EPOCH_NAME,
     PARTITION_METADATA_NAME,
@@ -90,7 +91,7 @@ class NewFiles:
             for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_SUFFIX):
                 disk.open(f"{directory}/{offset_name(0)}{suffix}", create=True).close()
         except Exception as error:
-            self.error = error
+            self.error = detached(error)
             if not isinstance(error, OSError):
                 logger.exception("the files of %s could not be created in advance", directory)
             with suppress(Exception):

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from barnabas.protocol.checksum import crc32c
+from barnabas.protocol.errors import detached
 from barnabas.storage.disk import is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.exception_guard import contain
 from barnabas.storage.files import offset_index, time_index
@@ -464,15 +465,19 @@ class SegmentIndexes:
                 error is raised once.
         """
         if self.cache.puts_off and self.is_closed and self.batches.size > BUILT_AT_ONCE_BYTES:
-            error, self.build_error = self.build_error, None
-            if error is not None:
-                raise error
-            put_off = BuildPutOff(
+            if self.build_error is not None:
+                raise self._take_build_error()  # not from a variable, see `detached`
+            raise BuildPutOff(
                 self,
                 lambda: self._noting_error(build(), is_for_aborted=is_for_aborted),
                 is_for_aborted=is_for_aborted,
             )
-            raise put_off
+
+    def _take_build_error(self) -> CorruptLog | OSError:
+        """The error of the last build, which is forgotten."""
+        error, self.build_error = self.build_error, None
+        assert error is not None
+        return error
 
     def _noting_error(self, build: Iterator[None], *, is_for_aborted: bool) -> Iterator[None]:
         """Store the error of a build for its reader, which will request the index again.
@@ -482,9 +487,7 @@ class SegmentIndexes:
         try:
             yield from build
         except Exception as error:
-            kept = self._error_of_build(error).with_traceback(None)
-            kept.__cause__ = kept.__context__ = None  # these would keep the frames of the build
-            self.build_error = kept
+            self.build_error = detached(self._error_of_build(error))
             if not is_for_aborted:
                 self.loaded_offsets = self.loaded_times = None
 

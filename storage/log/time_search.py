@@ -18,7 +18,7 @@ from barnabas.protocol.compression import (
     TooManyPartsError,
     decompress_to_memory,
 )
-from barnabas.protocol.errors import KafkaError
+from barnabas.protocol.errors import KafkaError, detached
 from barnabas.storage.batch.record_walk import first_at_time
 
 MOST_RECORDS_AT_ONCE = 10_000  # searching this many records takes 3 ms
@@ -82,7 +82,7 @@ class BatchSearch(NamedTuple):
             body = decompress_to_memory(self.codec, data, most_bytes, most_parts)
             return first_at_time(body, self.record_count, self.least_time, self.least_delta)
         except (KafkaError, IndexError) as error:
-            return error
+            return detached(error)
 
 
 class SearchTakesLong(Exception):

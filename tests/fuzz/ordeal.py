@@ -10,6 +10,7 @@ thread is not a call of the core. The CPU limit is for a desktop machine (see he
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import json
 import logging
@@ -30,7 +31,7 @@ from helpers.slowness import at_desk_s
 from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.security.stored import ScramCredential
 from barnabas.broker.slices import run_through
-from barnabas.daemon.modes import GC_THRESHOLDS
+from barnabas.daemon.garbage import GC_THRESHOLDS
 from barnabas.protocol.api import Api
 from barnabas.protocol.api_table import APIS
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -42,7 +43,7 @@ from barnabas.protocol.messages.offset_commit import (
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from fuzz.giants import COMMITTED, GROUP, TOPIC, TOPIC_ID, USER, Giant, giants
 
-MOST_CALL_S = 0.1
+MOST_CALL_S = 0.06  # the rule is 50 ms; the rest is for what the conversion to a desktop gets wrong
 MOST_MB = 350
 MOST_ROUNDS = 100_000
 METADATA_BYTES = 400_000
@@ -81,7 +82,11 @@ class Ordeal:
             super_users="User:admin",
         )
         self.broker = self.host.broker
+        # as in the daemon: the worker imports what a first request needs
+        self.host.parts.imports.are_elsewhere = True
         self.answer = b""
+        # for a person who reads a finding: the last request of a conversation, the slowest call
+        self.request_name = self.slowest = ""
         self._next = 100
         self._worst_s = self._all_s = 0.0
         self._make_world()
@@ -165,13 +170,25 @@ class Ordeal:
     # --- one giant -------------------------------------------------------------------------------
 
     def offer(self, giant: Giant, client: str) -> Outcome:
-        """Send one giant as one client, and return what happened."""
+        """Send one giant as one client, hang up, and return what happened."""
+        connection = self.begin(client)
+        answer_bytes, reason = self.send(connection, giant.frame)
+        self.hang_up(connection)
+        return self.outcome(f"{giant.name} ({client})", answer_bytes, reason)
+
+    def begin(self, client: str) -> int:
+        """Open a connection, and measure from now on."""
         connection = self._connect(client)
-        broker, outbox = self.broker, self.broker.outbox
         self._worst_s = self._all_s = 0.0
         _reset_peak()
-        frame = memoryview(bytearray(giant.frame))
-        self._timed(broker.on_frame, connection, frame, self.host.event_ms())
+        return connection
+
+    def send(self, connection: int, frame: bytes) -> tuple[int, str]:
+        """Send a request, and carry out work, flushes and ticks until it is answered. Gives: the
+        size of the response, or -1, and the reason if the broker closed the connection.
+        """
+        broker, outbox = self.broker, self.broker.outbox
+        self._timed(broker.on_frame, connection, memoryview(bytearray(frame)), self.host.event_ms())
         answer_bytes, reason, patience = -1, "", 0
         for _ in range(MOST_ROUNDS):
             for target, pieces in outbox.sends:
@@ -182,34 +199,67 @@ class Ordeal:
             for target, why in outbox.closes:
                 if target == connection and not reason:
                     reason = str(why)
-                if target in broker.connections:
-                    self._timed(broker.on_closed, target)
-            outbox.closes.clear()
-            outbox.audit.clear()
-            outbox.mutes.clear()
-            if outbox.work:
-                work = outbox.work.pop(0)
-                result = work.run()
-                self._timed(broker.on_worked, work, result, None, self.host.event_ms())
-            elif outbox.flushes:
-                job = outbox.flushes.pop(0)
-                self._timed(broker.on_flushed, job, self.host.event_ms())
-            elif answer_bytes >= 0 or reason:
+            self._take_closes()
+            if self._do_work():
+                continue
+            if answer_bytes >= 0 or reason:
                 break
             # A request may wait for a timeout, so let some time pass, but at most ten seconds.
-            elif broker.next_deadline_ms() == 0 or patience < 5:
+            if broker.next_deadline_ms() == 0 or patience < 5:
                 if broker.next_deadline_ms() != 0:
                     patience += 1
                     self.host.now_ms += 2000
                 self._timed(broker.on_tick, self.host.event_ms())
             else:
                 break
-        if connection in broker.connections:
-            broker.on_closed(connection)
-        outbox.closes.clear()
-        name = f"{giant.name} ({client})"
-        peak_mb = _peak_mb()
-        return Outcome(name, self._worst_s, self._all_s, peak_mb, answer_bytes, reason)
+        return answer_bytes, reason
+
+    def hang_up(self, connection: int) -> None:
+        """Close a connection. Work that remains after a response, or a connection, is a call of the
+        core, too.
+        """
+        if connection in self.broker.connections:
+            self._timed(self.broker.on_closed, connection)
+        self.settle()
+
+    def settle(self, ms: int = 0) -> None:
+        """Let time pass, and do all work that is due then."""
+        self.host.now_ms += ms
+        self._timed(self.broker.on_tick, self.host.event_ms())
+        for _ in range(MOST_ROUNDS):
+            self.broker.outbox.sends.clear()
+            self._take_closes()
+            if not self._do_work():
+                if self.broker.next_deadline_ms() != 0:
+                    return
+                self._timed(self.broker.on_tick, self.host.event_ms())
+
+    def _do_work(self) -> bool:
+        """Do one piece of work or one flush, if there is any. Gives: whether there was."""
+        outbox = self.broker.outbox
+        if outbox.work:
+            work = outbox.work.pop(0)
+            result = work.run()
+            self._timed(self.broker.on_worked, work, result, None, self.host.event_ms())
+        elif outbox.flushes:
+            self._timed(self.broker.on_flushed, outbox.flushes.pop(0), self.host.event_ms())
+        else:
+            return False
+        return True
+
+    def _take_closes(self) -> None:
+        """Close the connections that the broker has closed, and drop what no client reads."""
+        broker, outbox = self.broker, self.broker.outbox
+        closes, outbox.closes = outbox.closes, []
+        for target, _ in closes:
+            if target in broker.connections:
+                self._timed(broker.on_closed, target)
+        outbox.audit.clear()
+        outbox.mutes.clear()
+
+    def outcome(self, name: str, answer_bytes: int, reason: str) -> Outcome:
+        """What has happened since `begin`."""
+        return Outcome(name, self._worst_s, self._all_s, _peak_mb(), answer_bytes, reason)
 
     def _timed(self, call: Callable[..., Any], *arguments: Any) -> None:
         """Make the call and record its CPU time. A long time is converted to the time that the
@@ -218,9 +268,10 @@ class Ordeal:
         began = time.thread_time()
         call(*arguments)
         spent_s = time.thread_time() - began
-        if spent_s > MOST_CALL_S:
+        if spent_s > MOST_CALL_S / 4:
             spent_s = at_desk_s(spent_s)
-        self._worst_s = max(self._worst_s, spent_s)
+        if spent_s > self._worst_s:
+            self._worst_s, self.slowest = spent_s, f"{call.__name__} after {self.request_name}"
         self._all_s += spent_s
 
 
@@ -230,10 +281,19 @@ def _reset_peak() -> None:
 
 def _peak_mb() -> int:
     """The peak memory of this process in MiB."""
+    return _status_mb("VmHWM")
+
+
+def resident_mb() -> int:
+    """The memory of this process in MiB."""
+    return _status_mb("VmRSS")
+
+
+def _status_mb(field: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
+        if line.startswith(field):
             return int(line.split()[1]) >> 10
-    raise AssertionError("the kernel gives no peak")
+    raise AssertionError(f"the kernel gives no {field}")
 
 
 def findings_of(outcome: Outcome) -> list[str]:
@@ -246,7 +306,7 @@ def findings_of(outcome: Outcome) -> list[str]:
     is_open = outcome.answer_bytes < 0 and not outcome.reason
     if is_open and not outcome.name.startswith(WAIT_FOR_OTHERS):
         found.append("it was not answered")
-    if "error in the broker" in outcome.reason:
+    if "error in the broker" in outcome.reason or "memory" in outcome.reason:
         found.append(outcome.reason)
     return found
 
@@ -265,9 +325,15 @@ def selected(apis: Iterable[Api], options: argparse.Namespace) -> Iterable[Giant
             )
 
 
-def in_child(giant: Giant) -> list[Outcome]:
-    """Send the giant as each client, in a child process, and return the outcomes. A process that
-    handles only one giant makes the giant's memory use measurable.
+def outcomes_of(giant: Giant) -> list[Outcome]:
+    """The outcomes of a giant that each client sends to a new broker."""
+    with tempfile.TemporaryDirectory(prefix="barnabas-ordeal-", dir=IN_MEMORY) as scratch:
+        return Ordeal(Path(scratch)).offer_from_all(giant)
+
+
+def in_child(name: str, run: Callable[[], list[Outcome]]) -> list[Outcome]:
+    """Run something in a child process, and return its outcomes. A process that does only one thing
+    makes its memory use measurable.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -275,12 +341,8 @@ def in_child(giant: Giant) -> list[Outcome]:
         code = 1
         try:
             os.close(reading)
-            with (
-                tempfile.TemporaryDirectory(prefix="barnabas-ordeal-", dir=IN_MEMORY) as scratch,
-                os.fdopen(writing, "w") as out,
-            ):
-                ordeal = Ordeal(Path(scratch))
-                json.dump(ordeal.offer_from_all(giant), out)
+            with os.fdopen(writing, "w") as out:
+                json.dump(run(), out)
             code = 0
         finally:
             traceback.print_exc() if code else None
@@ -290,7 +352,7 @@ def in_child(giant: Giant) -> list[Outcome]:
         text = out.read()
     os.waitpid(child, 0)
     if not text:
-        return [Outcome(giant.name, 0, 0, 0, -1, "an error in the broker, or in its test")]
+        return [Outcome(name, 0, 0, 0, -1, "an error in the broker, or in its test")]
     return [Outcome(*row) for row in json.loads(text)]
 
 
@@ -314,13 +376,13 @@ def main(given: list[str] | None = None) -> int:
     findings: dict[str, list[str]] = {}
     outcomes: list[Outcome] = []
     for giant in selected(apis, options):
-        for outcome in in_child(giant):
+        for outcome in in_child(giant.name, functools.partial(outcomes_of, giant)):
             outcomes.append(outcome)
             found = findings_of(outcome)
             if found:
                 findings[outcome.name] = found
             if not options.json:
-                print(_line(outcome), *found, flush=True)
+                print(line_of(outcome), *found, flush=True)
     summary = {
         "count": len(outcomes),
         "slowest": max((one.call_s, one.name) for one in outcomes),
@@ -331,7 +393,7 @@ def main(given: list[str] | None = None) -> int:
     return bool(findings)
 
 
-def _line(outcome: Outcome) -> str:
+def line_of(outcome: Outcome) -> str:
     """Describe the outcome in one line."""
     return (
         f"{outcome.name}: call {outcome.call_s * 1000:.0f} ms, all {outcome.all_s:.2f} s, "

@@ -3,7 +3,8 @@ requests while time passes, flushes complete in any order, and clients disconnec
 
 After each request these must hold. An undecodable frame gets no response, and its connection is
 closed. A decodable frame gets one response, with its correlation id and in the format of its
-version, or the request is parked. `Broker.on_frame` raises nothing but ProtocolViolation.
+version, or the request is parked. `Broker.on_frame` raises nothing but ProtocolViolation. No
+request leaves objects that only the garbage collector would free.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 from helpers import kafka_messages as messages
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
 from helpers.core_host import delete_topic
+from helpers.cycles import without_collector
 from helpers.hard_state import hard_state
 from helpers.leftovers import KEPT_OF_CONNECTIONS, places_of
 from helpers.scratch import SamePlaceDisk
@@ -193,13 +195,18 @@ class Storm:
     # --- one request -----------------------------------------------------------------------------
 
     def run(self, count: int) -> None:
-        """Send `count` mutated requests, with valid ones in between."""
+        """Send `count` mutated requests, with valid ones in between. Nothing that they leave may
+        need the garbage collector.
+        """
         until = self.counts["mutated"] + count
-        while self.counts["mutated"] < until:
-            self._number += 1
-            self.step()
-            if self._number % 100 == 0:
-                self.check_between()
+        with without_collector() as cycles:
+            while self.counts["mutated"] < until:
+                self._number += 1
+                self.step()
+                if self._number % 100 == 0:
+                    self.check_between()
+        if cycles.kinds:
+            self.findings["cycles"] = f"seed {self.seed}, until {self._number}: {cycles}"
 
     def step(self) -> None:
         """Make one request, valid or not, and send it; then let some time pass."""
@@ -444,16 +451,16 @@ class Storm:
                 <= log.high_watermark
                 <= log.log_end_offset
             ), log
+        # by connection, since a request that is handled in parts also has a ticket for its part
         waiting = {
-            session.parked_ticket
-            for session in broker.connections.values()
+            connection
+            for connection, session in broker.connections.items()
             if session.parked_ticket >= 0
         }
         for log in broker.topics.logs_of(TRANSACTIONS_TOPIC):
             assert not list(log.producer_state.active_producers()), f"a marker in {log}"
-        assert waiting == set(broker.requests._parked), (
-            "what is parked is not what connections wait for"
-        )
+        parked = {context.connection_id for context in broker.requests._parked.values()}
+        assert waiting == parked, "what is parked is not what connections wait for"
         assert set(broker.requests._waiting_fetches) <= set(broker.requests._parked)
         assert {
             connection for connection, session in broker.connections.items() if session.in_flight

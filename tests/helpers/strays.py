@@ -66,6 +66,8 @@ GROWING = {
     "._disk._files": "files of logs that are there",
     "._disk.order": "open files, a share of the descriptors",
     ".fetch_sessions._sessions": "sessions outlive connections, within max.incremental.fetch...",
+    ".fetch_sessions._count": "the owners of the sessions",
+    ".fetch_sessions._weights": "the owners of the sessions",
     ".topics._made_at": "when each topic was made, of those that are there",
     ".transaction_ends._completions": "internal logs whose Complete records nothing waits for",
     ".unwritten._lines": "lines of the last minute",

@@ -71,7 +71,7 @@ def _shared(broker: Any, log: Log) -> Iterator[Any]:
                 end_offset = log.last_stable_offset if fetch._is_committed else log.high_watermark
                 if (
                     fetch._min_bytes == 1
-                    and fetch._request.max_records > 0
+                    and fetch._max_records > 0
                     and loaded.is_of(log)
                     and loaded.value.next_offset < end_offset
                     and loaded.value.may_acquire(limits.record_locks)

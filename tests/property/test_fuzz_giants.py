@@ -9,14 +9,17 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from fuzz.giants import KINDS, TOO_MANY, array_paths, giants
 from fuzz.giants import SHAPES as ELEMENTS
 from fuzz.ordeal import ALL_RIGHTS, MOST_CALL_S, MOST_MB, PRODUCE, Ordeal, Outcome, findings_of
+from fuzz.products import World
 from helpers.api_rows import SHAPES
 from helpers.our_messages import read_request
+from helpers.slowness import slowness
 
 from barnabas.protocol.api import Api
 from barnabas.protocol.api_table import APIS
@@ -134,3 +137,70 @@ def test_a_giant_is_a_whole_request_of_its_size(api: Api) -> None:
         whole = list(giants(api, version, most_bytes=200_000, kinds=(TOO_MANY,)))
         assert all(150_000 < len(giant.frame) <= 200_000 for giant in whole)
     assert set(ELEMENTS) < set(KINDS)
+
+
+# --- products -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "streams_of_one_wide_topic",
+        "streams_of_many_topics",
+        "share_sessions_of_missing_partitions",
+        "states_with_overlapping_batches",
+        "consumers_of_missing_topics",
+    ],
+)
+def test_a_product_delays_no_other_client_and_leaves_nothing(name: str) -> None:
+    """One product for each kind of factor. `make fuzz` has them all."""
+    done = subprocess.run(
+        [sys.executable, "-m", "fuzz.products", "--name", name],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.startswith(name), done.stderr
+    assert done.returncode == 0, done.stdout
+
+
+def test_memory_that_each_round_of_a_product_leaves_behind_is_found(tmp_path: Path) -> None:
+    kept: list[bytearray] = []
+
+    def leak(world: World) -> None:
+        kept.append(bytearray(60 << 20))
+
+    (found,) = findings_of(World(tmp_path).play("a leak", leak))
+    assert "rounds leave memory behind" in found
+
+
+def test_work_after_the_response_is_measured(tmp_path: Path) -> None:
+    """A product is slow in a tick after its client has hung up, not in its request."""
+
+    def spin(now_ms: int) -> None:
+        end = time.thread_time() + 3 * MOST_CALL_S * slowness()
+        while time.thread_time() < end:
+            pass
+
+    world = World(tmp_path)
+    tick = world.broker.on_tick
+
+    def on_tick(now_ms: int) -> None:
+        tick(now_ms)
+        if len(world.broker.connections) < 3:
+            spin(now_ms)
+
+    world.broker.on_tick = on_tick  # type: ignore[method-assign]
+    (found,) = findings_of(world.play("late work", lambda _: None))
+    assert "ms of CPU" in found
+
+
+def test_the_newest_apis_have_products() -> None:
+    """Those of consumer, share and streams groups, except descriptions, which the conversations
+    contain.
+    """
+    newest = {api.name for api in APIS if api.key >= 68 and "Group" in api.name}
+    source = (ROOT / "tests/fuzz/products.py").read_text()
+    assert {name for name in newest if f"{name}Request" not in source} == set()

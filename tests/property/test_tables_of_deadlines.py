@@ -33,7 +33,7 @@ class Table(Protocol):
 
 class OfPurgatory:
     def __init__(self) -> None:
-        self.purgatory = Purgatory()
+        self.purgatory = Purgatory(1 << 40)
         self.fetches: dict[int, WaitingFetch] = {}
         self.answered: list[int] = []
 
@@ -43,7 +43,7 @@ class OfPurgatory:
             return True
 
         self.fetches[key] = WaitingFetch([cast(Any, object())], try_complete)
-        self.purgatory.park(self.fetches[key], deadline_ms)
+        self.purgatory.try_park(self.fetches[key], deadline_ms)
 
     def remove(self, key: int) -> None:
         self.purgatory.cancel(self.fetches[key])

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 from helpers import loop_watchdog, watched_daemon
 
-from barnabas.daemon.modes import GC_THRESHOLDS
+from barnabas.daemon.garbage import GC_THRESHOLDS
 from bench import scale
 
 

@@ -216,7 +216,7 @@ def test_a_session_with_more_partitions_evicts_an_old_one_with_fewer(host: CoreH
 def small(host: CoreHost) -> CoreHost:
     """A broker whose sessions may have ten partitions in total."""
     host.create("t", 20)
-    host.broker.cluster.nodes[1].fetch_sessions._most_partitions = 10
+    host.broker.cluster.nodes[1].fetch_sessions._weights.limit = 10
     return host
 
 
@@ -305,3 +305,59 @@ def test_partitions_whose_records_were_sent_move_to_the_end_of_the_session(host:
         request = fetch({}, session=(session, epoch + 1))
         request.max_bytes = 1
     assert order == [0, 1, 2]
+
+
+# --- shares of the room ---------------------------------------------------------------------------
+
+
+def test_a_principal_that_holds_all_the_room_shuts_no_other_out(small: CoreHost) -> None:
+    """The largest session of the principal that holds most ends, for one within its share."""
+    for connection, principal in ((1, "User:eve"), (2, "User:ada")):
+        small.broker.connections[connection].principal = principal
+    large = ask(small, partitions(*range(6)), session=(0, 0)).session_id
+    small.broker.cluster.nodes[1].fetch_sessions._count.limit = 3
+    other = ask(small, partitions(*range(4)), session=(0, 0)).session_id
+    assert 0 not in (large, other)
+    assert ask(small, partitions(0), session=(0, 0)).session_id == 0, "its own share is used up"
+    assert ask(small, partitions(*range(6)), session=(0, 0), connection=2).session_id == 0
+    modest = ask(small, partitions(*range(5)), session=(0, 0), connection=2).session_id
+    assert modest != 0
+    assert ask(small, {}, session=(large, 1)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+    assert ask(small, {}, session=(other, 1)).error_code == Code.NONE
+
+
+def test_a_principal_with_all_slots_shuts_no_other_out(host: CoreHost) -> None:
+    host.create("t")
+    host.broker.connections[2].client_host = "/192.0.2.77"
+    first, second = (ask(host, {"t": {0: 0}}, session=(0, 0)).session_id for _ in range(2))
+    assert ask(host, {"t": {0: 0}}, session=(0, 0)).session_id == 0
+    assert ask(host, {"t": {0: 0}}, session=(0, 0), connection=2).session_id != 0
+    assert ask(host, {"t": {0: 0}}, session=(0, 0), connection=2).session_id == 0, "it has a half"
+    codes = [ask(host, {}, session=(one, 1)).error_code for one in (first, second)]
+    assert sorted(codes) == [Code.NONE, Code.FETCH_SESSION_ID_NOT_FOUND]
+
+
+def test_a_session_grows_at_the_cost_of_one_that_holds_more_than_its_share(small: CoreHost) -> None:
+    small.broker.connections[2].client_host = "/192.0.2.77"
+    modest = ask(small, partitions(0), session=(0, 0), connection=2).session_id
+    large = ask(small, partitions(*range(9)), session=(0, 0)).session_id
+    grown = ask(small, partitions(1, 2), session=(modest, 1), connection=2)
+    assert grown.error_code == Code.NONE
+    assert ask(small, {}, session=(large, 1)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+    assert small.broker.cluster.nodes[1].fetch_sessions.weight == 3
+
+
+def test_a_large_request_is_planned_in_slices(host: CoreHost) -> None:
+    """Its session is the same as if it had been planned at once."""
+    host.create("t", 3)
+    host.ask(1, fetch(partitions(*range(5_000)), session=(0, 0)), VERSION)
+    sessions = host.broker.cluster.nodes[1].fetch_sessions
+    assert len(sessions) == 0 and not host.answers[1], "other clients are served first"
+    session = host.await_answer(1).session_id
+    assert (sessions.weight, len(sessions)) == (5_000, 1)
+    forgotten = {"t": list(range(3, 2_500))}
+    host.ask(
+        1, fetch(partitions(*range(2_500, 6_000)), session=(session, 1), forget=forgotten), VERSION
+    )
+    rows = reported(host.await_answer(1))
+    assert sessions.weight == 6_000 - 2_497 and len(rows) == 3_500

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost, fetch, produce
 
+from barnabas.broker.handlers import acls
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from barnabas.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -138,3 +139,27 @@ def test_without_an_authorizer_acl_requests_are_refused(tmp_path: Path) -> None:
     )
     assert [row.error_code for row in removed.filter_results] == [Code.SECURITY_DISABLED]
     host.broker.close_logs(host.now_ms)
+
+
+def test_thousands_of_acls_are_found_and_removed_in_slices(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the slices other clients are served, and may create ACLs."""
+    monkeypatch.setattr(acls, "ACLS_AT_ONCE", 10)
+    assert set(create(host, *(creation(f"t{at}") for at in range(95)))) == {0}
+    host.connect(2)
+    host.ask(2, DescribeAclsRequest(ANY, None, ANY, None, None, ANY, ANY), 3)
+    assert not host.answers[2]
+    assert create(host, creation("meanwhile")) == [0]
+    assert len(host.await_answer(2).resources) == 95
+    filters = [DeleteAclsFilter(TOPIC, f"t{at}", LITERAL, None, None, ANY, ANY) for at in (3, 94)]
+    host.ask(2, DeleteAclsRequest(filters), 3)
+    assert len(host.answers[2]) == 1, "it continues in the next slices"
+    assert create(host, creation("and more")) == [0]
+    results = host.await_answer(2).filter_results
+    assert [[row.resource_name for row in one.matching_acls] for one in results] == [
+        ["t3"],
+        ["t94"],
+    ]
+    monkeypatch.setattr(acls, "ACLS_AT_ONCE", 4_000)
+    assert len(found(host)) == 95 and not {"t3", "t94"} & set(found(host))

@@ -24,7 +24,7 @@ from helpers.slowness import least_desk_s
 from barnabas.broker.core import Broker
 from barnabas.coordinator.groups.streams.streams_groups import streams_group_of
 from barnabas.coordinator.groups.streams.tasks import TaskSet, each
-from barnabas.daemon.modes import GC_THRESHOLDS
+from barnabas.daemon.garbage import GC_THRESHOLDS
 from barnabas.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     Subtopology,

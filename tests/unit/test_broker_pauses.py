@@ -24,7 +24,7 @@ from barnabas.coordinator.transactions.transaction_state import (
     TransactionMetadata,
     TransactionState,
 )
-from barnabas.daemon.modes import GC_THRESHOLDS
+from barnabas.daemon.garbage import GC_THRESHOLDS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -43,13 +43,13 @@ A, B = cast(Any, object()), cast(Any, object())
 
 @pytest.fixture
 def purgatory() -> Purgatory:
-    return Purgatory()
+    return Purgatory(1 << 40)
 
 
 def test_progress_of_a_log_tries_its_waiting_fetches_in_order(purgatory: Purgatory) -> None:
     order: list[str] = []
     for name, log in (("first", A), ("other", B), ("second", A)):
-        purgatory.park(
+        purgatory.try_park(
             WaitingFetch([log], lambda now_ms, late, name=name: order.append(name) is not None), 100
         )
     purgatory.on_progress(A, 10)
@@ -67,7 +67,7 @@ def test_watchers_hear_of_each_progress_whether_fetches_wait_or_not(
     watcher = Watching(notified)
     purgatory.watch(A, watcher)
     if waits:
-        purgatory.park(Wait(A).fetch, 100)
+        purgatory.try_park(Wait(A).fetch, 100)
     for log, now_ms in ((A, 10), (B, 20), (A, 30)):
         purgatory.on_progress(log, now_ms)
     purgatory.unwatch(A, watcher)
@@ -77,7 +77,7 @@ def test_watchers_hear_of_each_progress_whether_fetches_wait_or_not(
 
 def test_an_incomplete_fetch_waits_until_a_later_progress(purgatory: Purgatory) -> None:
     wait = Wait(A)
-    purgatory.park(wait.fetch, 100)
+    purgatory.try_park(wait.fetch, 100)
     purgatory.on_progress(A, 10)
     assert not wait.fetch.done and purgatory.next_deadline_ms() == 100
     wait.enough = True
@@ -90,7 +90,7 @@ def test_an_incomplete_fetch_waits_until_a_later_progress(purgatory: Purgatory) 
 
 def test_an_answered_fetch_is_removed_from_all_its_logs(purgatory: Purgatory) -> None:
     wait = Wait(A, B)
-    purgatory.park(wait.fetch, 100)
+    purgatory.try_park(wait.fetch, 100)
     wait.enough = True
     purgatory.on_progress(A, 10)
     purgatory.on_progress(B, 11)
@@ -100,8 +100,8 @@ def test_an_answered_fetch_is_removed_from_all_its_logs(purgatory: Purgatory) ->
 
 def test_fetches_are_answered_at_their_deadlines(purgatory: Purgatory) -> None:
     late, soon = Wait(A), Wait(A)
-    purgatory.park(late.fetch, 300)
-    purgatory.park(soon.fetch, 100)
+    purgatory.try_park(late.fetch, 300)
+    purgatory.try_park(soon.fetch, 100)
     assert purgatory.next_deadline_ms() == 100
     purgatory.on_tick(99)
     assert soon.calls == []
@@ -113,15 +113,15 @@ def test_fetches_are_answered_at_their_deadlines(purgatory: Purgatory) -> None:
 
 
 def test_a_fetch_that_does_not_complete_at_its_deadline_is_an_error(purgatory: Purgatory) -> None:
-    purgatory.park(WaitingFetch([A], lambda now_ms, late: False), 100)
+    purgatory.try_park(WaitingFetch([A], lambda now_ms, late: False), 100)
     with pytest.raises(AssertionError, match="not answered"):
         purgatory.on_tick(100)
 
 
 def test_cancelled_fetches_are_not_tried(purgatory: Purgatory) -> None:
     wait, other = Wait(A), Wait(A)
-    purgatory.park(wait.fetch, 100)
-    purgatory.park(other.fetch, 200)
+    purgatory.try_park(wait.fetch, 100)
+    purgatory.try_park(other.fetch, 200)
     purgatory.cancel(wait.fetch)
     assert purgatory.next_deadline_ms() == 200
     purgatory.on_progress(A, 10)
@@ -131,7 +131,7 @@ def test_cancelled_fetches_are_not_tried(purgatory: Purgatory) -> None:
 
 def test_a_fetch_without_logs_waits_until_its_deadline(purgatory: Purgatory) -> None:
     wait = Wait()
-    purgatory.park(wait.fetch, 50)
+    purgatory.try_park(wait.fetch, 50)
     purgatory.on_tick(50)
     assert wait.calls == [(50, True)]
 
@@ -148,7 +148,7 @@ def test_progress_made_by_an_answer_is_seen(purgatory: Purgatory) -> None:
     nested = Wait(B)
     nested.enough = True
     for fetch in (WaitingFetch([A], answer), second.fetch, nested.fetch):
-        purgatory.park(fetch, 100)
+        purgatory.try_park(fetch, 100)
     purgatory.on_progress(A, 10)
     assert second.calls == [(10, False)] and nested.calls == [(10, False)]
     assert purgatory._by_log == {} and purgatory.next_deadline_ms() is None
@@ -157,11 +157,11 @@ def test_progress_made_by_an_answer_is_seen(purgatory: Purgatory) -> None:
 def test_rows_of_answered_fetches_do_not_pile_up(purgatory: Purgatory) -> None:
     """A busy reader may send thousands of fetches before the deadline of its first fetch."""
     early = Wait(B)
-    purgatory.park(early.fetch, 10)
+    purgatory.try_park(early.fetch, 10)
     for number in range(5000):
         wait = Wait(A)
         wait.enough = True
-        purgatory.park(wait.fetch, 30_000)
+        purgatory.try_park(wait.fetch, 30_000)
         if number % 2:
             purgatory.on_progress(A, number)
         else:
@@ -169,7 +169,7 @@ def test_rows_of_answered_fetches_do_not_pile_up(purgatory: Purgatory) -> None:
     assert len(purgatory._deadlines) <= FEWEST_SWEPT
     late = [Wait(A) for _ in range(500)]
     for wait in late:
-        purgatory.park(wait.fetch, 30_000)
+        purgatory.try_park(wait.fetch, 30_000)
     purgatory.on_tick(10)
     assert early.calls == [(10, True)]
     repeat_until(lambda: not purgatory.waiting_count, lambda: purgatory.on_tick(30_000))
@@ -180,7 +180,7 @@ def test_rows_of_answered_fetches_do_not_pile_up(purgatory: Purgatory) -> None:
 def test_at_most_100_expired_fetches_are_answered_in_a_tick(purgatory: Purgatory) -> None:
     waits = [Wait(A) for _ in range(350)]
     for wait in waits:
-        purgatory.park(wait.fetch, 100)
+        purgatory.try_park(wait.fetch, 100)
     answered = []
     while purgatory.waiting_count:
         assert purgatory.next_deadline_ms() == 100

@@ -116,3 +116,19 @@ def test_each_kind_of_group_is_described_in_slices(
     breaks, answer = finish(work)
     assert len(answer.groups[0].members) == len(names)
     assert breaks == len(names), "one before the first group, and one before each further member"
+
+
+def test_members_with_many_topics_are_described_in_more_slices() -> None:
+    """A member may have subscribed to thousands of topics. The response has all these names, and is
+    encoded by the worker if there was more than one slice.
+    """
+    host = GroupHost()
+    for member in "abc":
+        names = [f"t{at}" for at in range(2_000)]
+        assert host.consumer_heartbeat(member, subscribed_topic_names=names).error_code == 0
+    work: Any = host.coordinator.describe_consumer_groups(
+        ConsumerGroupDescribeRequest(["g"]), RequestContext(1, 1, "c", "/h")
+    )
+    slices, answer = finish(work)
+    assert slices >= 3
+    assert [len(row.subscribed_topic_names) for row in answer.groups[0].members] == [2_000] * 3

@@ -17,7 +17,13 @@ from barnabas.coordinator.share.share_coordinator import (
     ShareCoordinator,
 )
 from barnabas.coordinator.share.share_records import SharePartitionKey, Snapshot
-from barnabas.coordinator.share.share_state import NO_SUMMARY, Change, Summary, Written
+from barnabas.coordinator.share.share_state import (
+    MOST_BATCHES,
+    NO_SUMMARY,
+    Change,
+    Summary,
+    Written,
+)
 from barnabas.coordinator.share.state_batches import StateBatch, combine
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import initialize_share_group_state as initializing
@@ -468,3 +474,21 @@ def test_adjacent_runs_of_one_state_are_joined_on_both_sides() -> None:
     for first in (0, 10, 20, 5, 15):
         combine(batches, [StateBatch(first, first + 4, 2, 1)], 0)
     assert batches == [(0, 24, 2, 1)]
+
+
+def test_a_state_has_a_bounded_number_of_batches() -> None:
+    """No share partition has as many: it has at most 10,000 locked records. Without a bound, a
+    client could write a state of any size, and each further change would have to go through it.
+    """
+    h = Host(updates=2)
+    assert h.begin(key()) == Code.NONE
+    half = MOST_BATCHES // 2
+    runs = [(2 * at, 2 * at, 0, 1) for at in range(MOST_BATCHES)]
+    assert h.write(key(), *runs[:half], start_offset=0) == Code.NONE
+    assert h.write(key(), *runs[half:]) == Code.NONE
+    one_more = (2 * MOST_BATCHES, 2 * MOST_BATCHES, 0, 1)
+    assert h.write(key(), one_more) == Code.INVALID_REQUEST
+    assert h.write(key(), *runs[:9]) == Code.NONE, "they are there already"
+    assert h.write(key(), one_more, start_offset=2) == Code.NONE, "the first one has ended"
+    whole = [StateBatch(*run) for run in (*runs, one_more)]
+    assert "20001 batches are more than" in (Written(0, 0, 0, 0, whole).fault() or "")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.coordinator.share import state_batches
 from barnabas.coordinator.share.state_batches import StateBatch, combine
 
 Rows = list[tuple[int, int, int, int]]
@@ -89,3 +90,32 @@ def test_combined_runs_equal_a_map_of_offsets(steps: list[tuple[Rows, int]]) -> 
         for before, after in itertools.pairwise(batches):
             assert before.last_offset < after.first_offset
             assert before.last_offset + 1 < after.first_offset or before[2:] != after[2:]
+
+
+@pytest.mark.parametrize("one_by_one", [0, 2, 1_000])
+@given(steps=st.lists(st.tuples(st.lists(runs, max_size=9), st.integers(-1, 45)), max_size=6))
+def test_many_runs_are_combined_as_single_ones_are(
+    one_by_one: int, steps: list[tuple[Rows, int]]
+) -> None:
+    """More than a few runs are added in one pass. The result is the same, with the same batches."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state_batches, "MOST_ONE_BY_ONE", one_by_one)
+        batches: list[StateBatch] = []
+        expected: list[StateBatch] = []
+        for added, start_offset in steps:
+            combine(batches, [StateBatch(*row) for row in added], start_offset)
+            for row in added:
+                patch.setattr(state_batches, "MOST_ONE_BY_ONE", 1)
+                combine(expected, [StateBatch(*row)], start_offset)
+                patch.setattr(state_batches, "MOST_ONE_BY_ONE", one_by_one)
+            combine(expected, [], start_offset)
+            assert batches == expected
+
+
+def test_runs_that_each_overlap_all_others_are_combined_in_one_pass() -> None:
+    """Added one by one, each of them would be compared with all batches: 100 million steps."""
+    narrow = [StateBatch(2 * at, 2 * at, 0, 2) for at in range(10_000)]
+    wide = [StateBatch(0, 1 << 40, 0, 1)] * 10_000
+    batches: list[StateBatch] = []
+    combine(batches, [*narrow, *wide], -1)
+    assert len(batches) == 20_000 and batches[-1] == StateBatch(19_999, 1 << 40, 0, 1)

@@ -15,6 +15,7 @@ from barnabas.coordinator.groups.streams import (
     sticky_assignor,
     streams_group,
     streams_group_change,
+    streams_groups,
 )
 from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
 from barnabas.coordinator.groups.streams.streams_groups import LONGEST_NAME_BYTES
@@ -847,3 +848,52 @@ def test_an_assignment_is_dropped_if_the_records_of_its_epoch_were_not_written()
     host.streams_heartbeat("m", 2)
     host.pass_time(0)
     assert given(host.streams_heartbeat("m", 2)) == (0, 3, {"0": list(range(7))})
+
+
+# --- bounds ---------------------------------------------------------------------------------------
+
+
+def test_a_topology_with_too_many_tasks_or_subtopologies_is_refused_and_leaves_nothing() -> None:
+    host = GroupHost(topics={"t": 1_000})
+    for count, fault in ((21, "21000 tasks"), (1_001, "1001 subtopologies")):
+        many = Topology(0, [Subtopology(str(at), ["t"], [], [], [], [], []) for at in range(count)])
+        answer = host.streams_heartbeat("m", topology=many)
+        assert answer.error_code == Code.STREAMS_INVALID_TOPOLOGY
+        assert fault in answer.error_message and ": " in answer.error_message
+    assert host.list_groups() == {}
+
+
+def test_all_groups_together_have_a_bounded_number_of_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A group counts as long as it has members. The bound holds after a start, too."""
+    monkeypatch.setattr(streams_groups, "MOST_TASKS_OF_ALL", 8)
+    host = new_host()
+    for group in ("g", "h"):
+        assert host.streams_heartbeat("m", group=group).error_code == 0
+    refused = host.streams_heartbeat("m", group="i")
+    assert refused.error_code == Code.GROUP_MAX_SIZE_REACHED
+    assert (
+        "3 tasks, and the other streams groups 6: together they may have 8" in refused.error_message
+    )
+    assert host.streams_heartbeat("n", group="h").error_code == 0, "it needs no more than before"
+    assert host.streams_heartbeat("m", LEAVE, group="g").error_code == 0
+    assert host.streams_heartbeat("m", group="i").error_code == 0
+    host.restart()
+    assert host.streams_heartbeat("m", group="g").error_code == Code.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_topology_names_a_bounded_number_of_topics() -> None:
+    """Each name costs work in each plan, and a copartition group names topics by their indexes."""
+    host = new_host()
+    names = [f"x{at}" for at in range(4_999)]
+    for subtopology, is_taken in (
+        (Subtopology("0", ["t", *names], [], [], [], [], []), True),
+        (Subtopology("0", ["t"], [], [], ["y", *names], [], []), False),
+        (Subtopology("0", ["t"], copartition_groups=[CopartitionGroup([0] * 5_000)]), False),
+    ):
+        answer = host.streams_heartbeat(
+            "m", group=f"g{is_taken}", topology=Topology(0, [subtopology])
+        )
+        assert (answer.error_code == 0) is is_taken
+        assert is_taken or "5001 topics, and may name 5000" in answer.error_message

@@ -354,13 +354,17 @@ def test_a_reader_keeps_fewer_patterns_where_they_are_large() -> None:
 
 
 def test_a_reader_caches_the_error_of_an_invalid_pattern() -> None:
+    """It raises another error each time, since an error keeps the frames that it has passed."""
     read = PatternReader()
+    text = "a(" * LONGEST_AT_ONCE
     refusals = []
+    assert read.takes_long(text)
     for _ in range(2):
         with pytest.raises(InvalidPatternError) as refused:
-            read("a(" * 100)
+            read(text)
         refusals.append(refused.value)
-    assert refusals[0] is refusals[1]
+        assert not read.takes_long(text)
+    assert refusals[0].args == refusals[1].args and refusals[0] is not refusals[1]
 
 
 def test_a_reader_keeps_a_bounded_number_of_letters() -> None:

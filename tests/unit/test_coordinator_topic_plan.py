@@ -8,7 +8,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from barnabas.coordinator.groups.streams.topic_plan import Status, TopicPlan, plan_topics
+from barnabas.coordinator.groups.streams.topic_plan import (
+    MOST_PARTITIONS,
+    MOST_TASKS,
+    Status,
+    TopicPlan,
+    plan_topics,
+)
 from barnabas.coordinator.groups.streams.topology import (
     CopartitionGroup,
     InternalTopic,
@@ -200,3 +206,32 @@ def test_a_loop_that_a_source_feeds_gets_the_sources_partitions() -> None:
 
 def test_a_topology_without_subtopologies_is_ready() -> None:
     assert plan({}).is_ready
+
+
+# --- bounds ---------------------------------------------------------------------------------------
+
+
+def test_a_topology_has_no_more_tasks_than_the_broker_can_assign() -> None:
+    """A request of some kilobytes may have a thousand subtopologies that read one large topic."""
+    most = [sub(str(at), ["s"]) for at in range(MOST_TASKS // 1_000)]
+    assert plan({"s": 1_000}, *most).task_count == MOST_TASKS
+    with pytest.raises(KafkaError, match=r"20001 tasks, .* may have 20000: use fewer") as refused:
+        plan({"s": 1_000, "u": 1}, *most, sub("one more", ["u"]))
+    assert refused.value.code == Code.STREAMS_INVALID_TOPOLOGY
+    with pytest.raises(KafkaError, match="may have 20000"):
+        plan({"s": 1}, sub("0", ["s"], writes=["rep"]), sub("1", reads=[internal("rep", 1 << 30)]))
+
+
+def test_a_topology_reads_no_more_partitions_than_an_answer_can_list() -> None:
+    """Each member is told which partitions the tasks of each endpoint read."""
+    names = [f"t{at}" for at in range(MOST_PARTITIONS // 1_000)]
+    sizes = dict.fromkeys(names, 1_000)
+    assert plan(sizes, sub("0", names)).task_count == 1_000
+    with pytest.raises(KafkaError, match="100001 partitions together, and may read 100000"):
+        plan({**sizes, "u": 1}, sub("0", names), sub("1", ["u"]))
+
+
+def test_a_topic_that_a_subtopology_names_twice_is_read_once() -> None:
+    made = plan({"s": 1_000}, sub("0", ["s"] * 5_000))
+    assert made.task_count == 1_000
+    assert made.subtopologies["0"].subtopology.input_topics == ("s",)

@@ -150,7 +150,8 @@ SHARE_GROUPS = (
     ),
     counter(
         "barnabas_share_session_evictions_total",
-        "Share sessions that ended with their connection (Kafka: ShareSessionEvictionsPerSec).",
+        "Share sessions that ended with their connection, or for another principal's session "
+        "(Kafka: ShareSessionEvictionsPerSec).",
         read=_count(lambda counts: counts.evictions),
     ),
     counter(

@@ -302,6 +302,14 @@ REQUESTS = (
         now=lambda source: source.server.broker.purgatory.waiting_count,
     ),
     counter(
+        "barnabas_fetches_without_wait_total",
+        "Fetches that were answered at once, since fetches that wait hold the share of their "
+        "client of barnabas.waiting.fetches.max.bytes.",
+        (),
+        Chart("Connections", "fetches without wait per second"),
+        read=lambda seen: seen.source.server.broker.purgatory.memory.refused_count,
+    ),
+    counter(
         "barnabas_connections_opened_total",
         "Connections accepted since the start.",
         (),
@@ -705,6 +713,13 @@ LOOP_AND_DISK = (
         (),
         Chart("Memory", "requests"),
         now=lambda source: source.server.request_memory_bytes,
+    ),
+    gauge(
+        "barnabas_waiting_fetch_memory_bytes",
+        "Memory of fetches that wait for data; barnabas.waiting.fetches.max.bytes limits it.",
+        (),
+        Chart("Memory", "fetches that wait"),
+        now=lambda source: source.server.broker.purgatory.memory.held_bytes,
     ),
     gauge(
         "barnabas_log_size_bytes",

@@ -28,6 +28,8 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from barnabas.protocol.errors import detached
+
 LETTERS = frozenset(string.ascii_letters + string.digits + "._-")
 MAX_REPEAT = 1000
 # the maximum number of digits in a count, since Python does not convert thousands of digits
@@ -697,7 +699,7 @@ class PatternReader:
             made = self._made.pop(text)
         self._made[text] = made
         if isinstance(made, InvalidPatternError):
-            raise made.with_traceback(None)
+            raise InvalidPatternError(*made.args)
         return made
 
     def takes_long(self, text: str) -> bool:
@@ -734,7 +736,7 @@ def read_pattern(text: str) -> TopicPattern | InvalidPatternError:
     try:
         return TopicPattern(text)
     except InvalidPatternError as error:
-        return error.with_traceback(None)
+        return detached(error)
 
 
 def read_client_pattern(text: str) -> TopicPattern | InvalidPatternError:

@@ -79,6 +79,9 @@ from barnabas.protocol.wall_clock import WallClock
 JOINING, LEAVING, LEAVING_FOR_A_WHILE = 0, -1, -2  # special member epochs in requests
 NO_REBALANCE_TIMEOUT = -1
 _COMPUTING = "the assignment is being computed"
+MOST_TASKS_OF_ALL = 400_000  # of all groups together, including standby tasks: 100 MB
+MOST_SUBTOPOLOGIES = 1_000  # a heartbeat of a member that has tasks of all takes 15 ms
+MOST_NAMES = 5_000  # of topics in all subtopologies
 LONGEST_NAME_BYTES = (1 << 15) - 1  # the maximum length of a string in the key of a record
 
 
@@ -86,7 +89,7 @@ class _Heartbeat(NamedTuple):
     """A heartbeat, together with the decisions that it led to.
 
     value: the member's value. before, current: the member's assignment before and after the
-    heartbeat.
+    heartbeat. task_count: the number of the group's tasks, including standby tasks.
     """
 
     request: StreamsGroupHeartbeatRequest
@@ -96,6 +99,7 @@ class _Heartbeat(NamedTuple):
     before: CurrentValue
     current: CurrentValue
     plan: TopicPlan
+    task_count: int
 
 
 class StreamsGroups:
@@ -118,6 +122,8 @@ class StreamsGroups:
         self._settings, self._setting_of = settings, setting_of
         self._new_classic_group = new_classic_group
         self._topics, self._timers, self._wall = topics, timers, wall
+        # the number of tasks of each group with members, including standby tasks
+        self._task_counts: dict[str, int] = {}
 
     def _setting(self, group_id: str, name: str) -> int:
         return int(self._setting_of(group_id, name))
@@ -196,15 +202,31 @@ class StreamsGroups:
         plan = change.plan_topics()
         _check_tasks(plan, owned)
         statuses = _stale_topology(streams.topology, value)
-        configs = assignment_configs(self._setting(group_id, NUM_STANDBY_REPLICAS))
+        standby_count = self._setting(group_id, NUM_STANDBY_REPLICAS)
+        task_count = plan.task_count * (1 + standby_count)
+        self._check_task_count(group_id, task_count)
+        configs = assignment_configs(standby_count)
         change.raise_epoch_if_changed(configs)
         if not streams.members:
             self._await_first_members(group_id, now_ms)
         target, delay = self._target(change, member_id, configs, now_ms)
         current = change.reconcile(member_id, target, owned)
-        beat = _Heartbeat(request, streams, value, owned, before, current, plan)
+        beat = _Heartbeat(request, streams, value, owned, before, current, plan, task_count)
         self._accept(group, beat, change, result, now_ms)
         return self._answer(beat, [*statuses, *delay, *_problems(streams, plan)])
+
+    def _check_task_count(self, group_id: str, count: int) -> None:
+        """Check that all groups together have no more tasks than the broker can hold, if this group
+        has `count`, including standby tasks. Raises: KafkaError GROUP_MAX_SIZE_REACHED.
+        """
+        before = self._task_counts.get(group_id, 0)
+        others = sum(self._task_counts.values()) - before if count > before else 0
+        if others + count > MOST_TASKS_OF_ALL:
+            raise KafkaError(
+                Code.GROUP_MAX_SIZE_REACHED,
+                f"the group has {count} tasks, and the other streams groups {others}: together "
+                f"they may have {MOST_TASKS_OF_ALL}.",
+            )
 
     def _accept(
         self,
@@ -220,6 +242,7 @@ class StreamsGroups:
             self._replace_classic(group, result)
         group.typed = streams
         change.keep()
+        self._task_counts[group_id] = beat.task_count
         self._continue_assigning(group_id, streams, now_ms)
         self._time_revocation(group_id, beat, now_ms)
         self._timers.schedule(
@@ -368,6 +391,8 @@ class StreamsGroups:
             timers_of.cancel_member(self._timers, group.group_id, member_id)
         change = StreamsGroupChange(group.group_id, streams, self._topics)
         change.remove_members(removed)
+        if not change.members:
+            self._task_counts.pop(group.group_id, None)
         change.raise_epoch_if_changed(streams.assignment_configs)
         if self._settings.assigns_emptied:
             change.end_emptied(now_ms + self._wall.ahead_ms)
@@ -381,6 +406,9 @@ class StreamsGroups:
         """
         streams, group_id = streams_group_of(group), group.group_id
         session_timeout_ms = self._setting(group_id, SESSION_TIMEOUT)
+        if streams.members:
+            held = len(streams.active_processes) + len(streams.standby_processes)
+            self._task_counts[group_id] = held
         for member_id, value in streams.members.items():
             self._timers.schedule(
                 (timers_of.SESSION, group_id, member_id), now_ms + session_timeout_ms
@@ -487,10 +515,23 @@ def _check_topology(topology: messages.Topology | None) -> None:
     assert topology is not None
     ids = [one.subtopology_id for one in topology.subtopologies]
     fault = ""
+    if len(ids) > MOST_SUBTOPOLOGIES:
+        raise KafkaError(
+            Code.STREAMS_INVALID_TOPOLOGY,
+            f"the topology has {len(ids)} subtopologies, and may have {MOST_SUBTOPOLOGIES}: divide "
+            "the application.",
+        )
     if topology.epoch < 0:
         fault = f"the topology's epoch is {topology.epoch}: it must be 0 or more."
     elif len(set(ids)) < len(ids):
         fault = "two subtopologies have the same id."
+    names = sum(map(_name_count, topology.subtopologies))
+    if names > MOST_NAMES:
+        raise KafkaError(
+            Code.STREAMS_INVALID_TOPOLOGY,
+            f"the subtopologies name {names} topics, and may name {MOST_NAMES}: divide the "
+            "application.",
+        )
     for one in topology.subtopologies:
         for topic in one.state_changelog_topics:
             if topic.partitions != 0:
@@ -503,6 +544,16 @@ def _check_topology(topology: messages.Topology | None) -> None:
                 fault = f"the repartition topic {topic.name} has {topic.partitions} partitions."
     if fault:
         raise KafkaError(Code.STREAMS_INVALID_TOPOLOGY, fault)
+
+
+def _name_count(one: messages.Subtopology) -> int:
+    """How many topics a subtopology names, by name or by index."""
+    count = len(one.source_topics) + len(one.state_changelog_topics)
+    count += len(one.repartition_sink_topics) + len(one.repartition_source_topics)
+    return count + sum(
+        len(group.source_topics) + len(group.repartition_source_topics)
+        for group in one.copartition_groups
+    )
 
 
 def _check_member(
@@ -551,12 +602,13 @@ def _check_tasks(plan: TopicPlan, owned: TaskSet | None) -> None:
             planned = plan.subtopologies.get(subtopology_id)
             _require(planned is not None, f"the topology has no subtopology {subtopology_id}.")
             assert planned is not None
-            for partition in partitions:
-                _require(
-                    0 <= partition < planned.task_count,
-                    f"the subtopology {subtopology_id} has {planned.task_count} tasks, and no "
-                    f"task of partition {partition}.",
-                )
+            # the partitions are sorted
+            partition = partitions[0] if partitions[0] < 0 else partitions[-1]
+            _require(
+                0 <= partition < planned.task_count,
+                f"the subtopology {subtopology_id} has {planned.task_count} tasks, and no task of "
+                f"partition {partition}.",
+            )
 
 
 def _set_topology(change: StreamsGroupChange, request: StreamsGroupHeartbeatRequest) -> None:

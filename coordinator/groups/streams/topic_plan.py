@@ -18,6 +18,11 @@ topic keeps its number of partitions, which is used here and must equal the plan
     INCORRECTLY_PARTITIONED_TOPICS    copartitioned topics have different numbers of partitions, or
                                       an existing internal topic does not have the planned number
     MISSING_INTERNAL_TOPICS           internal topics do not exist: the broker creates them
+
+A topology may have MOST_TASKS tasks, which read MOST_PARTITIONS partitions together: a small
+request may name one large topic thousands of times. In Apache Kafka the records of an assignment
+are the bound: at about 130,000 tasks of one member they exceed max.message.bytes, and its members
+get UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations
@@ -33,6 +38,8 @@ from barnabas.protocol.errors import Code, KafkaError
 # a function that returns the partition count of a topic, or None if the topic does not exist
 PartitionCount = Callable[[str], int | None]
 MOST_NAMED = 3
+MOST_TASKS = 20_000
+MOST_PARTITIONS = 100_000
 DECIDED_BY_BROKER = 0
 
 
@@ -71,6 +78,7 @@ class TopicPlan(NamedTuple):
     subtopologies: Mapping[str, PlannedSubtopology]
     missing: tuple[InternalTopic, ...]
     problem: tuple[Status, str] | None
+    task_count: int = 0
 
     @property
     def is_ready(self) -> bool:
@@ -88,7 +96,8 @@ class _ProblemError(Exception):
 def plan_topics(topology: Topology, existing: PartitionCount) -> TopicPlan:
     """Compare the topology with the topics that exist.
 
-    Raises: KafkaError STREAMS_INVALID_TOPOLOGY if the topology could not run with any topics.
+    Raises: KafkaError STREAMS_INVALID_TOPOLOGY if the topology could not run with any topics, or
+            has too many tasks with those that exist.
     """
     try:
         _check_source_topics(topology, existing)
@@ -100,7 +109,8 @@ def plan_topics(topology: Topology, existing: PartitionCount) -> TopicPlan:
     if missing:
         detail = f"internal topics do not exist yet: {_some([topic.name for topic in missing])}"
         problem = (Status.MISSING_INTERNAL_TOPICS, detail)
-    return TopicPlan(planned, missing, problem)
+    task_count = sum(one.task_count for one in planned.values())
+    return TopicPlan(planned, missing, problem, task_count)
 
 
 def _check_source_topics(topology: Topology, existing: PartitionCount) -> None:
@@ -156,6 +166,7 @@ class _Partitions:
             subtopology_id: self._task_count(one)
             for subtopology_id, one in self._subtopologies.items()
         }
+        self._check_size(sum(counts.values()))
         return {
             subtopology_id: PlannedSubtopology(
                 counts[subtopology_id],
@@ -269,6 +280,23 @@ class _Partitions:
         if not one.input_topics:
             _invalid(f"the subtopology {one.subtopology_id} reads no topic.")
         return max(map(self._count, one.input_topics))
+
+    def _check_size(self, task_count: int) -> None:
+        """Check the bounds on tasks, and on the partitions that they read."""
+        if task_count > MOST_TASKS:
+            _invalid(
+                f"the topology has {task_count} tasks, one for each partition of each subtopology, "
+                f"and may have {MOST_TASKS}: use fewer subtopologies, or topics with fewer "
+                "partitions."
+            )
+        partition_count = sum(
+            self._count(name) for one in self._subtopologies.values() for name in one.input_topics
+        )
+        if partition_count > MOST_PARTITIONS:
+            _invalid(
+                f"the subtopologies read {partition_count} partitions together, and may read "
+                f"{MOST_PARTITIONS}: use fewer topics, or topics with fewer partitions."
+            )
 
     def _with_count(self, topic: InternalTopic) -> InternalTopic:
         count = topic.partition_count or self.decided[topic.name]

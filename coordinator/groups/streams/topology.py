@@ -59,8 +59,9 @@ class Subtopology(NamedTuple):
 
     @property
     def input_topics(self) -> tuple[str, ...]:
-        """The topics that the subtopology's tasks read."""
-        return (*self.source_topics, *(topic.name for topic in self.repartition_source_topics))
+        """The topics that the subtopology's tasks read, each once."""
+        names = (*self.source_topics, *(topic.name for topic in self.repartition_source_topics))
+        return names if len(names) == 1 else tuple(dict.fromkeys(names))
 
 
 class Topology:
