@@ -110,7 +110,10 @@ def import_family(api: Api, *, is_one: bool) -> None:
     called in another thread, since it uses no state of the broker. Takes: is_one, whether the
     process runs one broker.
     """
+    from barnabas.broker.requests.refusals import message_class
+
     row_of(api)
+    message_class(api, "Request")
     if not is_one:
         from barnabas.broker import coordinators  # noqa: F401
         from barnabas.broker.admission import coordinator_edge  # noqa: F401
