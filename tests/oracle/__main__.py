@@ -137,12 +137,21 @@ OF_TIMING: Mapping[str, tuple[set[str], str]] = {
         "before which it had none; when they come later, it gets them with its second",
     ),
 }
+_EMPTIED = (
+    "the assignment epoch of a group that has become empty is the group's, as in Apache Kafka since "
+    "KAFKA-20442"
+)
 # The scenarios that differ intentionally, and why, by run.
 DIFFERENCES: Mapping[str, Mapping[str, str]] = {
     "Apache Kafka 3.9, who clients are": _WRONG_PROOFS,
     "by default, who clients are": _WRONG_PROOFS,
     "Apache Kafka 4.3, share groups": _STUMBLES,
     "by default, share groups": _STUMBLES,
+    "by default, consumer groups": {
+        "joining_as_a_consumer": _EMPTIED,
+        "looking_at_consumer_groups": _EMPTIED,
+        "static_consumers": _EMPTIED,
+    },
     "by default": {
         "what_is_supported": _OLD_VERSIONS,
         "ends_of_leader_epochs": _OLD_VERSIONS,
