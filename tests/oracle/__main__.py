@@ -138,8 +138,8 @@ OF_TIMING: Mapping[str, tuple[set[str], str]] = {
     ),
 }
 _EMPTIED = (
-    "the assignment epoch of a group that has become empty is the group's, as in Apache Kafka since "
-    "KAFKA-20442"
+    "the assignment epoch of a group that has become empty is the group's, as in Apache Kafka "
+    "since KAFKA-20442"
 )
 # The scenarios that differ intentionally, and why, by run.
 DIFFERENCES: Mapping[str, Mapping[str, str]] = {
