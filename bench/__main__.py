@@ -10,7 +10,8 @@ import importlib
 from bench.common import Row, print_table
 
 NAMES = (
-    "start", "produce", "consume", "single_records", "transactions", "consumer_groups", "spark",
+    "start", "produce", "consume", "single_records", "transactions", "instructions",
+    "consumer_groups", "spark",
 )  # fmt: skip
 
 
