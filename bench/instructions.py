@@ -155,10 +155,10 @@ class Client:
 
 
 class Case(NamedTuple):
-    """A row: `work` makes `each` requests or transactions at once; it is called `count` times."""
+    """A row: `work` makes `each` requests or transactions at once; it is called `times` times."""
 
     name: str
-    count: int
+    times: int
     work: Callable[[], object]
     each: int = 1
 
@@ -266,7 +266,7 @@ def counts(
                     continue
                 for _ in range(WARM_UP):
                     case.work()
-                count = max(10, int(case.count * scale))
+                count = max(10, int(case.times * scale))
 
                 def work(case: Case = case, count: int = count) -> None:
                     for _ in range(count):
