@@ -47,8 +47,8 @@ _PRODUCED_0 = struct.Struct(">ihq")
 _OLDER_ROWS = (
     (_PRODUCED_0, 3), (_PRODUCED_0, 3), (_PRODUCED, 4), (_PRODUCED, 4), (_PRODUCED, 4)
 )  # fmt: skip
-# The whole frame for one partition without an error, in the flexible form, with a topic id. A compact
-# count or length of one byte is the count or length plus one.
+# The whole frame for one partition without an error, in the flexible form, with a topic id. A
+# compact count or length of one byte is the count or length plus one.
 _ONE_OF_ID = struct.Struct(">iibb16sbihqqqbbbbib")
 _FETCHED = struct.Struct(">ihqq")
 _FETCHED_5 = struct.Struct(">ihqqq")

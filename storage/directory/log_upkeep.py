@@ -79,9 +79,7 @@ class LogUpkeep:
         """When a task next has work to do; 0 if one has work now."""
         if self._to_retain or self._to_expire:
             return 0
-        due = self._next_retention_ms
-        if self._next_expiration_ms < due:
-            due = self._next_expiration_ms
+        due = min(self._next_retention_ms, self._next_expiration_ms)
         log_dir = self._log_dir
         if log_dir.changed_logs and self._next_checkpoint_ms < due:
             due = self._next_checkpoint_ms
