@@ -514,7 +514,10 @@ class Server:
         now_ns = self.event_ns = self._steady_ns()
         now_ms = now_ns // NS_PER_MS
         wall = self.broker.wall
-        wall.ahead_ms, wall.now_ms = self._wall_ns() // NS_PER_MS - now_ms, now_ms  # `feed`, inlined
+        wall.ahead_ms, wall.now_ms = (
+            self._wall_ns() // NS_PER_MS - now_ms,
+            now_ms,
+        )  # `feed`, inlined
         return now_ms
 
     def steady_ms(self) -> int:
