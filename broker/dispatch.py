@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.routes import Read, Route
 from barnabas.protocol.api import Api
-from barnabas.protocol.api_table import APIS
 
 if TYPE_CHECKING:
     from barnabas.broker.api_row import ApiRow
@@ -79,11 +78,6 @@ def row_of(api: Api) -> ApiRow:
         f"barnabas.broker.handlers.{api.family}"
     ).ROWS
     return next(row for row in rows if row.api.key == api.key)
-
-
-def all_rows() -> list[ApiRow]:
-    """The rows of all APIs, for tests and documents."""
-    return [row_of(api) for api in APIS]
 
 
 def load_route(parts: Parts, api: Api) -> Route:

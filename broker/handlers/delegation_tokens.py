@@ -16,7 +16,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from barnabas.broker.admission.guard_steps import rule
+from barnabas.broker.admission.guard_steps import Ask, in_handler, rule
+from barnabas.broker.admission.rights import CREATE_TOKENS
+from barnabas.broker.admission.rights import USER as USER_RESOURCE
 from barnabas.broker.api_row import ApiRow
 from barnabas.broker.audit import ANONYMOUS
 from barnabas.broker.connections.access import ClientAccess
@@ -127,7 +129,7 @@ def _refusal(connections: Mapping[int, ConnectionState], context: RequestContext
 ROWS = (
     ApiRow(
         Api(38, "CreateDelegationToken", 0, 3, flexible_from=2, most_elements=FEW),
-        right=rule(),
+        right=rule(in_handler(Ask(CREATE_TOKENS, USER_RESOURCE, "for a token of another user"))),
         handler=lambda parts: partial(on_create_delegation_token, parts.connections, parts.access),
     ),
     ApiRow(

@@ -374,7 +374,7 @@ class ShareFetch:
             try:
                 data = self._read(one.partition, one.offset, self._max_bytes)
             except KafkaError as error:
-                self._errors[one.target] = error.code
+                self._refuse(one.target, error.code)
                 return True
             size += 0 if data is None else data[0].size
             if size >= self._min_bytes:

@@ -35,7 +35,7 @@ from barnabas.protocol.compression import (
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import HEADER_SIZE, has_right_crc, read_header
 from barnabas.storage.batch.record_content import content_digest
-from barnabas.storage.batch.validate import CheckBudget, ComparisonTakesLong
+from barnabas.storage.batch.validate import CheckBudget, TakesLongError
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.segment_list import BatchPlace, SegmentList
 from barnabas.storage.producers.producer_state import NO_CRC, BatchMeta
@@ -45,6 +45,18 @@ _MOST_BYTES_AT_ONCE = 1 << 20  # of a stored batch, and of decompressed records
 _RECORDS_OF_A_READ = 40  # finding and reading a stored batch takes as long as so many records
 
 Batch = bytes | bytearray | memoryview
+
+
+class ComparisonTakesLong(TakesLongError):
+    """The comparison of a batch with the written one whose sequences it has takes long.
+
+    A thread compares the two, and the batch is appended afterwards, with the result. written: the
+    one in the log.
+    """
+
+    def __init__(self, written: BatchMeta) -> None:
+        super().__init__()
+        self.written = written
 
 
 class Comparison(NamedTuple):

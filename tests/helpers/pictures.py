@@ -63,7 +63,7 @@ LEFT_OUT: dict[str, str] = {
     "TransactionCoordinator._wall": _OTHER,
     "TransactionCoordinator._last_due": _TIME, "TransactionCoordinator.is_loaded": _TIME,
     "TransactionCoordinator._latest_connections": "after a restart no connection is known",
-    "TransactionCoordinator._sessions": _OTHER, "TransactionCoordinator._additions": _OTHER,
+    "TransactionCoordinator.sessions": _OTHER, "TransactionCoordinator.additions": _OTHER,
     # groups
     "GroupCoordinator._wall": _OTHER,
     "GroupCoordinator._context": _OTHER, "GroupCoordinator._kinds": _OTHER,
@@ -71,7 +71,7 @@ LEFT_OUT: dict[str, str] = {
     **{
         f"GroupCoordinator.{name}": _OTHER
         for name in (
-            "_membership", "_commits", "_fetches", "_removal", "_administration",
+            "membership", "commits", "fetches", "removal", "administration",
             "share_requests", "share_offsets", "streams_requests",
         )
     },

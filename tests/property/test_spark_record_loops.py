@@ -368,8 +368,7 @@ def test_copies_stay_within_both_arrays(
         assert not fits or out.tobytes() == bytes(expected)
 
 
-# The fields of a record with a header whose key is not UTF-8, which only a reader of single records
-# checks.
+# The fields of a record with a header whose key is not UTF-8.
 CONTENT = b"\0\0\0\1\1\2\2\xff\1"
 
 
@@ -378,15 +377,9 @@ CONTENT = b"\0\0\0\1\1\2\2\xff\1"
     [
         (varint(9) + CONTENT, "read"),
         (b"\x92\x80\x80\x80\x00" + CONTENT, "read"),
-        (
-            b"\x92\x80\x80\x80\x80\x00" + CONTENT,
-            "the records end before their count is reached",
-        ),  # the length is a varint of six bytes
-        (
-            varint(9) + b"\1" + CONTENT[1:],
-            "the records end before their count is reached",
-        ),  # attributes
-        (b"\x13" + CONTENT, "the records end before their count is reached"),  # the length is -10
+        (b"\x92\x80\x80\x80\x80\x00" + CONTENT, "read"),  # the length is a varint of six bytes
+        (varint(9) + b"\1" + CONTENT[1:], "read"),  # attributes
+        (b"\x13" + CONTENT, "a record is not as long as it says"),  # the length is -10
         (varint(6) + b"\0\0\0\1\1\1", "a record has a negative number of headers"),
     ],
 )

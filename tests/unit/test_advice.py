@@ -155,7 +155,7 @@ OF_OTHERS = re.compile(
 FEATURES = {"group.version", "share.version", "streams.version", "transaction.version"}
 LOGGERS = {
     match
-    for path in (ROOT / "broker", ROOT / "storage", ROOT / "coordinator")
+    for path in (ROOT / "broker", ROOT / "storage", ROOT / "coordinator", ROOT / "barnabas")
     for file in path.rglob("*.py")
     for match in re.findall(r"getLogger\(\"(barnabas\.[\w.]+)\"", file.read_text("utf-8"))
 }

@@ -519,8 +519,8 @@ def test_a_session_of_the_console_is_freed() -> None:
 
     def use() -> None:
         token = str(uuid.uuid4())
-        sessions.failed("192.0.2.1", 0)
-        sessions.succeeded("192.0.2.1", 0)
+        sessions.failed("192.0.2.1", "ada", 0)
+        sessions.succeeded("192.0.2.1", "ada", 0)
         sessions.begin(token, "ada", "PLAIN", object(), 0)
         assert sessions.use(token, 1) is not None
         sessions.end(token)

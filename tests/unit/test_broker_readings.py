@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from helpers.core_host import CoreHost, delete_topic, produce
+from helpers.raised_faults import contained_faults
 from helpers.repeating import repeat_until
 
 from barnabas.broker import slices
@@ -164,7 +165,8 @@ def test_an_amendment_is_dropped_when_its_request_gets_no_response(
     if end == "hung up":
         host.broker.on_closed(READER)
     elif end == "failed":
-        requests.fail(ticket, READER, ValueError("of the broker"))
+        with contained_faults():
+            requests.fail(ticket, READER, ValueError("of the broker"))
     elif end == "refused":
         requests.refuse(ticket, READER, "of the client")
     else:

@@ -105,7 +105,7 @@ from barnabas.storage.log.log import Log
 
 FOR_EVERYBODY = {
     "ApiVersions", "SaslHandshake", "SaslAuthenticate", "GetTelemetrySubscriptions",
-    "PushTelemetry", "CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken",
+    "PushTelemetry", "RenewDelegationToken", "ExpireDelegationToken",
     "DescribeDelegationToken",
 }  # fmt: skip
 
@@ -125,6 +125,7 @@ def test_each_request_checks_a_right_or_is_open_to_all(api: Api) -> None:
 OF_KAFKA = (
     ("WRITE TOPIC; WRITE TRANSACTIONAL_ID", "Produce"),
     ("READ TOPIC; CLUSTER_ACTION CLUSTER", "Fetch"),
+    ("CREATE_TOKENS USER", "CreateDelegationToken"),
     ("DESCRIBE TOPIC", "ListOffsets DescribeTopicPartitions"),
     ("DESCRIBE TOPIC; CREATE CLUSTER; CREATE TOPIC; DESCRIBE CLUSTER", "Metadata"),
     ("READ GROUP; READ TOPIC", "OffsetCommit"),

@@ -36,6 +36,7 @@ PRODUCT = ("barnabas", "broker", "coordinator", "protocol", "storage", "spark_co
 
 # Calls that other tests cover, which restart after a power loss or check the order of steps.
 SEEN_ELSEWHERE = {
+    "broker/settings/deletion.py:write": "unit/test_broker_deletion.py",
     "barnabas/graduation/steps.py:hand_over": "unit/test_broker_graduation_steps.py",
     "storage/cleaning/segment_swap.py:_manifest_after": "property/test_storage_cleaner.py",
     "storage/cleaning/segment_swap.py:_complete": "unit/test_storage_segment_swap.py",
