@@ -539,8 +539,8 @@ class Broker:
         if ends.in_parts:
             ends.on_tick(now_ms)
 
-    def next_deadline_ms(self) -> int | None:
-        """The time at which `on_tick` next has work to do; None if no timer is needed."""
+    def next_deadline_ms(self) -> int:
+        """The time at which `on_tick` next has work to do; 0 if it has work now."""
         requests, wide, made = self.requests, self.wide.made, self.coordinators.made
         # This runs after each request. Nearly all queues are empty, and an empty queue costs no
         # call.
@@ -554,21 +554,36 @@ class Broker:
             return 0
         if made is not None and made.transaction_ends.in_parts:
             return 0
-        earliest: int | None = self.logs.next_deadline_ms()
-        for deadline in (
-            self.purgatory.next_deadline_ms() if self.purgatory.waiting_count else None,
-            None if made is None else made.groups.timers.earliest_ms,
-            None if made is None else made.transactions.timers.earliest_ms,
-            self.compaction.next_deadline_ms(),
-            self.flushes.next_deadline_ms(),
-            self.progress.next_due_ms,
-            self.unwritten.next_deadline_ms() if self.unwritten.calls else None,
-            self.disk_space.next_deadline_ms(),
-            None if self.sasl is None else self.sasl.next_deadline_ms(),
-            None if self.shares.made is None else self.shares.made.next_deadline_ms(),
-        ):
-            if deadline is not None and (earliest is None or deadline < earliest):
-                earliest = deadline
+        earliest = self.logs.next_deadline_ms()
+        # Each queue is compared by itself: a tuple of them would be made after each request.
+        if made is not None:
+            at = made.groups.timers.earliest_ms
+            if at is not None and at < earliest:
+                earliest = at
+            at = made.transactions.timers.earliest_ms
+            if at is not None and at < earliest:
+                earliest = at
+        at = self.compaction.next_deadline_ms()
+        if at is not None and at < earliest:
+            earliest = at
+        at = self.flushes.next_deadline_ms()
+        if at is not None and at < earliest:
+            earliest = at
+        at = self.progress.next_due_ms
+        if at is not None and at < earliest:
+            earliest = at
+        at = self.disk_space.next_deadline_ms()
+        if at is not None and at < earliest:
+            earliest = at
+        if self.purgatory.waiting_count and (at := self.purgatory.next_deadline_ms()) is not None:
+            earliest = min(earliest, at)
+        if self.unwritten.calls and (at := self.unwritten.next_deadline_ms()) is not None:
+            earliest = min(earliest, at)
+        if self.sasl is not None and (at := self.sasl.next_deadline_ms()) is not None:
+            earliest = min(earliest, at)
+        shares = self.shares.made
+        if shares is not None and (at := shares.next_deadline_ms()) is not None:
+            earliest = min(earliest, at)
         return earliest
 
     def abort_transactions(self, now_ms: int) -> int:

@@ -29,9 +29,11 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 PRODUCE_FLEXIBLE, FETCH_FLEXIBLE, FETCH_TOPIC_IDS = 9, 12, 13
+MOST_IN_PLACE = 0x7F  # the limit of a length whose compact form has one byte
 PRODUCE_LEADERS, FETCH_LEADERS = 10, 16  # the first versions that have the addresses of leaders
 
 _FRAME = struct.Struct(">ii")
@@ -45,6 +47,9 @@ _PRODUCED_0 = struct.Struct(">ihq")
 _OLDER_ROWS = (
     (_PRODUCED_0, 3), (_PRODUCED_0, 3), (_PRODUCED, 4), (_PRODUCED, 4), (_PRODUCED, 4)
 )  # fmt: skip
+# The whole frame for one partition without an error, in the flexible form, with a topic id. A
+# compact count or length of one byte is the count or length plus one.
+_ONE_OF_ID = struct.Struct(">iibb16sbihqqqbbbbib")
 _FETCHED = struct.Struct(">ihqq")
 _FETCHED_5 = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
@@ -115,6 +120,12 @@ class FetchedPartition(NamedTuple):
     diverging: tuple[int, int] | CurrentLeader | None = None
 
 
+@cache
+def _one_of_name(size: int) -> struct.Struct:
+    """The form of a frame like `_ONE_OF_ID`, with a topic's name of `size` bytes."""
+    return struct.Struct(f">iibbB{size}sbihqqqbbbbib")
+
+
 def encode_produce(
     correlation_id: int,
     version: int,
@@ -124,10 +135,28 @@ def encode_produce(
 ) -> bytes:
     """Encode the whole frame of the response to a Produce of versions 0-13.
 
-    A response for a single partition, which is the usual case, is written without calling another
-    function.
+    The response for a single partition without an error, which is the usual case, has always the
+    same fields, and is packed in one call.
     """
     flexible = version >= PRODUCE_FLEXIBLE
+    if flexible and len(topics) == 1 and not endpoints:
+        name, partitions = topics[0]
+        if len(partitions) == 1 and not partitions[0].error_code:
+            p = partitions[0]
+            if not isinstance(name, str):
+                return _ONE_OF_ID.pack(
+                    _ONE_OF_ID.size - 4, correlation_id, 0, 2, name.bytes, 2,
+                    p.index, 0, p.base_offset, p.log_append_time_ms, p.log_start_offset,
+                    1, 0, 0, 0, throttle_time_ms, 0,
+                )  # fmt: skip
+            data = name.encode()
+            if len(data) < MOST_IN_PLACE:
+                form = _one_of_name(len(data))
+                return form.pack(
+                    form.size - 4, correlation_id, 0, 2, len(data) + 1, data, 2,
+                    p.index, 0, p.base_offset, p.log_append_time_ms, p.log_start_offset,
+                    1, 0, 0, 0, throttle_time_ms, 0,
+                )  # fmt: skip
     row, width = (_PRODUCED_5, 5) if version >= 5 else _OLDER_ROWS[version]
     # What follows the numbers of a partition without an error: an empty array of record errors, a
     # null message, no tags.
@@ -135,18 +164,11 @@ def encode_produce(
     out = bytearray(
         _FRAME_TAGGED.pack(0, correlation_id, 0) if flexible else _FRAME.pack(0, correlation_id)
     )
-    if flexible and len(topics) == 1:
-        out.append(2)  # a compact count is the count plus one, here and below
-    else:
-        _array(out, len(topics), flexible)
+    _array(out, len(topics), flexible)
     for name, partitions in topics:
         if not isinstance(name, str):
             out += name.bytes
             _array(out, len(partitions), flexible)
-        elif flexible and len(partitions) == 1 and len(data := name.encode()) < 0x7F:
-            out.append(len(data) + 1)
-            out += data
-            out.append(2)
         else:
             _string(out, name, flexible)
             _array(out, len(partitions), flexible)

@@ -57,6 +57,7 @@ _BATCH_LENGTH_AT, _CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT, _PRODUCER_ID_AT = 
 BASE_OFFSET = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
 LEADER_EPOCH = struct.Struct(">i")
+BATCH_START = struct.Struct(">qii")  # base offset, length after LENGTH_END, leader epoch
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")

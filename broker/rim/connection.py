@@ -82,8 +82,11 @@ class ConnectionHost(Protocol):
     def is_past(self, at_ns: int) -> bool:
         """Whether the steady clock has reached a time."""
 
-    def carry_out(self) -> None:
-        """Carry out the core's outbox."""
+    def empty_outbox(self) -> None:
+        """Carry out the core's outbox. The caller then calls `set_timer`."""
+
+    def set_timer(self) -> None:
+        """Set the timer to the core's next deadline."""
 
     def disconnect(
         self, connection: Connection, reason: CloseReason | None, level: int = logging.WARNING
@@ -240,13 +243,15 @@ class Connection:
                 if not turn_ends_ns:
                     turn_ends_ns = server.event_ns + TURN_NS
                 server.on_frame(self.connection_id, frame, now_ms)
-                server.carry_out()
+                server.empty_outbox()
         except ProtocolViolation as error:
             server.disconnect(self, str(error))
         except Exception as error:
             server.on_request_failed(self, error)
         finally:
             self._pumping = False
+            if turn_ends_ns:
+                server.set_timer()  # once for all requests of the turn
             if buffer.keep_rest() or (
                 self._turns.holders and (self.in_flight or self._out) and self._turns.has_turn(self)
             ):

@@ -357,7 +357,12 @@ class Server:
     # --- the outbox ------------------------------------------------------------------------------
 
     def carry_out(self) -> None:
-        """Carry out the outbox until it is empty."""
+        """Carry out the outbox until it is empty, and set the timer to the next deadline."""
+        self.empty_outbox()
+        self.set_timer()
+
+    def empty_outbox(self) -> None:
+        """Carry out the outbox until it is empty. The caller then calls `set_timer`."""
         if self._carrying_out or self.failure.done() or self.is_closed:
             # A send in the loop below made this call, or the broker has failed or is closed.
             return
@@ -384,7 +389,6 @@ class Server:
                 self._write_audit_log()
         finally:
             self._carrying_out = False
-        self._set_timer()
 
     def _send_answers(self) -> None:
         """Send the answers. A connection whose request is answered may pass on its next request."""
@@ -509,7 +513,11 @@ class Server:
         """The steady time for an event of the core. After: the core's wall time is set as well."""
         now_ns = self.event_ns = self._steady_ns()
         now_ms = now_ns // NS_PER_MS
-        self.broker.wall.feed(now_ms, self._wall_ns() // NS_PER_MS)
+        wall = self.broker.wall
+        wall.ahead_ms, wall.now_ms = (
+            self._wall_ns() // NS_PER_MS - now_ms,
+            now_ms,
+        )  # `feed`, inlined
         return now_ms
 
     def steady_ms(self) -> int:
@@ -520,16 +528,13 @@ class Server:
         """Whether the steady clock has reached a time."""
         return self._steady_ns() >= at_ns
 
-    def _set_timer(self) -> None:
+    def set_timer(self) -> None:
         """Set the timer to the broker's next deadline, unless it fires early enough already."""
-        if self._catch_up_rounds:
-            return  # the timer is set again when the late tick has run
-        deadline = self.broker.next_deadline_ms()
-        if deadline is None:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
+        if self._catch_up_rounds or self._carrying_out or self.failure.done() or self.is_closed:
+            # The timer is set again when the late tick has run, or when the outbox is empty. A
+            # broker that has failed or is closed needs none.
             return
+        deadline = self.broker.next_deadline_ms()
         if self._timer is not None and self._timer_at_ms <= deadline:
             return  # the present timer is early enough, and is set again when it fires
         now_ms = self._steady_ns() // NS_PER_MS
@@ -547,7 +552,7 @@ class Server:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._set_timer()
+        self.set_timer()
 
     def _on_timer(self) -> None:
         """Run the tick; if the timer is late, only after the sockets are read."""

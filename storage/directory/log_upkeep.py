@@ -80,13 +80,14 @@ class LogUpkeep:
         if self._to_retain or self._to_expire:
             return 0
         due = min(self._next_retention_ms, self._next_expiration_ms)
-        if self._log_dir.changed_logs and self._next_checkpoint_ms < due:
+        log_dir = self._log_dir
+        if log_dir.changed_logs and self._next_checkpoint_ms < due:
             due = self._next_checkpoint_ms
-        for trash in (self.deleted_directories, self._log_dir.trash):
-            at = trash.next_due_ms
-            if at is not None and at < due:
-                due = at
-        return due
+        at = self.deleted_directories.next_due_ms
+        if at is not None and at < due:
+            due = at
+        at = log_dir.trash.next_due_ms
+        return due if at is None or due < at else at
 
     # --- retention and expiry --------------------------------------------------------------------
 

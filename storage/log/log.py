@@ -34,9 +34,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (
-    BASE_OFFSET,
-    LEADER_EPOCH,
-    LEADER_EPOCH_AT,
+    BATCH_START,
+    LENGTH_END,
     MAX_SEQUENCE,
     NO_TIMESTAMP,
     TRANSACTIONAL,
@@ -327,13 +326,19 @@ class Log:
         """
         first_offset = self.log_end_offset
         last_offset = first_offset + last_delta
-        BASE_OFFSET.pack_into(view, 0, first_offset)
-        LEADER_EPOCH.pack_into(view, LEADER_EPOCH_AT, self.leader_epoch)
+        BATCH_START.pack_into(view, 0, first_offset, size - LENGTH_END, self.leader_epoch)
         segment = self.segments.active
         try:
             if self.files.lacks_epoch:
                 self._write_new_epoch()
-            if segment.should_roll(size, last_offset, max_timestamp, now_ms, self.turnover.limits):
+            limits = self.turnover.limits
+            size_bytes, fitting_offset, fitting_timestamp, fitting_limits = segment.room
+            if (
+                segment.batches.size + size > size_bytes
+                or max_timestamp > fitting_timestamp
+                or last_offset > fitting_offset
+                or limits is not fitting_limits
+            ) and segment.should_roll(size, last_offset, max_timestamp, now_ms, limits):
                 self._roll(now_ms)
                 segment = self.segments.active
         except OSError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from barnabas.protocol.records import HEADER_SIZE
 from barnabas.storage.disk import Disk, cut_back, not_written
 from barnabas.storage.files.offset_index import NO_ENTRY
 from barnabas.storage.files.segment_files import (
@@ -37,15 +38,32 @@ class RollLimits(NamedTuple):
     index_bytes: int
 
 
+class Room(NamedTuple):
+    """What fits in an active segment for certain: batches up to a size of the file, an offset and a
+    timestamp, as long as the limits are these.
+    """
+
+    size_bytes: int
+    last_offset: int
+    timestamp: int
+    limits: RollLimits | None
+
+
+NO_ROOM = Room(-1, -1, -1, None)
+
+
 class Segment:
     """One segment of a log.
 
     _recent, _older: the positions of the latest batches by base offset. With them, readers at the
     end of the log need no index. When `_recent` is full, it becomes `_older`, whose entries are
-    discarded.
+    discarded. room: what fits in the segment for certain, so that most appends need not ask
+    `should_roll`.
     """
 
-    __slots__ = ("_older", "_recent", "base_offset", "batches", "created_ms", "indexes")
+    __slots__ = (
+        "_older", "_recent", "base_offset", "batches", "created_ms", "indexes", "room",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -69,6 +87,7 @@ class Segment:
             manifest=manifest,
         )
         self._recent = self._older = _NO_BATCHES
+        self.room = NO_ROOM
 
     @classmethod
     def create(
@@ -149,6 +168,7 @@ class Segment:
         """Begin with empty, trusted indexes, after which batches may be appended."""
         self.indexes.start_empty()
         self._recent = {}
+        self.room = NO_ROOM
 
     def append(
         self,
@@ -199,6 +219,8 @@ class Segment:
         The age is the difference between the timestamps of the segment's first batch and of this
         batch. If there are no timestamps, the age is measured by the broker's clock. One entry of
         the time index is reserved for the time when the segment is closed.
+
+        After:  unless the batch needs a new segment, `room` says what fits in this one.
         """
         segment_bytes = self.batches.size
         if not segment_bytes:
@@ -208,13 +230,28 @@ class Segment:
         first = indexes.first_timestamp
         if first is None:
             first = indexes.first_batch_timestamp()
-        return (
+        entries_left = min(
+            limits.index_bytes // 8 - len(indexes.loaded_offsets.offsets),
+            limits.index_bytes // 12 - 1 - len(indexes.loaded_times.timestamps),
+        )
+        if (
             segment_bytes > limits.segment_bytes - size
             or last_offset - self.base_offset > HIGHEST_RELATIVE_OFFSET
             or (max_timestamp - first if first >= 0 else now_ms - self.created_ms) > limits.age_ms
-            or len(indexes.loaded_offsets.offsets) >= limits.index_bytes // 8
-            or len(indexes.loaded_times.timestamps) >= limits.index_bytes // 12 - 1
-        )
+            or entries_left <= 0
+        ):
+            return True
+        if first >= 0:
+            # An entry of an index needs a batch, and no batch is smaller than its header. The entry
+            # of this batch is added after it is written.
+            end = segment_bytes + (entries_left - 1) * HEADER_SIZE
+            self.room = Room(
+                min(end, limits.segment_bytes),
+                self.base_offset + HIGHEST_RELATIVE_OFFSET,
+                first + limits.age_ms,
+                limits,
+            )
+        return False
 
     def reopen(self, note: SegmentNote) -> bool:
         """Open the segment for appends. The indexes of its first `note.size` bytes are loaded and
@@ -227,6 +264,7 @@ class Segment:
         if not self.indexes.reopen(note):
             return False
         self._recent = {}
+        self.room = NO_ROOM
         self.batches.size = note.size
         return True
 

@@ -40,6 +40,7 @@ LEFT_OUT: dict[str, str] = {
     "Log._changed_logs": _OTHER, "Log.log_dir": _OTHER, "Log.leader_epoch": "each start begins one",
     "Log.unread_bytes": _FILES, "LeaderEpochs": "each start begins one", "Durability": _FILES,
     "LogCheckpoint": _FILES, "LogFiles": _FILES, "SegmentTurnover": _FILES, "LogReader": _OTHER,
+    "Segment.room": _AGAIN,
     "SegmentIndexes": _FILES, "Segment._older": _OTHER, "Segment.created_ms": _TIME,
     "ProducerSnapshots": _FILES,
     "BatchFile.open_file": _OTHER, "BatchFile._file": _OTHER,

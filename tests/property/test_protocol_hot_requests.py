@@ -150,7 +150,10 @@ def test_a_produce_is_decoded_as_by_the_generated_decoder(
 ) -> None:
     request, version = drawn
     encoded = request.encode(version)
-    assert read_produce(memoryview(b"head" + encoded), 4, version) == (request, 4 + len(encoded))
+    # the second time the fields before the records may be remembered
+    for _ in range(2):
+        whole = memoryview(b"head" + encoded)
+        assert read_produce(whole, 4, version) == (request, 4 + len(encoded))
     check(read_produce, ProduceRequest.read, encoded, version, noise)
 
 

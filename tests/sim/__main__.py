@@ -1,5 +1,6 @@
 """Run seeds and print the findings: `python -m sim --seeds 1000`, `python -m sim --seed 17
 --trace`. Every eighth seed also has a schedule with two machines; `--pair` runs only these.
+Every sixteenth is also run without caches, and has to send the same bytes.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from collections.abc import Callable
 
 from checkers import kinds_of
 
+from sim.caches import run_without_caches
 from sim.pair_world import run_pair
 from sim.world import Report, run_seed
 
 PAIR_EVERY = 8
+WITHOUT_CACHES_EVERY, WITHOUT_CACHES_AT = 16, 5
 TOLD_EVERY = 500  # progress is printed after this many seeds
 
 
@@ -82,8 +85,12 @@ def _kinds_of_schedule(
     pair = (run_pair, "pair ")
     if options.pair:
         return [pair]
-    also = options.seed is None and seed % PAIR_EVERY == 0
-    return [(run_seed, ""), pair] if also else [(run_seed, "")]
+    runs: list[tuple[Callable[..., Report], str]] = [(run_seed, "")]
+    if options.seed is None and seed % PAIR_EVERY == 0:
+        runs.append(pair)
+    if options.seed is None and seed % WITHOUT_CACHES_EVERY == WITHOUT_CACHES_AT:
+        runs.append((run_without_caches, "without caches "))
+    return runs
 
 
 def _show(report: Report, name: str) -> None:

@@ -28,8 +28,9 @@ from barnabas.coordinator.groups.group_conversion import GroupConversion
 from barnabas.coordinator.transactions import transaction_coordinator, transaction_listing
 from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.index_cache import BuildPutOff
-from barnabas.storage.log import batch_file, segment_indexes
+from barnabas.storage.log import batch_file, segment, segment_indexes
 from sim import focuses, wire
+from sim.caches import run_without_caches
 from sim.disk import Refusal
 from sim.focuses import drawn_focus
 from sim.network import Weather
@@ -741,3 +742,14 @@ def test_what_is_emptied_keeps_nothing(seed: int) -> None:
     scenario = World(seed).scenario
     assert scenario.last_restart == "none" and scenario.two_phase
     assert not run_seed(seed).findings
+
+
+@pytest.mark.parametrize("seed", [5, 21, 37])
+def test_caches_of_the_hot_path_make_no_difference(seed: int) -> None:
+    assert not run_without_caches(seed).findings
+
+
+def test_a_segment_that_is_believed_to_have_room_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = segment.Room
+    monkeypatch.setattr(segment, "Room", lambda *kept: room(1 << 60, 1 << 60, 1 << 60, kept[3]))
+    assert any(run_without_caches(seed).findings for seed in range(5, 60, 16))

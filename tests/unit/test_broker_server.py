@@ -46,6 +46,7 @@ from barnabas.storage.pooled_disk import PooledDisk
 Answer = Callable[[int, bytes], None]
 IDLE_MS = 600_000
 PATIENCE_S = 120.0
+NO_DEADLINE_MS = 1 << 50
 TLS_FILES = Path(__file__).parents[1] / "fixtures" / "tls"
 
 
@@ -76,7 +77,7 @@ class ScriptedBroker:
         self.cluster = SimpleNamespace(nodes={1: None})
         self.routes = SimpleNamespace(imports=SimpleNamespace(count=0))
         self.times: list[tuple[int, int]] = []
-        self.deadline_ms: int | None = None
+        self.deadline_ms = NO_DEADLINE_MS
         self.logs: Any = SimpleNamespace(disk=OsDisk())
         self.connections: dict[int, Any] = {}
         self.answer: Answer = self.echo
@@ -114,9 +115,9 @@ class ScriptedBroker:
 
     def on_tick(self, now_ms: int) -> None:
         self.frames.append((0, b"tick"))
-        self.deadline_ms = None
+        self.deadline_ms = NO_DEADLINE_MS
 
-    def next_deadline_ms(self) -> int | None:
+    def next_deadline_ms(self) -> int:
         return self.deadline_ms
 
     def close_logs(self, now_ms: int, sync: Any = None) -> None:

@@ -5,9 +5,11 @@ generated readers.
 from __future__ import annotations
 
 import struct
+import uuid
 
 import pytest
 
+from barnabas.protocol import hot_requests
 from barnabas.protocol.hot_requests import MOST_PRODUCE_ELEMENTS, read_produce
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
@@ -116,6 +118,33 @@ def test_bytes_other_than_records_have_their_own_limit(version: int) -> None:
     assert read_produce(data, 0, version, others)[1] == len(data)
     with pytest.raises(MalformedMessageError, match=r"are not records|too long"):
         read_produce(data, 0, version, others - 20)
+
+
+@pytest.mark.parametrize("version", [9, 13])
+@pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 20_000, 70_000])
+def test_fields_that_are_remembered_are_followed_by_the_records_of_their_request(
+    version: int, size: int
+) -> None:
+    """The bytes before the records were read in an earlier request; null records too."""
+    topic_id = uuid.UUID(int=5) if version > 12 else None
+    name = "" if topic_id else "remembered"
+    for records in (b"first", b"r" * size, None, b"last"):
+        rows = [PartitionProduceData(7, records)]
+        data = encoded([TopicProduceData(name, topic_id, rows)], version)
+        request, end = read_produce(memoryview(data), 0, version)
+        (topic,) = request.topic_data
+        assert (topic.name, topic.topic_id, request.acks, end) == (name, topic_id, -1, len(data))
+        assert topic.partition_data == rows
+        for cut in range(max(0, len(data) - 4), len(data)):
+            with pytest.raises((MalformedMessageError, IndexError, struct.error)):
+                read_produce(memoryview(data)[:cut], 0, version)
+
+
+def test_different_requests_are_remembered_only_up_to_a_number() -> None:
+    for number in range(3000):
+        topics = [TopicProduceData(f"t{number}", None, [PartitionProduceData(0, b"r")])]
+        read_produce(memoryview(encoded(topics, 9)), 0, 9)
+    assert len(hot_requests._HEADS_BY_NAME) <= hot_requests._MOST_HEADS
 
 
 @pytest.mark.parametrize("place", ["transactional id", "topic"])
