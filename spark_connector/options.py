@@ -17,6 +17,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from barnabas.client.security import (
+    TOKEN_PROVIDER,
+    UNPROTECTED,
+    SecurityError,
+    SecurityOptions,
+    parse_security,
+)
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.kafka_settings import (
     CONSUMER,
@@ -26,13 +33,6 @@ from barnabas.spark_connector.kafka_settings import (
 )
 from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetSpec
 from barnabas.spark_connector.patterns import PatternError, translate_pattern
-from barnabas.spark_connector.security import (
-    TOKEN_PROVIDER,
-    UNPROTECTED,
-    SecurityError,
-    SecurityOptions,
-    parse_security,
-)
 from barnabas.spark_connector.user_messages import logger
 
 MEBIBYTE = 1 << 20

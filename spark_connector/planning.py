@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from barnabas.client.cluster_reader import Client
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.client import Client
 from barnabas.spark_connector.filters import Narrowing
 from barnabas.spark_connector.offsets import (
     EARLIEST,

@@ -26,7 +26,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from barnabas.spark_connector.connection import ClientError, PassingError
+from barnabas.client.connection import ClientError, PassingError
 from barnabas.spark_connector.deduplication import Decide, decide_by_number
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.options import ClientOptions

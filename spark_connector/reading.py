@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from barnabas.protocol.errors import Code, KafkaError
-from barnabas.spark_connector.client import (
+from barnabas.client.cluster_reader import (
     Client,
     ClientError,
     FetchedPartition,
     RefusedError,
     UnknownTopicError,
 )
+from barnabas.protocol.errors import Code, KafkaError
 from barnabas.spark_connector.decoding import HEADERS_TYPE, Columns, decode
 from barnabas.spark_connector.numba_loops import AUTO, decoder_choice
 from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange

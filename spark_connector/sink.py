@@ -38,13 +38,13 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from barnabas.client.cluster_reader import ClientError
 from barnabas.spark_connector.checkpoint import (
     Checkpoint,
     CheckpointError,
     CheckpointPlace,
     trail_of_write,
 )
-from barnabas.spark_connector.client import ClientError
 from barnabas.spark_connector.deduplication import (
     ANNOUNCED,
     COLUMN,

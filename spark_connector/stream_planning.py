@@ -24,8 +24,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
+from barnabas.client.cluster_reader import Client, ClientError, UnknownTopicError
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.client import Client, ClientError, UnknownTopicError
 from barnabas.spark_connector.offsets import (
     EARLIEST,
     LATEST,

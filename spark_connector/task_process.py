@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from barnabas.spark_connector.client import Client
+from barnabas.client.cluster_reader import Client
 from barnabas.spark_connector.options import ClientOptions
 
 if TYPE_CHECKING:

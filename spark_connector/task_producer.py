@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
+from barnabas.client.connection import ClientError, PassingError, code_name
 from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.connection import ClientError, PassingError, code_name
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import PublishError, StampedRecordBatch

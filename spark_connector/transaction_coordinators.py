@@ -10,6 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from barnabas.client.connection import (
+    Address,
+    Connection,
+    Connections,
+    PassingError,
+    RequestKind,
+    Response,
+    code_name,
+    metadata,
+)
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -24,16 +34,6 @@ from barnabas.protocol.messages.init_producer_id import (
 from barnabas.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
-)
-from barnabas.spark_connector.connection import (
-    Address,
-    Connection,
-    Connections,
-    PassingError,
-    RequestKind,
-    Response,
-    code_name,
-    metadata,
 )
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import Producer, PublishError

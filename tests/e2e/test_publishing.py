@@ -52,9 +52,9 @@ from helpers.kafka_proxy import (
 from helpers.ports import refusing_port
 
 from barnabas import LocalBroker
+from barnabas.client.connection import ClientError
 from barnabas.protocol.errors import Code
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.deduplication import (
     CommitNote,
     CommittedBatch,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import socket
 
     from barnabas.cli.client.connection import BrokerConnection
-    from barnabas.spark_connector.security import SecurityOptions
+    from barnabas.client.security import SecurityOptions
 
 CLIENT_CONFIG = "in the file of --client-config"
 
@@ -33,7 +33,7 @@ class Login:
         self._options = _security(settings)
         self._context: ssl.SSLContext | None = None
         if self._options.uses_tls:
-            from barnabas.spark_connector.security import SecurityError, ssl_context
+            from barnabas.client.security import SecurityError, ssl_context
 
             try:
                 self._context = ssl_context(self._options)
@@ -59,6 +59,8 @@ class Login:
                 or no SASL at all; CommandError if there is no token.
         """
         from barnabas.cli.client.connection import ConnectionLostError, Kind, RefusedLoginError
+        from barnabas.client.oauth import TokenError
+        from barnabas.client.security import AuthenticationError, exchange
         from barnabas.protocol.messages.sasl_authenticate import (
             SaslAuthenticateRequest,
             SaslAuthenticateResponse,
@@ -67,8 +69,6 @@ class Login:
             SaslHandshakeRequest,
             SaslHandshakeResponse,
         )
-        from barnabas.spark_connector.oauth import TokenError
-        from barnabas.spark_connector.security import AuthenticationError, exchange
 
         handshake = Kind(SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
         authenticate = Kind(SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
@@ -106,8 +106,8 @@ def _of_client_config(error: Exception) -> str:
 
 
 def _security(settings: Mapping[str, Any]) -> SecurityOptions:
-    from barnabas.spark_connector.oauth import TokenSource
-    from barnabas.spark_connector.security import MECHANISMS, SecurityOptions
+    from barnabas.client.oauth import TokenSource
+    from barnabas.client.security import MECHANISMS, SecurityOptions
 
     protocol = str(settings.get("security_protocol", "PLAINTEXT"))
     mechanism = settings.get("sasl_mechanism")

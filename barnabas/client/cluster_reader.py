@@ -16,6 +16,19 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
+from barnabas.client.connection import (
+    UNKNOWN_TOPIC_PATIENCE_MS,
+    ClientError,
+    Connection,
+    Connections,
+    PassingError,
+    RefusedError,
+    RequestKind,
+    UnknownTopicError,
+    check,
+    code_name,
+    metadata,
+)
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.fetch import (
     AbortedTransaction,
@@ -33,19 +46,6 @@ from barnabas.protocol.messages.list_offsets import (
 from barnabas.protocol.messages.metadata import MetadataResponseTopic
 from barnabas.protocol.primitives import Buffer
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.connection import (
-    UNKNOWN_TOPIC_PATIENCE_MS,
-    ClientError,
-    Connection,
-    Connections,
-    PassingError,
-    RefusedError,
-    RequestKind,
-    UnknownTopicError,
-    check,
-    code_name,
-    metadata,
-)
 from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.patterns import is_found_in
 from barnabas.spark_connector.user_messages import RetryNotice

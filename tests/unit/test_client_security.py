@@ -11,8 +11,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from barnabas.spark_connector.options import OptionError, parse_source_options
-from barnabas.spark_connector.security import (
+from barnabas.client.security import (
     AuthenticationError,
     PlainExchange,
     ScramExchange,
@@ -23,6 +22,7 @@ from barnabas.spark_connector.security import (
     parse_security,
     ssl_context,
 )
+from barnabas.spark_connector.options import OptionError, parse_source_options
 
 TLS = Path(__file__).parent.parent / "fixtures" / "tls"
 PASSWORD = "p4ss'word"

@@ -20,6 +20,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from barnabas.client.oauth import TokenError
+from barnabas.client.security import (
+    AuthenticationError,
+    SecurityError,
+    exchange,
+    ssl_context,
+)
 from barnabas.protocol.errors import Code
 from barnabas.protocol.framing import decode_response, encode_request
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -35,14 +42,7 @@ from barnabas.protocol.messages.sasl_authenticate import (
 )
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from barnabas.protocol.primitives import Buffer, MalformedMessageError
-from barnabas.spark_connector.oauth import TokenError
 from barnabas.spark_connector.options import ClientOptions
-from barnabas.spark_connector.security import (
-    AuthenticationError,
-    SecurityError,
-    exchange,
-    ssl_context,
-)
 from barnabas.spark_connector.user_messages import NOTICE_S, logger
 
 MAX_RESPONSE_BYTES = (1 << 31) - 1

@@ -19,15 +19,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from barnabas.spark_connector.key_stores import TYPES, KeyStoreError, pem_of_store
-from barnabas.spark_connector.oauth import (
+from barnabas.client.key_stores import TYPES, KeyStoreError, pem_of_store
+from barnabas.client.oauth import (
     SEPARATOR,
     TokenSource,
     first_message,
     forget,
     token_of,
 )
-from barnabas.spark_connector.tls_settings import TlsSettingError, TlsSettings, parse_tls_settings
+from barnabas.client.tls_settings import TlsSettingError, TlsSettings, parse_tls_settings
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PLAIN = "PLAIN"
