@@ -17,6 +17,7 @@ from barnabas.client.cluster_reader import (
     RefusedError,
     UnknownTopicError,
 )
+from barnabas.client.notices import logger
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.spark_connector.decoding import HEADERS_TYPE, Columns, decode
 from barnabas.spark_connector.numba_loops import AUTO, decoder_choice
@@ -28,7 +29,6 @@ from barnabas.spark_connector.record_batches import (
     first_record_batch_size,
     select_record_batches,
 )
-from barnabas.spark_connector.user_messages import logger
 
 # The number of successive empty responses below the end of the log after which a reader gives up.
 EMPTY_ANSWERS = 20

@@ -39,6 +39,7 @@ from pyspark.sql.datasource import (
 )
 
 from barnabas.client.cluster_reader import ClientError
+from barnabas.client.notices import logger
 from barnabas.spark_connector.checkpoint import (
     Checkpoint,
     CheckpointError,
@@ -100,7 +101,7 @@ from barnabas.spark_connector.task_transactions import (
     fits_into_notes,
 )
 from barnabas.spark_connector.transactional_ids import TransactionalIds
-from barnabas.spark_connector.user_messages import errors_of_a_stream, hide_traceback, logger
+from barnabas.spark_connector.user_messages import errors_of_a_stream, hide_traceback
 
 if TYPE_CHECKING:
     import pyarrow as pa

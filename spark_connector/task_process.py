@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from barnabas.client.cluster_reader import Client
-from barnabas.spark_connector.options import ClientOptions
+from barnabas.client.options import ClientOptions
 
 if TYPE_CHECKING:
     from barnabas.spark_connector.publishing import Publisher, PublishSettings

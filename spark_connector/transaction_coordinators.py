@@ -20,6 +20,7 @@ from barnabas.client.connection import (
     code_name,
     metadata,
 )
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -35,7 +36,6 @@ from barnabas.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import Producer, PublishError
 from barnabas.spark_connector.task_transactions import OPEN, Described, Held, first_of
 from barnabas.spark_connector.transactional_producer import (

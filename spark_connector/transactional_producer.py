@@ -46,6 +46,7 @@ from barnabas.client.connection import (
     code_name,
     metadata,
 )
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -91,7 +92,6 @@ from barnabas.protocol.records import (
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.deduplication import CommittedBatch, GroupState, parse_note
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import (
     Producer,
     PublishError,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -29,6 +30,8 @@ from barnabas.client.connection import (
     code_name,
     metadata,
 )
+from barnabas.client.notices import RetryNotice
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.fetch import (
     AbortedTransaction,
@@ -46,9 +49,6 @@ from barnabas.protocol.messages.list_offsets import (
 from barnabas.protocol.messages.metadata import MetadataResponseTopic
 from barnabas.protocol.primitives import Buffer
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.options import ClientOptions
-from barnabas.spark_connector.patterns import is_found_in
-from barnabas.spark_connector.user_messages import RetryNotice
 
 __all__ = ["Client", "ClientError", "FetchedPartition", "RefusedError", "UnknownTopicError"]
 
@@ -159,7 +159,7 @@ class Client:
             return sorted(
                 _name_of(topic)
                 for topic in self._metadata(None)
-                if not topic.is_internal and is_found_in(pattern, _name_of(topic))
+                if not topic.is_internal and re.search(pattern, _name_of(topic))
             )
 
         return self._retrying(ask, "listing topics")

@@ -20,7 +20,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from barnabas.client.notices import NOTICE_S, logger
 from barnabas.client.oauth import TokenError
+from barnabas.client.options import ClientOptions
 from barnabas.client.security import (
     AuthenticationError,
     SecurityError,
@@ -42,8 +44,6 @@ from barnabas.protocol.messages.sasl_authenticate import (
 )
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from barnabas.protocol.primitives import Buffer, MalformedMessageError
-from barnabas.spark_connector.options import ClientOptions
-from barnabas.spark_connector.user_messages import NOTICE_S, logger
 
 MAX_RESPONSE_BYTES = (1 << 31) - 1
 # The maximum size of a response to ApiVersions. A larger response shows that the peer uses another

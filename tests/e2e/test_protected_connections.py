@@ -19,9 +19,10 @@ from helpers.guarded_listener import TLS_FILES, GuardedListener, SaslServer, ser
 
 from barnabas import LocalBroker
 from barnabas.client.cluster_reader import Client, ClientError
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.options import ClientOptions, parse_source_options
+from barnabas.spark_connector.options import parse_source_options
 from barnabas.spark_connector.planning import plan
 from barnabas.spark_connector.publishing import Publisher, PublishSettings
 from barnabas.spark_connector.reading import read_range

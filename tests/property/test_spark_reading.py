@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.client.cluster_reader import Client
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.fetch import FetchRequest
@@ -26,7 +27,7 @@ from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas.protocol.messages.metadata import MetadataResponseBroker
 from barnabas.protocol.records import NewRecord, encode_batch, encode_marker
 from barnabas.spark_connector.offsets import OffsetRange
-from barnabas.spark_connector.options import ClientOptions, OpenTransactions
+from barnabas.spark_connector.options import OpenTransactions
 from barnabas.spark_connector.reading import read_range
 
 NODES = (1, 2)

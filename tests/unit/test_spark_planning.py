@@ -13,11 +13,12 @@ pytest.importorskip("pyarrow")
 from helpers.fake_broker import FakeBroker, FakeLog
 
 from barnabas.client.cluster_reader import Client, ClientError
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import NewRecord, encode_batch, encode_marker
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.offsets import OffsetRange, OffsetSpec
-from barnabas.spark_connector.options import ClientOptions, OptionError, parse_source_options
+from barnabas.spark_connector.options import OptionError, parse_source_options
 from barnabas.spark_connector.planning import plan, resolve
 from barnabas.spark_connector.reading import DataLossError, read_range
 

@@ -15,6 +15,7 @@ pytest.importorskip("pyarrow")
 from helpers.fake_broker import HANG_UP, KAFKA_2_5, KAFKA_4_0, FakeCluster
 
 from barnabas.client.connection import ClientError
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -39,7 +40,6 @@ from barnabas.spark_connector.deduplication import (
     UncertainBatchError,
 )
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.publishing import (
     BegunNotes,
     Publication,

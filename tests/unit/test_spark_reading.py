@@ -19,6 +19,7 @@ from helpers.fake_broker import FakeBroker, FakeLog
 from helpers.ports import refusing_port
 
 from barnabas.client.cluster_reader import Client, ClientError, RefusedError
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.fetch import (
@@ -32,7 +33,6 @@ from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.records import NewRecord, assemble_batch, encode_batch, encode_marker
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange
-from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.reading import COLUMNS, DamageError, DataLossError, read_range
 
 T0 = TopicPartition("t", 0)
