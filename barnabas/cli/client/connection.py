@@ -111,17 +111,35 @@ class BrokerConnection:
         Raises: ConnectionLostError; RefusedError UNSUPPORTED_VERSION if the broker does not support
                 the request, or a field of it.
         """
-        name = kind.request_class.__name__.removesuffix("Request")
-        if not self.speaks(kind):
-            raise RefusedError(Code.UNSUPPORTED_VERSION, name)
-        _, highest = self.versions[kind.request_class.API_KEY]
+        version = self._version_of(kind)
         try:
-            return self._request(kind, request, min(kind.last_version, highest))
+            return self._decode(kind.response_class, self._answer(request, version), version)
         except UnwritableMessageError as error:
+            name = kind.request_class.__name__.removesuffix("Request")
             raise RefusedError(Code.UNSUPPORTED_VERSION, f"{name}: {error}") from error
 
-    def _request(self, kind: Kind[Request, Response], request: Request, version: int) -> Response:
-        return self._decode(kind.response_class, self._answer(request, version), version)
+    def post(self, kind: Kind[Request, Any], request: Request) -> None:
+        """Send a request that has no response, as Produce with acks=0.
+
+        Raises: ConnectionLostError; RefusedError UNSUPPORTED_VERSION.
+        """
+        try:
+            self._send(request, self._version_of(kind))
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def _version_of(self, kind: Kind[Any, Any]) -> int:
+        """The highest common version. Raises: RefusedError UNSUPPORTED_VERSION."""
+        if not self.speaks(kind):
+            name = kind.request_class.__name__.removesuffix("Request")
+            raise RefusedError(Code.UNSUPPORTED_VERSION, name)
+        return min(kind.last_version, self.versions[kind.request_class.API_KEY][1])
+
+    def _send(self, request: Message, version: int) -> int:
+        """Send the frame of a request. Gives: its correlation id. Raises: OSError."""
+        correlation_id = next(self._correlation_ids)
+        self._socket.sendall(encode_request(request, version, correlation_id, self._client_id))
+        return correlation_id
 
     def _decode(self, response_class: type[Response], frame: bytes, version: int) -> Response:
         """The response in a frame. Raises: CommandError if it cannot be read."""
@@ -134,9 +152,8 @@ class BrokerConnection:
 
     def _answer(self, request: Message, version: int) -> bytes:
         """The frame of the response to a request."""
-        correlation_id = next(self._correlation_ids)
         try:
-            self._socket.sendall(encode_request(request, version, correlation_id, self._client_id))
+            correlation_id = self._send(request, version)
             (size,) = _SIZE.unpack(self._read(_SIZE.size))
             most = MOST_BYTES if self.versions else MOST_FIRST_BYTES
             if not _SIZE.size < size <= most:
