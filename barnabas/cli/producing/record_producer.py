@@ -112,7 +112,11 @@ class RecordProducer:
                 and time.monotonic() - began < CREATION_S
             )
             if not passes:
-                raise RefusedError(found.error_code, "", self.topic)
+                error = RefusedError(found.error_code, "", self.topic)
+                # The right to write to a topic includes the right to describe it, which Metadata
+                # needs. An error about ACLs shall name the former.
+                error.request = "Produce"
+                raise error
             silence.look("the partitions of the topic")
             time.sleep(LINGER_S)
 
