@@ -19,11 +19,7 @@ from typing import Any
 
 from barnabas.client.notices import logger
 from barnabas.client.options import ClientOptions
-from barnabas.client.security import (
-    TOKEN_PROVIDER,
-    SecurityError,
-    parse_security,
-)
+from barnabas.client.security import TOKEN_PROVIDER, SecurityError, parse_security
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.kafka_settings import (
     CONSUMER,

@@ -15,12 +15,11 @@ from barnabas.client.connection import (
     Connection,
     Connections,
     PassingError,
-    RequestKind,
-    Response,
     code_name,
     metadata,
 )
 from barnabas.client.options import ClientOptions
+from barnabas.client.request_kind import RequestKind, Response
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,

@@ -42,11 +42,11 @@ from barnabas.client.connection import (
     Connection,
     Connections,
     PassingError,
-    RequestKind,
     code_name,
     metadata,
 )
 from barnabas.client.options import ClientOptions
+from barnabas.client.request_kind import RequestKind
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,

@@ -28,9 +28,10 @@ from enum import Enum
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
-from barnabas.client.connection import ClientError, PassingError, RequestKind, code_name
+from barnabas.client.connection import ClientError, PassingError, code_name
 from barnabas.client.murmur2 import partition_of
 from barnabas.client.options import ClientOptions
+from barnabas.client.request_kind import RequestKind
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.init_producer_id import (
     InitProducerIdRequest,

@@ -24,7 +24,6 @@ from barnabas.client.connection import (
     Connections,
     PassingError,
     RefusedError,
-    RequestKind,
     UnknownTopicError,
     check,
     code_name,
@@ -32,6 +31,7 @@ from barnabas.client.connection import (
 )
 from barnabas.client.notices import RetryNotice
 from barnabas.client.options import ClientOptions
+from barnabas.client.request_kind import RequestKind
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.fetch import (
     AbortedTransaction,

@@ -11,10 +11,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+from barnabas.client.sasl import AuthenticationError, PlainExchange, ScramExchange
 from barnabas.client.security import (
-    AuthenticationError,
-    PlainExchange,
-    ScramExchange,
     SecurityError,
     SecurityOptions,
     exchange,

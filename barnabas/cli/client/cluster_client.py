@@ -23,13 +23,11 @@ from barnabas.cli.client.connection import (
     CLIENT_ID,
     BrokerConnection,
     ConnectionLostError,
-    Kind,
     RefusedLoginError,
-    Request,
-    Response,
 )
 from barnabas.cli.errors import CommandError, RefusedError
 from barnabas.cli.waiting import Waiting
+from barnabas.client.request_kind import Request, RequestKind, Response
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.metadata import (
     MetadataRequest,
@@ -40,7 +38,7 @@ from barnabas.protocol.messages.metadata import (
 
 T = TypeVar("T")
 
-METADATA = Kind(MetadataRequest, MetadataResponse, 1, 12)
+METADATA = RequestKind(MetadataRequest, MetadataResponse, 1, 12)
 GROUP, TRANSACTION = 0, 1  # key types of FindCoordinator
 PASSING = frozenset(
     {
@@ -228,7 +226,7 @@ class ClusterClient:
     def _ask(
         self,
         connection: BrokerConnection,
-        kind: Kind[Request, Response],
+        kind: RequestKind[Request, Response],
         request: Request,
         what: str = "",
     ) -> Response:
@@ -273,20 +271,22 @@ class ClusterClient:
         """The requests that a broker supports, with the lowest and the highest version of each."""
         return self._any_connection().versions
 
-    def speaks(self, kind: Kind[Any, Any]) -> bool:
+    def speaks(self, kind: RequestKind[Any, Any]) -> bool:
         """Whether the connected broker supports a kind of request."""
         return self._any_connection().speaks(kind)
 
-    def any(self, kind: Kind[Request, Response], request: Request) -> Response:
+    def any(self, kind: RequestKind[Request, Response], request: Request) -> Response:
         """The response of any broker to a request."""
         return self.trying(lambda: self._ask(self._any_connection(), kind, request), kind)
 
-    def node(self, node_id: int, kind: Kind[Request, Response], request: Request) -> Response:
+    def node(
+        self, node_id: int, kind: RequestKind[Request, Response], request: Request
+    ) -> Response:
         """The answer of the broker with that id to a request."""
         return self.trying(lambda: self._ask(self._connection_to(node_id), kind, request), kind)
 
     def once(
-        self, node_id: int, kind: Kind[Request, Response], request: Request, what: str
+        self, node_id: int, kind: RequestKind[Request, Response], request: Request, what: str
     ) -> Response:
         """The response of the broker with that id, without a retry; for `persist`.
 
@@ -295,7 +295,7 @@ class ClusterClient:
         """
         return self._ask(self._connection_to(node_id), kind, request, what)
 
-    def post(self, node_id: int, kind: Kind[Request, Any], request: Request) -> None:
+    def post(self, node_id: int, kind: RequestKind[Request, Any], request: Request) -> None:
         """Send the broker with that id a request that has no response."""
         connection = self._connection_to(node_id)
         try:
@@ -306,7 +306,7 @@ class ClusterClient:
 
     def controller(
         self,
-        kind: Kind[Request, Response],
+        kind: RequestKind[Request, Response],
         request: Request,
         code_of: Callable[[Response], int],
     ) -> Response:
@@ -329,7 +329,7 @@ class ClusterClient:
     def coordinator(
         self,
         key: str,
-        kind: Kind[Request, Response],
+        kind: RequestKind[Request, Response],
         request: Request,
         code_of: Callable[[Response], int],
         *,
@@ -361,7 +361,7 @@ class ClusterClient:
 
         node_id = self._coordinators.get((key_type, key))
         if node_id is None:
-            kind = Kind(FindCoordinatorRequest, FindCoordinatorResponse, 0, 3)
+            kind = RequestKind(FindCoordinatorRequest, FindCoordinatorResponse, 0, 3)
             request = FindCoordinatorRequest(key=key, key_type=key_type)
             answer = self._ask(self._any_connection(), kind, request)
             if answer.error_code:
@@ -371,7 +371,7 @@ class ClusterClient:
                 self.brokers[node_id] = Broker(node_id, answer.host, answer.port)
         return node_id
 
-    def trying(self, ask: Callable[[], T], kind: Kind[Any, Any] | None = None) -> T:
+    def trying(self, ask: Callable[[], T], kind: RequestKind[Any, Any] | None = None) -> T:
         """The result of `ask`, a function that sends requests. `ask` is called again after
         transient failures.
 

@@ -1,4 +1,4 @@
-"""TLS and SASL of a client, set up by the connector's code from the settings of --client-config.
+"""TLS and SASL of a client, set up by `barnabas.client` from the settings of --client-config.
 
 This module is imported only if a client's settings use TLS or SASL, or if a connection fails.
 """
@@ -58,43 +58,31 @@ class Login:
         Raises: RefusedLoginError; ConnectionLostError if the broker does not support the mechanism,
                 or no SASL at all; CommandError if there is no token.
         """
-        from barnabas.cli.client.connection import ConnectionLostError, Kind, RefusedLoginError
+        from barnabas.cli.client.connection import ConnectionLostError, RefusedLoginError
         from barnabas.client.oauth import TokenError
-        from barnabas.client.security import AuthenticationError, exchange
-        from barnabas.protocol.messages.sasl_authenticate import (
-            SaslAuthenticateRequest,
-            SaslAuthenticateResponse,
+        from barnabas.client.sasl import (
+            AuthenticationError,
+            HandshakeRefusedError,
+            NoLoginError,
+            log_in,
         )
-        from barnabas.protocol.messages.sasl_handshake import (
-            SaslHandshakeRequest,
-            SaslHandshakeResponse,
-        )
+        from barnabas.client.security import exchange
 
-        handshake = Kind(SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
-        authenticate = Kind(SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
         mechanism = self._options.mechanism
         assert mechanism is not None
-        if not connection.speaks(handshake):
-            raise ConnectionLostError(f"{connection.address} takes no login")
-        shaken = connection.request(handshake, SaslHandshakeRequest(mechanism))
-        if shaken.error_code:
-            name = Code(shaken.error_code).name
-            raise ConnectionLostError(f"{connection.address} refuses {mechanism}: {name}")
-        lifetime_ms = 0
-        login = exchange(self._options)
         try:
-            message: bytes | None = login.first()
-            while message is not None:
-                answer = connection.request(authenticate, SaslAuthenticateRequest(message))
-                if answer.error_code:
-                    raise RefusedLoginError(answer.error_message or Code(answer.error_code).name)
-                lifetime_ms = answer.session_lifetime_ms
-                message = login.answer(answer.auth_bytes)
+            return log_in(connection, mechanism, exchange(self._options))
+        except NoLoginError as error:
+            raise ConnectionLostError(f"{connection.address} takes no login") from error
+        except HandshakeRefusedError as error:
+            name = Code(error.code).name
+            raise ConnectionLostError(
+                f"{connection.address} refuses {mechanism}: {name}"
+            ) from error
         except AuthenticationError as error:
             raise RefusedLoginError(str(error)) from error
         except TokenError as error:
             raise CommandError(_of_client_config(error)) from error
-        return lifetime_ms
 
 
 def _of_client_config(error: Exception) -> str:

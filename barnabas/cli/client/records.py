@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from barnabas.cli.client.cluster_client import ClusterClient
-from barnabas.cli.client.connection import Kind
 from barnabas.cli.client.topics import CLIENT, leaders
 from barnabas.cli.client.transactions import add_partitions, end_transaction, init_producer
 from barnabas.cli.errors import CommandError, RefusedError
+from barnabas.client.request_kind import RequestKind
 from barnabas.protocol.message_sets import is_message_set
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -33,7 +33,7 @@ from barnabas.protocol.records import (
 )
 from barnabas.protocol.topic_partition import TopicPartition
 
-FETCH = Kind(FetchRequest, FetchResponse, 4, 11)
+FETCH = RequestKind(FetchRequest, FetchResponse, 4, 11)
 FETCH_BYTES = 1 << 20
 WAIT_MS = 500
 ALL = -1  # value of acks
@@ -152,7 +152,7 @@ class Transactions:
             TopicProduceData,
         )
 
-        kind = Kind(ProduceRequest, ProduceResponse, 3, 11)
+        kind = RequestKind(ProduceRequest, ProduceResponse, 3, 11)
         batch = encode_batch(
             [NewRecord(None, value, timestamp)],
             producer_id=self._producer_id,

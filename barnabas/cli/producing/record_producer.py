@@ -13,11 +13,11 @@ import time
 from typing import NamedTuple
 
 from barnabas.cli.client.cluster_client import PASSING, ClusterClient
-from barnabas.cli.client.connection import Kind
 from barnabas.cli.client.topics import by_topic, leaders
 from barnabas.cli.client.transactions import add_partitions, end_transaction, init_producer
 from barnabas.cli.errors import RefusedError
 from barnabas.client.murmur2 import partition_of
+from barnabas.client.request_kind import RequestKind
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
@@ -30,7 +30,7 @@ from barnabas.protocol.records import NewRecord, add_sequence, encode_batch
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.texts import count_text
 
-PRODUCE = Kind(ProduceRequest, ProduceResponse, 3, 11)
+PRODUCE = RequestKind(ProduceRequest, ProduceResponse, 3, 11)
 BATCH_BYTES = 256 * 1024
 PENDING_BYTES = 1 << 20  # of all batches together
 LINGER_S = 0.05  # how old a record may become before its batch is sent
