@@ -17,21 +17,21 @@ import barnabas
 from barnabas import LocalBroker
 from bench.common import Row
 
-ROUNDS = 5
+ROUNDS = 9
 TOPIC, GROUP = "lines", "readers"
 COMMANDS = (
     ("--help",),
     ("topics", "list"),
     ("topics", "describe", TOPIC),
-    ("groups", "list"),
-    ("groups", "describe", GROUP),
-    ("config", "list", "topic", TOPIC),
     ("txn", "list"),
     ("user", "list"),
+    ("produce", TOPIC),
     ("consume", TOPIC),
     ("consume", TOPIC, "--last", "3", "--json"),
     ("consume", TOPIC, "--group", GROUP),
-    ("produce", TOPIC),
+    ("groups", "list"),
+    ("groups", "describe", GROUP),
+    ("config", "describe", "topic", TOPIC),
     ("produce", TOPIC, "--transactional-id", "load"),
     ("check",),
 )

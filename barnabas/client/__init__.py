@@ -1,7 +1,10 @@
 """A Kafka client of our own messages: what all clients in this repository share.
 
     options           the settings of a client's connections
-    security          TLS and SASL; oauth, key_stores and tls_settings are parts of it
+    request_kind      a kind of request: its two messages, and the versions that are used
+    frames            a request and its response on any socket, one at a time
+    sasl              the login: its requests, and the exchanges of the mechanisms
+    security          TLS and SASL by settings; oauth, key_stores and tls_settings are parts of it
     connection        one connection to a broker: TLS, login, versions, requests and responses in
                       order; `Connections`, one for each broker and purpose; Metadata
     cluster_reader    a client for readers: partitions, offsets, Fetch of one partition; retries
