@@ -49,12 +49,11 @@ def run(scale: float) -> list[Row]:
         for command in COMMANDS:
             seconds: dict[str, list[float]] = {path: [] for path in checkouts}
             for _ in range(ROUNDS):
-                for path, measured in seconds.items():
-                    measured.append(_cpu_seconds(path, command, broker.bootstrap_servers))
-            medians = [statistics.median(measured) for measured in seconds.values()]
-            beside = f"{medians[1]:.3f} s" if len(medians) > 1 else "-"
-            name = f"barnabas {' '.join(command)}"
-            rows.append(Row(name, f"{medians[0]:.3f} s", "-", "-", beside))
+                for path, rounds in seconds.items():
+                    rounds.append(_cpu_seconds(path, command, broker.bootstrap_servers))
+            medians = [statistics.median(rounds) for rounds in seconds.values()]
+            measured = "; beside: ".join(f"{median:.3f} s" for median in medians)
+            rows.append(Row(f"barnabas {' '.join(command)}", measured, "-", "-", "-"))
     return rows
 
 

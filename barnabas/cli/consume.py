@@ -380,10 +380,10 @@ def _committed(
     """The offsets that a group has committed for these partitions, without partitions that have
     none.
     """
-    from barnabas.cli.groups import committed_offsets
+    from barnabas.cli.client.groups import committed
 
-    committed = committed_offsets(admin, group)
-    return {row: committed[row] for row in partitions if row in committed}
+    found = committed(admin, group)
+    return {row: found[row].offset for row in partitions if row in found}
 
 
 def _commit(client: ClusterClient, group: str, positions: dict[TopicPartition, int]) -> None:
