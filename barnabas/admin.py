@@ -95,6 +95,19 @@ def _with_tls(sock: socket.socket, host: str, ca_file: str) -> socket.socket:
     return ssl.create_default_context(cafile=ca_file).wrap_socket(sock, server_hostname=host)
 
 
+class _Asking:
+    """The connection during the login. It uses the highest versions, which Barnabas supports."""
+
+    def __init__(self, frames: FrameSocket) -> None:
+        self._frames = frames
+
+    def speaks(self, kind: RequestKind[Any, Any]) -> bool:
+        return True
+
+    def request(self, kind: RequestKind[Request, Response], request: Request) -> Response:
+        return self._frames.request(request, kind.last_version, kind.response_class)
+
+
 class Admin:
     """A connection for administrative requests, as a context manager.
 
@@ -135,7 +148,7 @@ class Admin:
         )
 
         try:
-            log_in(self, PLAIN, PlainExchange(name, password))
+            log_in(_Asking(self._frames), PLAIN, PlainExchange(name, password))
         except AuthenticationError as error:
             raise AdminError(Code.SASL_AUTHENTICATION_FAILED, f"user {name!r}: {error}") from error
         except NoLoginError as error:
@@ -146,14 +159,6 @@ class Admin:
             raise AdminError(
                 Code(error.code), f"user {name!r}: the broker has only {error.mechanisms}"
             ) from error
-
-    def speaks(self, kind: RequestKind[Any, Any]) -> bool:
-        """Whether the broker supports a kind of request: Barnabas does."""
-        return True
-
-    def request(self, kind: RequestKind[Request, Response], request: Request) -> Response:
-        """Send one request in its highest version and wait for its response. Raises: OSError."""
-        return self.call(request, kind.last_version, kind.response_class)
 
     def __enter__(self) -> Admin:
         return self
