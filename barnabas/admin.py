@@ -7,13 +7,13 @@ other brokers, use a Kafka client.
 from __future__ import annotations
 
 import socket
-import struct
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
+from barnabas.client.frames import FrameSocket
+from barnabas.client.request_kind import Request, RequestKind, Response
 from barnabas.protocol.errors import Code
-from barnabas.protocol.framing import decode_response, encode_request
 from barnabas.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -39,21 +39,12 @@ from barnabas.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
-from barnabas.protocol.messages.sasl_authenticate import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-)
-from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-Response = TypeVar("Response", bound=Message)
-
-_SIZE = struct.Struct(">i")
 _OPEN_STATES = ["Ongoing", "PrepareCommit", "PrepareAbort"]
 # The versions in which this client sends its requests.
 _CREATE_TOPICS, _LIST_TRANSACTIONS, _DESCRIBE_TRANSACTIONS = 5, 1, 0
 _METADATA, _DESCRIBE_CONFIGS = 9, 4
 _TOPIC = 2  # the resource type "topic" in DescribeConfigs
-_HANDSHAKE, _AUTHENTICATE = 1, 2
 
 
 class AdminError(Exception):
@@ -104,6 +95,19 @@ def _with_tls(sock: socket.socket, host: str, ca_file: str) -> socket.socket:
     return ssl.create_default_context(cafile=ca_file).wrap_socket(sock, server_hostname=host)
 
 
+class _Asking:
+    """The connection during the login. It uses the highest versions, which Barnabas supports."""
+
+    def __init__(self, frames: FrameSocket) -> None:
+        self._frames = frames
+
+    def speaks(self, kind: RequestKind[Any, Any]) -> bool:
+        return True
+
+    def request(self, kind: RequestKind[Request, Response], request: Request) -> Response:
+        return self._frames.request(request, kind.last_version, kind.response_class)
+
+
 class Admin:
     """A connection for administrative requests, as a context manager.
 
@@ -123,10 +127,10 @@ class Admin:
         ca_file: str | None = None,
     ) -> None:
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
-        self._correlation_id = 0
         try:
             if ca_file is not None:
                 self._socket = _with_tls(self._socket, host, ca_file)
+            self._frames = FrameSocket(self._socket, "barnabas")
             if user is not None:
                 self._authenticate(*user)
         except BaseException:
@@ -134,12 +138,27 @@ class Admin:
             raise
 
     def _authenticate(self, name: str, password: str) -> None:
-        self.call(SaslHandshakeRequest("PLAIN"), _HANDSHAKE, SaslHandshakeResponse)
-        token = SaslAuthenticateRequest(f"\0{name}\0{password}".encode())
-        answer = self.call(token, _AUTHENTICATE, SaslAuthenticateResponse)
-        if answer.error_code != Code.NONE:
-            code = Code(answer.error_code)
-            raise AdminError(code, f"user {name!r}: {answer.error_message or code.name}")
+        from barnabas.client.sasl import (
+            PLAIN,
+            AuthenticationError,
+            HandshakeRefusedError,
+            NoLoginError,
+            PlainExchange,
+            log_in,
+        )
+
+        try:
+            log_in(_Asking(self._frames), PLAIN, PlainExchange(name, password))
+        except AuthenticationError as error:
+            raise AdminError(Code.SASL_AUTHENTICATION_FAILED, f"user {name!r}: {error}") from error
+        except NoLoginError as error:
+            raise AdminError(
+                Code.ILLEGAL_SASL_STATE, f"user {name!r}: the broker takes no login"
+            ) from error
+        except HandshakeRefusedError as error:
+            raise AdminError(
+                Code(error.code), f"user {name!r}: the broker has only {error.mechanisms}"
+            ) from error
 
     def __enter__(self) -> Admin:
         return self
@@ -158,20 +177,7 @@ class Admin:
 
     def call(self, request: Message, version: int, response_class: type[Response]) -> Response:
         """Send one request and wait for its response. Raises: OSError."""
-        self._correlation_id += 1
-        self._socket.sendall(encode_request(request, version, self._correlation_id, "barnabas"))
-        (size,) = _SIZE.unpack(self._receive(_SIZE.size))
-        _, response = decode_response(response_class, self._receive(size), version)
-        return response
-
-    def _receive(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            part = self._socket.recv(size - len(data))
-            if not part:
-                raise ConnectionResetError("the broker closed the connection")
-            data += part
-        return bytes(data)
+        return self._frames.request(request, version, response_class)
 
     def create_topics(self, topics: Iterable[NewTopic], *, keep_different: bool = False) -> None:
         """Create topics. A topic that already exists with the same settings is not an error.

@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import pyarrow as pa
 
 from barnabas import LocalBroker
+from barnabas.client.cluster_reader import Client
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector.client import Client
 from barnabas.spark_connector.decoding import decode
 from barnabas.spark_connector.numba_loops import (
     CompiledLoops,

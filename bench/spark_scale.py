@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from barnabas import LocalBroker
+from barnabas.client.cluster_reader import Client
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.framing import decode_response, encode_request
 from barnabas.protocol.messages.produce import (
@@ -37,7 +38,6 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector.client import Client
 from barnabas.spark_connector.options import parse_source_options
 from barnabas.spark_connector.planning import plan
 from bench.common import metered, rss_mb

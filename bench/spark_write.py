@@ -19,10 +19,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import pyarrow as pa
 
+from barnabas.client.murmur2 import murmur2_of
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.encoding import RECORD_BATCH_BYTES, Compression, Encoder
-from barnabas.spark_connector.murmur2 import murmur2_of
 from barnabas.spark_connector.numba_loops import EncodingLoops, UnavailableError, load_encoding
 
 PARTITIONS = 10

@@ -72,7 +72,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from barnabas.spark_connector.connection import ClientError
+from barnabas.client.connection import ClientError
 
 FAIL, WRITE_IT, SKIP_IT = "fail", "write", "skip"  # values of onUncertainBatch
 ANNOUNCED = "announced"  # a note's state: the batch is about to be published

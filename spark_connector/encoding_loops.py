@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from barnabas.spark_connector.murmur2 import MASK, MULTIPLIER, SEED, SHIFT
+from barnabas.client.murmur2 import MASK, MULTIPLIER, SEED, SHIFT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

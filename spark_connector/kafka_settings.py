@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
-from barnabas.spark_connector.user_messages import logger
+from barnabas.client.notices import logger
 
 CONSUMER, PRODUCER = "consumer", "producer"
 TEXT, BOOLEAN, INT, LONG = (

@@ -26,10 +26,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from barnabas.client.notices import logger
 from barnabas.installing import install_command
 from barnabas.spark_connector import encoding_loops, record_loops
 from barnabas.spark_connector.options import OptionError
-from barnabas.spark_connector.user_messages import logger
 
 if TYPE_CHECKING:
     from barnabas.spark_connector.record_batches import Selection

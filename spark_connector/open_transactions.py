@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from barnabas.client.notices import logger
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.options import OpenTransactions
-from barnabas.spark_connector.user_messages import logger
 
 PAUSE_S = 0.1  # the pause between two checks of the last stable offset
 REMINDER_S = 10.0

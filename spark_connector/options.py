@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from barnabas.client.notices import logger
+from barnabas.client.options import ClientOptions
+from barnabas.client.security import TOKEN_PROVIDER, SecurityError, parse_security
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.kafka_settings import (
     CONSUMER,
@@ -26,14 +29,6 @@ from barnabas.spark_connector.kafka_settings import (
 )
 from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetSpec
 from barnabas.spark_connector.patterns import PatternError, translate_pattern
-from barnabas.spark_connector.security import (
-    TOKEN_PROVIDER,
-    UNPROTECTED,
-    SecurityError,
-    SecurityOptions,
-    parse_security,
-)
-from barnabas.spark_connector.user_messages import logger
 
 MEBIBYTE = 1 << 20
 # The largest numbers in the protocol and in a Java client's settings.
@@ -43,27 +38,6 @@ UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_00
 
 class OptionError(ValueError):
     """An option is missing, unknown or wrong. The message names the option, and says what to do."""
-
-
-@dataclass(frozen=True)
-class ClientOptions:
-    """The settings of the connection to the brokers, and the sizes of requests."""
-
-    bootstrap_servers: tuple[tuple[str, int], ...]
-    client_id: str = "barnabas-spark"
-    connect_timeout_ms: int = 10_000
-    request_timeout_ms: int = 30_000
-    # how long a request is repeated after retriable errors before the task fails
-    retry_timeout_ms: int = 60_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 0  # the pause is doubled after each failure, up to this maximum
-    fetch_max_wait_ms: int = 500
-    fetch_min_bytes: int = 1
-    fetch_max_bytes: int = 16 * MEBIBYTE
-    check_crcs: bool = True
-    send_buffer_bytes: int = -1  # -1 for the system's default
-    receive_buffer_bytes: int = -1
-    security: SecurityOptions = UNPROTECTED
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from barnabas.spark_connector.murmur2 import (
+from barnabas.client.murmur2 import (
     MASK,
     MULTIPLIER,
     POSITIVE,

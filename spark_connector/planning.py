@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from barnabas.client.cluster_reader import Client
+from barnabas.client.notices import logger
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.client import Client
 from barnabas.spark_connector.filters import Narrowing
 from barnabas.spark_connector.offsets import (
     EARLIEST,
@@ -25,7 +26,6 @@ from barnabas.spark_connector.options import (
     Subscription,
 )
 from barnabas.spark_connector.reading import NEVER_THERE, DataLossError, not_read
-from barnabas.spark_connector.user_messages import logger
 
 EVERYTHING = Narrowing()
 

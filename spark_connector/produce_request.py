@@ -11,6 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from barnabas.client.connection import ClientError
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.primitives import Buffer, write_string, write_uvarint
@@ -24,7 +25,6 @@ from barnabas.protocol.records import (
     read_header,
 )
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 
 ALL_REPLICAS = -1  # value of acks

@@ -26,10 +26,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from barnabas.spark_connector.connection import ClientError, PassingError
+from barnabas.client.connection import ClientError, PassingError
+from barnabas.client.notices import RetryNotice
+from barnabas.client.options import ClientOptions
 from barnabas.spark_connector.deduplication import Decide, decide_by_number
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import PublishError
 from barnabas.spark_connector.spool import SpoolError
 from barnabas.spark_connector.task_parts import NO_PARTS, PartEndings, TaskParts
@@ -40,7 +41,6 @@ from barnabas.spark_connector.transactional_producer import (
     PublishSettings,
     TransactionalProducer,
 )
-from barnabas.spark_connector.user_messages import RetryNotice
 
 __all__ = ["Publication", "PublishError", "PublishSettings", "Publisher"]
 

@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from barnabas.protocol.errors import Code, KafkaError
-from barnabas.spark_connector.client import (
+from barnabas.client.cluster_reader import (
     Client,
     ClientError,
     FetchedPartition,
     RefusedError,
     UnknownTopicError,
 )
+from barnabas.client.notices import logger
+from barnabas.protocol.errors import Code, KafkaError
 from barnabas.spark_connector.decoding import HEADERS_TYPE, Columns, decode
 from barnabas.spark_connector.numba_loops import AUTO, decoder_choice
 from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange
@@ -28,7 +29,6 @@ from barnabas.spark_connector.record_batches import (
     first_record_batch_size,
     select_record_batches,
 )
-from barnabas.spark_connector.user_messages import logger
 
 # The number of successive empty responses below the end of the log after which a reader gives up.
 EMPTY_ANSWERS = 20

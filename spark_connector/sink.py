@@ -38,13 +38,14 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from barnabas.client.cluster_reader import ClientError
+from barnabas.client.notices import logger
 from barnabas.spark_connector.checkpoint import (
     Checkpoint,
     CheckpointError,
     CheckpointPlace,
     trail_of_write,
 )
-from barnabas.spark_connector.client import ClientError
 from barnabas.spark_connector.deduplication import (
     ANNOUNCED,
     COLUMN,
@@ -100,7 +101,7 @@ from barnabas.spark_connector.task_transactions import (
     fits_into_notes,
 )
 from barnabas.spark_connector.transactional_ids import TransactionalIds
-from barnabas.spark_connector.user_messages import errors_of_a_stream, hide_traceback, logger
+from barnabas.spark_connector.user_messages import errors_of_a_stream, hide_traceback
 
 if TYPE_CHECKING:
     import pyarrow as pa

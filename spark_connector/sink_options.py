@@ -12,13 +12,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from barnabas.client.options import ClientOptions
+from barnabas.client.security import TOKEN_PROVIDER
 from barnabas.protocol.compression import DEFAULT_LEVELS, Codec, Levels
 from barnabas.spark_connector.deduplication import FAIL, SKIP_IT, WRITE_IT
 from barnabas.spark_connector.encoding import Compression
 from barnabas.spark_connector.hadoop_paths import PathError, site_settings
 from barnabas.spark_connector.kafka_settings import PRODUCER
 from barnabas.spark_connector.options import (
-    ClientOptions,
     OptionError,
     OptionValues,
     check_kafka_settings,
@@ -26,7 +27,6 @@ from barnabas.spark_connector.options import (
     refuse_unknown,
 )
 from barnabas.spark_connector.publishing import PublishSettings
-from barnabas.spark_connector.security import TOKEN_PROVIDER
 from barnabas.spark_connector.spool_directory import identity_of_temporary_directory
 from barnabas.spark_connector.task_transactions import AUTO, BY_DRIVER, BY_TASKS
 

@@ -42,7 +42,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from barnabas.spark_connector.client import Client, ClientError
+from barnabas.client.cluster_reader import Client, ClientError
 from barnabas.spark_connector.encoding import EncodingError
 from barnabas.spark_connector.filters import Condition, Narrowing, narrow
 from barnabas.spark_connector.offsets import (

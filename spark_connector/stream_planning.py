@@ -24,8 +24,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
+from barnabas.client.cluster_reader import Client, ClientError, UnknownTopicError
+from barnabas.client.notices import logger
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.client import Client, ClientError, UnknownTopicError
 from barnabas.spark_connector.offsets import (
     EARLIEST,
     LATEST,
@@ -49,7 +50,6 @@ from barnabas.spark_connector.reading import (
     not_read,
     topic_recreated,
 )
-from barnabas.spark_connector.user_messages import logger
 
 LOG_ENDS_AGE_S = 1  # how old the known ends of logs may be, since an idle query triggers often
 OPEN_S = 10  # how long a partition may wait for a transaction before there is a warning

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+from barnabas.client.notices import logger
 from barnabas.spark_connector.deduplication import CommitNote, GroupState
 from barnabas.spark_connector.task_transactions import (
     AbortedPartError,
@@ -29,7 +30,6 @@ from barnabas.spark_connector.task_transactions import (
     to_note,
 )
 from barnabas.spark_connector.transactional_producer import TransactionalProducer
-from barnabas.spark_connector.user_messages import logger
 
 
 class TaskParts(NamedTuple):

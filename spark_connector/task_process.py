@@ -9,8 +9,8 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from barnabas.spark_connector.client import Client
-from barnabas.spark_connector.options import ClientOptions
+from barnabas.client.cluster_reader import Client
+from barnabas.client.options import ClientOptions
 
 if TYPE_CHECKING:
     from barnabas.spark_connector.publishing import Publisher, PublishSettings

@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
+from barnabas.client.connection import ClientError, PassingError, code_name
+from barnabas.client.notices import RetryNotice
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.connection import ClientError, PassingError, code_name
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import PublishError, StampedRecordBatch
 from barnabas.spark_connector.task_transactions import ENDED, TaskTransaction
 from barnabas.spark_connector.transaction_coordinators import TransactionCoordinators
@@ -30,7 +31,6 @@ from barnabas.spark_connector.transactional_producer import (
     PublishSettings,
     TransactionalProducer,
 )
-from barnabas.spark_connector.user_messages import RetryNotice
 
 T = TypeVar("T")
 # Errors which mean that another producer session has begun for the id, or that the broker does not

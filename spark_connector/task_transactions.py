@@ -50,7 +50,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from barnabas.spark_connector.connection import ClientError
+from barnabas.client.connection import ClientError
 from barnabas.spark_connector.produce_request import Producer
 from barnabas.spark_connector.transactional_producer import FencedError
 

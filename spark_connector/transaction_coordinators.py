@@ -10,6 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from barnabas.client.connection import (
+    Address,
+    Connection,
+    Connections,
+    PassingError,
+    code_name,
+    metadata,
+)
+from barnabas.client.options import ClientOptions
+from barnabas.client.request_kind import RequestKind, Response
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -25,17 +35,6 @@ from barnabas.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from barnabas.spark_connector.connection import (
-    Address,
-    Connection,
-    Connections,
-    PassingError,
-    RequestKind,
-    Response,
-    code_name,
-    metadata,
-)
-from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import Producer, PublishError
 from barnabas.spark_connector.task_transactions import OPEN, Described, Held, first_of
 from barnabas.spark_connector.transactional_producer import (

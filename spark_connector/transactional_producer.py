@@ -34,6 +34,19 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from barnabas.client.connection import (
+    PASSING,
+    UNKNOWN_TOPIC_PATIENCE_MS,
+    Address,
+    ClientError,
+    Connection,
+    Connections,
+    PassingError,
+    code_name,
+    metadata,
+)
+from barnabas.client.options import ClientOptions
+from barnabas.client.request_kind import RequestKind
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -77,21 +90,8 @@ from barnabas.protocol.records import (
     add_sequence,
 )
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.connection import (
-    PASSING,
-    UNKNOWN_TOPIC_PATIENCE_MS,
-    Address,
-    ClientError,
-    Connection,
-    Connections,
-    PassingError,
-    RequestKind,
-    code_name,
-    metadata,
-)
 from barnabas.spark_connector.deduplication import CommittedBatch, GroupState, parse_note
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import (
     Producer,
     PublishError,

@@ -28,6 +28,10 @@ from enum import Enum
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
+from barnabas.client.connection import ClientError, PassingError, code_name
+from barnabas.client.murmur2 import partition_of
+from barnabas.client.options import ClientOptions
+from barnabas.client.request_kind import RequestKind
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
@@ -39,10 +43,8 @@ from barnabas.protocol.messages.txn_offset_commit import (
 )
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.connection import ClientError, PassingError, RequestKind, code_name
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.murmur2 import partition_of
-from barnabas.spark_connector.options import ClientOptions, OptionValues, client_options
+from barnabas.spark_connector.options import OptionValues, client_options
 from barnabas.spark_connector.produce_request import Producer, PublishError
 from barnabas.spark_connector.transactional_producer import (
     GROUP,

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import click
 
-from barnabas.cli.client.connection import Kind
 from barnabas.cli.cluster import Connection
 from barnabas.cli.denied import denied_by
 from barnabas.cli.errors import ERROR, OK, RefusedError
 from barnabas.cli.options import confirm, connection_options, ending, json_option, yes_option
 from barnabas.cli.output import Column, Output, note
+from barnabas.client.request_kind import RequestKind
 
 KINDS = {
     "topic": 2, "group": 3, "cluster": 4, "transactional-id": 5, "delegation-token": 6, "user": 7,
@@ -136,7 +136,7 @@ def list_acls(
     filtered = _filter(principal, None, resource, None)
     filtered["pattern_type_filter"] = pattern
     with connection.admin() as admin:
-        kind = Kind(DescribeAclsRequest, DescribeAclsResponse, 1, 3)
+        kind = RequestKind(DescribeAclsRequest, DescribeAclsResponse, 1, 3)
         answer = admin.any(kind, DescribeAclsRequest(**filtered))
     if answer.error_code:
         raise RefusedError(answer.error_code, answer.error_message)
@@ -199,7 +199,7 @@ def add(
         for operation in operations
     ]
     with connection.admin() as admin:
-        kind = Kind(CreateAclsRequest, CreateAclsResponse, 1, 3)
+        kind = RequestKind(CreateAclsRequest, CreateAclsResponse, 1, 3)
         answer = admin.any(kind, CreateAclsRequest(creations))
     rows = []
     failures = []
@@ -262,7 +262,7 @@ def remove(
         for operation in operations or (None,)
     ]
     with connection.admin() as admin:
-        kind = Kind(DeleteAclsRequest, DeleteAclsResponse, 1, 3)
+        kind = RequestKind(DeleteAclsRequest, DeleteAclsResponse, 1, 3)
         answer = admin.any(kind, DeleteAclsRequest(filters))
     rows, failures = [], []
     for result in answer.filter_results:

@@ -1,34 +1,26 @@
 """Connections to a cluster, made from the options that commands share.
 
-They work with any Kafka broker, also over TLS and SASL, and negotiate versions. Administrative
-commands use the small client of `barnabas.cli.client`; commands that read and write records use
-kafka-python's consumer and producer. Importing kafka-python takes a fifth of a second, so it is
-imported only when such a client is created.
+They work with any Kafka broker, also over TLS and SASL, and negotiate versions.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.client.connection import CLIENT_ID
 from barnabas.cli.errors import CommandError
-from barnabas.cli.waiting import Patient, Waiting, closing
+from barnabas.cli.waiting import Waiting
 
 if TYPE_CHECKING:
     from barnabas import TwoPhaseProducer
 
-DELIVERY_TIMEOUT_MS = 120_000
-MAX_IDLE_MS = 540_000  # kafka-python requires a value above its request timeout
-CONSUMER_AT_ONCE = frozenset({"poll", "position", "assign", "seek", "pause", "resume", "last_read"})
-PRODUCER_AT_ONCE = frozenset({"send", "begin_transaction"})
-_DIRECT = {  # Kafka's name (or librdkafka's) -> kafka-python's
+_DIRECT = {  # Kafka's name (or librdkafka's) -> the name here
     "client.id": "client_id",
     "security.protocol": "security_protocol",
     "sasl.mechanism": "sasl_mechanism",
@@ -68,7 +60,7 @@ _JAAS = re.compile(r'(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'([^\']*)
 
 
 def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Kafka's client settings by kafka-python's names. Raises: CommandError for an unknown
+    """Kafka's client settings by the names of _DIRECT. Raises: CommandError for an unknown
     setting.
     """
     settings: dict[str, Any] = {}
@@ -153,22 +145,6 @@ def read_properties(path: str) -> dict[str, str]:
             return decode_properties(file.read())
     except (OSError, CorruptCheckpoint) as error:
         raise CommandError(f"cannot read {path}: {error}") from error
-
-
-def token_provider(url: str) -> Any:
-    """A provider that gives kafka-python the current OAUTHBEARER token of a file."""
-    from kafka.net.sasl.oauth import AbstractTokenProvider
-
-    class TokenOfFile(AbstractTokenProvider):  # type: ignore[misc]
-        def token(self) -> str:
-            try:
-                text = Path(url.removeprefix("file://")).read_text(encoding="ascii")
-            except (OSError, ValueError) as error:
-                reason = getattr(error, "strerror", None) or "it is not a token"
-                raise CommandError(f"--client-config: {TOKEN_FILE}={url}: {reason}") from error
-            return text.strip()
-
-    return TokenOfFile()
 
 
 class Connection:
@@ -258,41 +234,13 @@ class Connection:
     def check(self) -> None:
         """Connect and log in, and close the connection.
 
-        A client of kafka-python would retry for a long time, so this is done before one is created.
+        A TwoPhaseProducer would retry for a long time, so this is done before one is created.
 
         Raises: CommandError at once if nothing listens or a setting is wrong.
         """
         client = self._client()
         client.connect()
         client.close()
-
-    def _make(self, kind: Any, **settings: Any) -> Any:
-        """A connected client of kafka-python. Its settings have already been checked.
-
-        If it cannot connect, its sockets are closed here: kafka-python would leave them open.
-        """
-        made = []
-        # Set after the timeout. The constructor may still run in its thread, and create a client
-        # later.
-        given_up = threading.Event()
-
-        def new_net_client(**own: Any) -> Any:
-            client = kind.DEFAULT_CONFIG["kafka_client"](**own)
-            made.append(client)
-            if given_up.is_set():
-                client.close()
-                # The caller has timed out. Closing the client here ends its constructor.
-                raise TimeoutError
-            return client
-
-        settings["kafka_client"] = new_net_client
-        try:
-            return self.waiting.call("its answer to a new client", kind, **settings)
-        except BaseException:
-            given_up.set()
-            for client in made:
-                self.waiting.close(client.close, soon=True)
-            raise
 
     def _mistake(self, settings: Mapping[str, Any]) -> str:
         """The error in the security settings, found by a probe of the first address that
@@ -317,42 +265,6 @@ class Connection:
         finally:
             client.close()
 
-    def _prepare(self) -> dict[str, Any]:
-        """Settings for kafka-python's clients, after a successful test of the connection."""
-        import logging
-
-        logging.getLogger("kafka").setLevel(logging.CRITICAL)
-        self.check()
-        settings = self.settings()
-        if url := settings.pop("sasl_oauth_token_url", None):
-            settings["sasl_oauth_token_provider"] = token_provider(url)
-        settings["bootstrap_servers"] = self.bootstrap_servers.split(",")
-        settings["bootstrap_timeout_ms"] = self.timeout_ms
-        settings["request_timeout_ms"] = self.timeout_ms
-        settings["connections_max_idle_ms"] = max(MAX_IDLE_MS, 2 * self.timeout_ms)
-        return settings
-
-    @contextmanager
-    def consumer(self, **settings: Any) -> Iterator[Any]:
-        """A consumer that by default commits no offsets and creates no topics."""
-        own = self._prepare()
-        from kafka import KafkaConsumer
-
-        from barnabas.cli.consuming.header_names import allow_all_header_names
-
-        allow_all_header_names()
-        # it has to be longer than the group's timeouts
-        own["request_timeout_ms"] = max(self.timeout_ms, 30_000)
-        defaults = {"enable_auto_commit": False, "allow_auto_create_topics": False}
-        consumer = self._make(
-            KafkaConsumer, **{**own, **defaults, "exclude_internal_topics": False, **settings}
-        )
-        consumer.last_read = functools.partial(_last_read, consumer)
-        patient = Patient(consumer, self.waiting, CONSUMER_AT_ONCE)
-        close = functools.partial(consumer.close, autocommit=False)
-        with closing(patient, close, functools.partial(close, timeout_ms=0)):
-            yield patient
-
     def two_phase_producer(self, transactional_id: str) -> TwoPhaseProducer:
         """A producer for two-phase commit. It accepts settings only by Kafka's names."""
         self.check()
@@ -370,32 +282,3 @@ class Connection:
             settings=settings,
             patience_ms=self.timeout_ms,
         )
-
-    @contextmanager
-    def producer(self, **settings: Any) -> Iterator[Any]:
-        """A producer."""
-        own = self._prepare()
-        from kafka import KafkaProducer
-
-        bounds = {
-            "max_block_ms": 2 * self.timeout_ms,  # `Waiting` ends earlier
-            "delivery_timeout_ms": max(DELIVERY_TIMEOUT_MS, 2 * self.timeout_ms),
-        }
-        producer = self._make(KafkaProducer, **{**own, **bounds, **settings})
-        patient = Patient(producer, self.waiting, PRODUCER_AT_ONCE)
-        close = functools.partial(producer.close, timeout=self.timeout_s)
-        with closing(patient, close, lambda: _abandon(producer)):
-            yield patient
-
-
-def _last_read(consumer: Any) -> float:
-    """The time of the last data that a broker sent to a consumer, by the monotonic clock."""
-    connections = list(consumer._manager._conns.values())
-    return max((row.transport.last_read for row in connections if row.transport), default=0.0)
-
-
-def _abandon(producer: Any) -> None:
-    """Close a producer without sending its pending records."""
-    producer._sender.force_close()
-    with suppress(Exception):
-        producer.close(timeout=0)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import click
 
+from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.cluster import Connection
 from barnabas.cli.consuming.partition_reader import (
     PartitionReader,
@@ -21,11 +21,12 @@ from barnabas.cli.consuming.record_decoding import (
     STOP,
     RecordPreparation,
 )
+from barnabas.cli.consuming.record_reader import RecordReader
 from barnabas.cli.consuming.record_search import RecordSearch
 from barnabas.cli.consuming.record_template import WrongTemplate, compile_template, unchanged
 from barnabas.cli.consuming.search_options import search_options
-from barnabas.cli.errors import CommandError
-from barnabas.cli.offsets import client_partitions, list_offsets, offsets_at, topic_or_partition
+from barnabas.cli.errors import CommandError, RefusedError
+from barnabas.cli.offsets import list_offsets, offsets_at, topic_or_partition
 from barnabas.cli.options import (
     EARLIEST,
     LATEST,
@@ -49,6 +50,7 @@ from barnabas.cli.serde.schema_options import (
 )
 from barnabas.cli.waiting import Waiting
 from barnabas.json_text import json_line
+from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.schemas.errors import SchemaError
 from barnabas.terminal import is_terminal, raw_stream, visible_bytes
@@ -56,6 +58,8 @@ from barnabas.texts import count_text
 
 NAMED_MOST = 10  # the maximum number of partitions that one message lists
 COMMIT_SOON_S = 0.5  # after Ctrl-C
+# The error codes of a commit that concern the group, and not a topic.
+OF_GROUP = (Code.GROUP_AUTHORIZATION_FAILED, Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION)
 ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
 
 
@@ -187,8 +191,8 @@ def consume(
     starts, ends = _bounds(connection, names, span, group, isolation_level)
     preparation = RecordPreparation(search, _decoders(schemas, connection), on_undecodable or STOP)
     prepare = preparation.prepare
-    settings: dict[str, Any] = {"isolation_level": isolation_level, "group_id": group}
-    with connection.consumer(**settings) as consumer:
+    with connection.admin() as client:
+        consumer = RecordReader(client, read_committed=isolation_level == ISOLATION_LEVELS[0])
         reader = PartitionReader(starts, None if last else ends, count, prepare)
         try:
             if last is not None and ends is not None:
@@ -199,10 +203,10 @@ def consume(
             if last is None or follow:
                 printer.print_all(reader, consumer)
         except (KeyboardInterrupt, CommandError, SchemaError):
-            _end_early(connection, consumer, reader, printer, ", ".join(names), group)
+            _end_early(client, reader, printer, ", ".join(names), group)
             raise
         if group is not None:
-            _commit(consumer.commit, reader.moved())
+            _commit(client, group, reader.moved())
     if preparation.undecodable:
         did = "left out" if on_undecodable == SKIP else "printed undecoded"
         count_said = count_text(preparation.undecodable, "key or value", "keys and values")
@@ -346,8 +350,7 @@ def _refuse_beyond(wanted: int, starts: dict[TopicPartition, int]) -> None:
 
 
 def _end_early(
-    connection: Connection,
-    consumer: Any,
+    client: ClusterClient,
     reader: PartitionReader,
     printer: _Printer,
     name: str,
@@ -361,11 +364,9 @@ def _end_early(
     if group is None or not reader.moved():
         note(text, "warning")
         return
-    waiting = Waiting(connection.bootstrap_servers, COMMIT_SOON_S)
+    waiting = Waiting(client.waiting.address, COMMIT_SOON_S)
     try:
-        _commit(
-            functools.partial(waiting.call, "the commit", consumer.client.commit), reader.moved()
-        )
+        waiting.call("the commit", _commit, client, group, reader.moved())
     # The commit failed after the records were printed, so the group will read them again.
     except Exception:
         note(f"{text}, and not committed for the group {group}", "warning")
@@ -379,25 +380,21 @@ def _committed(
     """The offsets that a group has committed for these partitions, without partitions that have
     none.
     """
-    from barnabas.cli.groups import committed_offsets
+    from barnabas.cli.client.groups import committed
 
-    committed = committed_offsets(admin, group)
-    return {row: committed[row] for row in partitions if row in committed}
+    found = committed(admin, group)
+    return {row: found[row].offset for row in partitions if row in found}
 
 
-def _commit(commit: Callable[..., Any], positions: dict[TopicPartition, int]) -> None:
-    """Commit positions, converted to kafka-python's types. No positions: nothing is committed."""
-    from kafka.structs import OffsetAndMetadata
+def _commit(client: ClusterClient, group: str, positions: dict[TopicPartition, int]) -> None:
+    """Commit positions for a group. No positions: nothing is committed. Raises: RefusedError."""
+    from barnabas.cli.client.groups import commit
 
     if not positions:
         return
-    keys = client_partitions(positions)
-    commit(
-        {
-            key: OffsetAndMetadata(position, "", -1)
-            for key, position in zip(keys, positions.values(), strict=True)
-        }
-    )
+    for partition, code in commit(client, group, positions).items():
+        if code:
+            raise RefusedError(code, "", group if code in OF_GROUP else partition.topic)
 
 
 def _ends(

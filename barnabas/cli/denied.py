@@ -6,7 +6,6 @@ operation follows from the request that was refused, and the principal from the 
 
 from __future__ import annotations
 
-import re
 import shlex
 from typing import Any
 
@@ -17,19 +16,11 @@ from barnabas.cli.errors import RefusedError
 # the key in click's context under which a command stores the principal
 PRINCIPAL = "barnabas.cli.principal"
 CODES = {29: "Topic", 30: "Group", 31: "Cluster", 53: "TransactionalId"}
-_NAME = re.compile(r"(Topic|Group|Cluster|TransactionalId)AuthorizationFailed")
-_CODE = re.compile(r"\[Error (29|30|31|53)\]")
-_RESOURCE = re.compile(r"AuthorizationFailed(?:Error)?\W+(?:\{|\[)'([^']+)'")
 _KINDS = {
     "Topic": "topic",
     "Group": "group",
     "Cluster": "cluster",
     "TransactionalId": "transactional-id",
-}
-# The operations that kafka-python's clients need, by command.
-NEEDS: dict[str, dict[str, str]] = {
-    "consume": {"topic": "read", "group": "read"},
-    "produce": {"topic": "write", "transactional-id": "write", "cluster": "idempotent-write"},
 }
 # The operation that each request needs, by the kind of the resource in the refusal.
 _CONFIGS = ("topic", "cluster", "group")
@@ -82,14 +73,7 @@ CHECK_PREFIX = "barnabas-check-"
 
 def denied_kind(error: Exception) -> str:
     """The kind of the refused resource in an error; empty for other errors."""
-    if isinstance(error, RefusedError):
-        return _KINDS.get(CODES.get(error.code, ""), "")
-    text = f"{type(error).__name__}: {error}"
-    if match := _NAME.search(text):
-        return _KINDS[match[1]]
-    if match := _CODE.search(text):
-        return _KINDS[CODES[int(match[1])]]
-    return ""
+    return _KINDS.get(CODES.get(error.code, ""), "") if isinstance(error, RefusedError) else ""
 
 
 def denied_by(error: Exception, subject: str = "", operation: str = "") -> str:
@@ -100,16 +84,10 @@ def denied_by(error: Exception, subject: str = "", operation: str = "") -> str:
     """
     kind = denied_kind(error)
     context = click.get_current_context(silent=True)
-    if not kind or context is None:
+    if not kind or context is None or not isinstance(error, RefusedError):
         return ""
-    verb = context.command_path.partition(" ")[2]
-    if isinstance(error, RefusedError):
-        needs = OF_REQUEST.get(error.request, {})
-    else:
-        needs = NEEDS.get(verb, {})
-    operation = operation or needs.get(kind, "all")
-    named = _RESOURCE.search(f"{type(error).__name__}: {error}")
-    name = getattr(error, "resource", "") or (named[1] if named else "") or subject
+    operation = operation or OF_REQUEST.get(error.request, {}).get(kind, "all")
+    name = error.resource or subject
     resource = kind
     if kind != "cluster":
         name = name or _name_of(kind, context.params)

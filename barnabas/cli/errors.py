@@ -87,9 +87,6 @@ _ADVICE = {
     "UnsupportedVersion": (
         "the broker does not support that request: `barnabas check --apis` lists the supported ones"
     ),
-    "IncompatibleBrokerVersion": (
-        "the broker does not support that request: `barnabas check --apis` lists the supported ones"
-    ),
     "MessageTooLarge": (
         "a record is larger than the topic allows: raise its max.message.bytes with "
         "`barnabas topics alter --config`"
@@ -105,11 +102,7 @@ _ADVICE = {
         "created, or has no leader; see the brokers' logs"
     ),
     "UnknownBrokerId": "there is no such broker: `barnabas check` shows their ids",
-    "KafkaTimeout": "no answer in time: `barnabas check` shows what works; see --timeout, too",
 }
-
-
-_OTHER_NAMES = {"MessageSizeTooLarge": "MessageTooLarge"}  # kafka-python's
 
 
 def explain(error: Exception, subject: str = "") -> str:
@@ -125,8 +118,9 @@ def explain(error: Exception, subject: str = "") -> str:
         name, said = error.name, " ".join(str(error).split())
         subject = subject or error.resource
     else:
-        name, said = _of_another_client(error)
-    advice = _ADVICE.get(_OTHER_NAMES.get(name, name), "")
+        name = type(error).__name__.removesuffix("Error")
+        said = " ".join(str(error).split()) or name
+    advice = _ADVICE.get(name, "")
     head = f"{subject}: " if subject else ""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{head}{error.filename}: {error.strerror}"
@@ -134,14 +128,3 @@ def explain(error: Exception, subject: str = "") -> str:
         detail = f" ({said})" if said and said != name and len(said) < 160 else ""
         return f"{head}{advice}{detail}"
     return f"{head}{said or name} ({name})" if said != name else f"{head}{name}"
-
-
-def _of_another_client(error: Exception) -> tuple[str, str]:
-    """The name and the text of an error that kafka-python raised."""
-    kind = type(error).__name__
-    said = " ".join(str(error).split())
-    if said.startswith("[Error "):
-        said = said.partition("] ")[2]
-    said = said.removeprefix(f"{kind}: ")
-    name = kind.removesuffix("Error")
-    return name, name if said == kind else said

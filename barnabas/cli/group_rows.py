@@ -13,7 +13,6 @@ from typing import Any
 from barnabas.cli.client import groups as requests
 from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.client.groups import SHARE, UNKNOWN_OFFSET, Committed, Group, Member
-from barnabas.cli.client.tails import read_tails
 from barnabas.cli.errors import CommandError, missing
 from barnabas.cli.offsets import describe_topics, list_offsets, partitions_of
 from barnabas.group_lag import (
@@ -145,6 +144,8 @@ def _look_for_records(admin: ClusterClient, places: Iterable[dict[TopicPartition
             rows.append((start, bounds.last_stable_offset, of_group))
     if not tails:
         return
+    from barnabas.cli.client.tails import read_tails
+
     first = {partition: min(row[0] for row in rows) for partition, rows in tails.items()}
     for partition, (data, aborted) in read_tails(admin, first, TAIL_BYTES).items():
         for start, end, of_group in tails[partition]:

@@ -24,7 +24,6 @@ from barnabas.cli.options import (
     yes_option,
 )
 from barnabas.cli.output import Column, Output, note
-from barnabas.cli.why_stuck import open_transactions, owner_text
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.texts import count_text
 
@@ -159,6 +158,8 @@ def _add_owners(admin: ClusterClient, rows: Sequence[dict[str, Any]]) -> None:
     ]
     if not held:
         return
+    from barnabas.cli.why_stuck import open_transactions, owner_text
+
     try:
         transactions = open_transactions(admin, sorted({partition for partition, _ in held}))
     except RefusedError:  # an ACL denies the request, or the cluster is older than KIP-664

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.client.topics import EARLIEST, LATEST, NO_LEADER, name_of, offsets_by_time
@@ -75,13 +74,6 @@ def no_topic(admin: ClusterClient, name: str) -> CommandError:
 
 
 _NOT_A_TOPIC = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.INVALID_TOPIC_EXCEPTION)
-
-
-def client_partitions(partitions: Iterable[TopicPartition]) -> list[Any]:
-    """The partitions as instances of kafka-python's TopicPartition."""
-    from kafka import TopicPartition as ClientTopicPartition
-
-    return [ClientTopicPartition(*partition) for partition in partitions]
 
 
 def list_offsets(

@@ -27,6 +27,7 @@ from barnabas.cli.output import Output, note, progress
 from barnabas.cli.producing.input_lines import STANDARD_INPUT
 from barnabas.cli.producing.input_options import InputOptions, input_options
 from barnabas.cli.producing.record_encoding import RecordEncoding
+from barnabas.cli.producing.record_producer import RecordProducer
 from barnabas.cli.producing.record_sender import RecordSender
 from barnabas.cli.records import InputRecord
 from barnabas.cli.serde.schema_options import (
@@ -37,13 +38,9 @@ from barnabas.cli.serde.schema_options import (
     schema_options,
 )
 from barnabas.cli.waiting import TimeoutOver
+from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code
 from barnabas.texts import count_text
-
-BATCH_BYTES = 256 * 1024
-# The default of the broker's limit for a request (socket.request.max.bytes). A topic may have
-# another limit for a batch, which the broker checks.
-REQUEST_BYTES = 100 * 1024 * 1024
 
 
 @click.command(
@@ -153,9 +150,15 @@ def produce(
     if is_typed:
         note("each line is a record; Ctrl-D ends the input")
     _note_new_topic(connection, topic)
-    settings = _settings(transactional_id, compression, acks)
-    with _explained(connection, topic), connection.producer(**settings) as producer:
-        sender = RecordSender(producer, topic, partition, shared)
+    with _explained(connection, topic), connection.admin() as client:
+        producer = RecordProducer(
+            client,
+            topic,
+            acks=-1 if acks == "all" else int(acks),
+            codec=Codec[compression.upper()],
+            transactional_id=transactional_id,
+        )
+        sender = RecordSender(producer, partition, shared)
         encoding = RecordEncoding(_encoders(schemas, connection, topic))
         values = source.values(
             output.as_json,
@@ -228,22 +231,6 @@ def _explained(connection: Connection, topic: str) -> Iterator[None]:
             raise
         text = denied_by(error, topic, operation="create")
         raise CommandError(f"there is no topic {topic}, and {text}") from error
-
-
-def _settings(transactional_id: str | None, compression: str, acks: str) -> dict[str, Any]:
-    """The settings for the producer, by kafka-python's names."""
-    settings: dict[str, Any] = {
-        "compression_type": None if compression == "none" else compression,
-        "acks": -1 if acks == "all" else int(acks),
-        "enable_idempotence": acks == "all",
-        "linger_ms": 50,
-        "batch_size": BATCH_BYTES,
-        "max_request_size": REQUEST_BYTES,
-        "allow_auto_create_topics": True,
-    }
-    if transactional_id is not None:
-        settings["transactional_id"] = transactional_id
-    return settings
 
 
 def _encoders(schemas: SchemaOptions, connection: Connection, topic: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import click
 
-from barnabas.cli.client.connection import Kind
 from barnabas.cli.cluster import Connection
 from barnabas.cli.denied import denied_by
 from barnabas.cli.errors import OK, CommandError, RefusedError
@@ -23,6 +22,7 @@ from barnabas.cli.options import (
     yes_option,
 )
 from barnabas.cli.output import Column, Output
+from barnabas.client.request_kind import RequestKind
 
 TYPES = ("user", "client-id", "ip")
 EXACT, DEFAULT = 0, 1
@@ -210,7 +210,7 @@ def _described(
         for kind, name in entity.names.items()
     ]
     with connection.admin() as admin:
-        kind = Kind(DescribeClientQuotasRequest, DescribeClientQuotasResponse, 0, 1)
+        kind = RequestKind(DescribeClientQuotasRequest, DescribeClientQuotasResponse, 0, 1)
         answer = admin.any(kind, DescribeClientQuotasRequest(components, strict=False))
     if answer.error_code:
         raise CommandError(_why(answer))
@@ -254,7 +254,7 @@ def _alter(
         ],
     )
     with connection.admin() as admin:
-        kind = Kind(AlterClientQuotasRequest, AlterClientQuotasResponse, 0, 1)
+        kind = RequestKind(AlterClientQuotasRequest, AlterClientQuotasResponse, 0, 1)
         answer = admin.any(kind, AlterClientQuotasRequest([entry], dry_run))
     (result,) = answer.entries
     if result.error_code:

@@ -11,7 +11,7 @@ field is optional. A JSON value that has none of these forms is sent as JSON tex
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from barnabas.cli.errors import CommandError
@@ -33,12 +33,24 @@ class Decoded(NamedTuple):
     raw: bytes
 
 
+class ConsumedRecord(NamedTuple):
+    """A record of a partition. key, value: as the partition has them, or decoded by a schema."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | Decoded | None
+    value: bytes | Decoded | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
 class InputRecord(NamedTuple):
     """A record to send. partition, timestamp_ms: None if the client chooses."""
 
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: tuple[tuple[str, bytes | None], ...] = ()
     partition: int | None = None
     timestamp_ms: int | None = None
 
@@ -124,6 +136,8 @@ def parse_json_line(line: bytes, place: str) -> InputValue:
             f"{place} has the unknown field {min(unknown)!r}: use key, value, headers, "
             "partition and timestamp_ms; `--input jsonl` takes the whole object as the value"
         )
+    if not {"key", "value"} & set(fields):
+        raise CommandError(f'{place} has neither key nor value: write {{"value": null}} for null')
     headers = fields.get("headers") or []
     if isinstance(headers, dict):
         headers = list(headers.items())
@@ -144,7 +158,10 @@ def parse_json_line(line: bytes, place: str) -> InputValue:
 def _header_name(name: Any, place: str) -> str:
     """The name of a header. Raises: CommandError."""
     if isinstance(name, dict):
-        raise CommandError(f"{place}: a header whose name is not UTF-8 cannot be sent")
+        try:
+            return (from_json(name) or b"").decode(errors="surrogateescape")
+        except CommandError as error:
+            raise CommandError(f"{place}: the name of a header: {error}") from error
     return str(name)
 
 

@@ -180,7 +180,4 @@ def run_command(
 
 def is_client_error(error: Exception) -> bool:
     """Whether the error comes from a broker's response or from a connection."""
-    if isinstance(error, OSError | RefusedError):
-        return True
-    errors = sys.modules.get("kafka.errors")  # None if kafka-python is not imported
-    return bool(errors and isinstance(error, errors.KafkaError))
+    return isinstance(error, OSError | RefusedError)

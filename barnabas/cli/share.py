@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import click
 
 from barnabas.cli.client.cluster_client import ClusterClient
-from barnabas.cli.client.connection import Kind
 from barnabas.cli.client.topics import name_of
 from barnabas.cli.cluster import Connection
 from barnabas.cli.completing import complete_group, complete_topic
@@ -24,6 +23,7 @@ from barnabas.cli.offsets import describe_topics
 from barnabas.cli.options import connection_options, ending, json_option
 from barnabas.cli.output import Output, note
 from barnabas.cli.records import json_record
+from barnabas.client.request_kind import RequestKind
 from barnabas.json_text import json_line
 from barnabas.protocol.messages.share_acknowledge import (
     AcknowledgementBatch,
@@ -44,9 +44,9 @@ from barnabas.protocol.messages.share_group_heartbeat import (
 )
 from barnabas.texts import count_text
 
-HEARTBEAT = Kind(ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, 1, 1)
-SHARE_FETCH = Kind(ShareFetchRequest, ShareFetchResponse, 1, 2)
-ACKNOWLEDGE = Kind(ShareAcknowledgeRequest, ShareAcknowledgeResponse, 1, 2)
+HEARTBEAT = RequestKind(ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, 1, 1)
+SHARE_FETCH = RequestKind(ShareFetchRequest, ShareFetchResponse, 1, 2)
+ACKNOWLEDGE = RequestKind(ShareAcknowledgeRequest, ShareAcknowledgeResponse, 1, 2)
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 KINDS = {"accept": ACCEPT, "release": RELEASE, "reject": REJECT}
 LEAVE, CLOSE = -1, -1

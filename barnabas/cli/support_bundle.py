@@ -202,7 +202,7 @@ def _versions() -> dict[str, Any]:
     """The versions of Barnabas, Python and the libraries."""
     from importlib import metadata
 
-    names = ("click", "crc32c", "cramjam", "cryptography", "kafka-python", "rich")
+    names = ("click", "crc32c", "cramjam", "cryptography", "rich")
     libraries: dict[str, str | None] = {}
     for name in names:
         try:

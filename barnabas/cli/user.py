@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from barnabas.cli.client.cluster_client import ClusterClient
-from barnabas.cli.client.connection import Kind
 from barnabas.cli.cluster import Connection
 from barnabas.cli.denied import denied_by
 from barnabas.cli.errors import ERROR, OK, CommandError, RefusedError
@@ -22,6 +21,7 @@ from barnabas.cli.options import (
     yes_option,
 )
 from barnabas.cli.output import Column, Output, note
+from barnabas.client.request_kind import RequestKind
 
 if TYPE_CHECKING:
     from barnabas.protocol.messages.alter_user_scram_credentials import (
@@ -92,7 +92,9 @@ def _describe(
         UserName,
     )
 
-    kind = Kind(DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse, 0, 0)
+    kind = RequestKind(
+        DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse, 0, 0
+    )
     users = [UserName(name) for name in names] or None
     answer = admin.any(kind, DescribeUserScramCredentialsRequest(users))
     if answer.error_code:
@@ -111,7 +113,7 @@ def _alter(
         AlterUserScramCredentialsResponse,
     )
 
-    kind = Kind(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, 0, 0)
+    kind = RequestKind(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, 0, 0)
     request = AlterUserScramCredentialsRequest(list(deletions), list(upsertions))
     answer = admin.controller(kind, request, lambda answer: answer.results[0].error_code)
     return next((_said(row) for row in answer.results if row.error_code), None)

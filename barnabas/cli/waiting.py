@@ -1,8 +1,8 @@
 """Waiting for a cluster, implemented once for all commands: `--timeout`, the line on standard error
 that says what a command waits for, and Ctrl-C.
 
-Some calls of kafka-python block for longer than any timeout, and some cannot be interrupted. So a
-call runs in a separate thread, and the command's thread waits for its result. The command stops
+Some calls cannot be interrupted, such as the lookup of a host's name. So a call runs in a separate
+thread, and the command's thread waits for its result. The command stops
 waiting at the timeout, or at Ctrl-C. The other thread is a daemon thread, and ends with the
 process.
 
@@ -16,7 +16,6 @@ process.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
 import time
@@ -28,7 +27,6 @@ from barnabas.cli.output import note
 
 NOTE_AFTER_S = 1.0
 LOOK_EVERY_S = 0.05
-CLOSE_S = 0.3  # the maximum time to close a client after a failure or Ctrl-C
 
 
 class TimeoutOver(CommandError):
@@ -110,21 +108,7 @@ class Waiting:
             if reason := self._hopeless():
                 raise CommandError(reason)
             silence.look(what)
-        try:
-            return call.result()
-        except Exception as error:
-            # kafka-python's own timeout ended at the same time as --timeout.
-            if type(error).__name__ == "KafkaTimeoutError":
-                raise silence.over(what) from error
-            raise
-
-    def close(self, function: Callable[[], Any], *, soon: bool) -> None:
-        """Close a client by calling `function`, and ignore its errors.
-
-        Takes: soon, whether to wait only for CLOSE_S, as after a failure or Ctrl-C.
-        """
-        call = _Call(function, (), {})
-        call.done.wait(CLOSE_S if soon else self.timeout_s)
+        return call.result()
 
 
 class _Call:
@@ -150,47 +134,3 @@ class _Call:
         if self._error is not None:
             raise self._error
         return self._value
-
-
-_MEANING = {
-    "partitions_for": "the partitions of the topic",
-    "partitions_for_topic": "the partitions of the topic",
-}
-"""Descriptions of what calls of kafka-python wait for, if their names do not show it."""
-
-
-class Patient:
-    """A wrapper of a kafka-python client that makes its calls through `Waiting`.
-
-    Takes: at_once, the names of methods that never block, which are called directly.
-    """
-
-    def __init__(
-        self, client: Any, waiting: Waiting, at_once: frozenset[str] = frozenset()
-    ) -> None:
-        self.client = client
-        self.waiting = waiting
-        self._at_once = at_once
-
-    def __getattr__(self, name: str) -> Any:
-        """A method of the client, wrapped so that each call waits as `Waiting.call` does. Other
-        attributes are returned unchanged.
-        """
-        assert not name.startswith("_"), f"{name} would not wait as other calls do"
-        attribute = getattr(self.client, name)
-        if not callable(attribute) or name in self._at_once:
-            return attribute
-        what = _MEANING.get(name) or name.replace("_", " ")
-        return lambda *args, **kwargs: self.waiting.call(what, attribute, *args, **kwargs)
-
-
-@contextlib.contextmanager
-def closing(client: Patient, close: Callable[..., Any], abandon: Callable[..., Any]) -> Any:
-    """Yield the client. It is closed at the end of the block, or abandoned if the block fails."""
-    try:
-        yield client
-    except BaseException:
-        with contextlib.suppress(Exception):
-            client.waiting.close(abandon, soon=True)
-        raise
-    client.waiting.close(close, soon=False)

@@ -25,8 +25,8 @@ from confluent_kafka.admin import (
 from helpers.e2e_clients import unique
 
 from barnabas import LocalBroker
+from barnabas.client.cluster_reader import Client, ClientError
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector.client import Client, ClientError
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.options import SourceOptions, parse_source_options
 from barnabas.spark_connector.planning import plan

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.cli_commands import MOVES_RECORDS, TOPIC, VERBS, CommandLine, connecting_verbs
+from helpers.cli_commands import TOPIC, VERBS, CommandLine, connecting_verbs
 
-from barnabas.cli.denied import NEEDS
 from barnabas.local_broker import LocalBroker
 
 pytestmark = pytest.mark.e2e
@@ -187,7 +186,6 @@ def _allow_as_the_error_says(
 
 def test_every_verb_that_connects_is_in_the_table() -> None:
     assert sorted(VERBS) == sorted(connecting_verbs())
-    assert sorted(NEEDS) == sorted(MOVES_RECORDS)
 
 
 def _as_user(directory: Path, name: str) -> tuple[str, ...]:

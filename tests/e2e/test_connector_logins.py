@@ -16,7 +16,7 @@ pytest.importorskip("pyarrow")
 from helpers.tokens import AUDIENCE, ISSUER, Issuer
 
 from barnabas import LocalBroker
-from barnabas.spark_connector.client import Client, ClientError
+from barnabas.client.cluster_reader import Client, ClientError
 from barnabas.spark_connector.options import parse_source_options
 
 pytestmark = pytest.mark.e2e

@@ -18,10 +18,11 @@ from helpers.e2e_clients import unique
 from helpers.guarded_listener import TLS_FILES, GuardedListener, SaslServer, server_context
 
 from barnabas import LocalBroker
+from barnabas.client.cluster_reader import Client, ClientError
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector.client import Client, ClientError
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.options import ClientOptions, parse_source_options
+from barnabas.spark_connector.options import parse_source_options
 from barnabas.spark_connector.planning import plan
 from barnabas.spark_connector.publishing import Publisher, PublishSettings
 from barnabas.spark_connector.reading import read_range
@@ -266,9 +267,7 @@ def test_connections_are_replaced_before_their_login_expires(
     """
     now_s = 0.0
     monkeypatch.setattr(listener, "now_s", lambda: now_s)
-    monkeypatch.setattr(
-        "barnabas.spark_connector.connection.time", SimpleNamespace(monotonic=lambda: now_s)
-    )
+    monkeypatch.setattr("barnabas.client.connection.time", SimpleNamespace(monotonic=lambda: now_s))
     sasl = SaslServer("PLAIN", {"alice": PASSWORD}, session_lifetime_ms=1000)
     guard(listener, sasl=sasl)
     topic, name = unique("relogin"), unique("query")

@@ -52,9 +52,10 @@ from helpers.kafka_proxy import (
 from helpers.ports import refusing_port
 
 from barnabas import LocalBroker
+from barnabas.client.connection import ClientError
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.deduplication import (
     CommitNote,
     CommittedBatch,
@@ -62,7 +63,6 @@ from barnabas.spark_connector.deduplication import (
     GroupState,
 )
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.publishing import (
     BegunNotes,
     Publication,

@@ -29,9 +29,9 @@ from helpers.kafka_proxy import (
 )
 
 from barnabas import LocalBroker
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.publishing import (
     Publication,
     Publisher,

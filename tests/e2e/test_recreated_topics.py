@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from helpers.e2e_clients import create_topic, send_all
 
 from barnabas import LocalBroker
-from barnabas.spark_connector.client import Client
+from barnabas.client.cluster_reader import Client
 from barnabas.spark_connector.offsets import OffsetRange
 from barnabas.spark_connector.options import parse_source_options
 from barnabas.spark_connector.reading import DataLossError, read_range

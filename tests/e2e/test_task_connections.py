@@ -11,9 +11,10 @@ pytest.importorskip("pyarrow")
 from helpers.e2e_clients import admin, create_named_topic, create_topic, send_all
 
 from barnabas import LocalBroker
-from barnabas.spark_connector.client import Client
+from barnabas.client.cluster_reader import Client
+from barnabas.client.options import ClientOptions
 from barnabas.spark_connector.offsets import OffsetRange
-from barnabas.spark_connector.options import ClientOptions, parse_source_options
+from barnabas.spark_connector.options import parse_source_options
 from barnabas.spark_connector.reading import DataLossError, read_range
 from barnabas.spark_connector.task_process import task_client
 

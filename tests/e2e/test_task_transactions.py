@@ -28,12 +28,12 @@ from helpers.kafka_proxy import (
 )
 
 from barnabas import LocalBroker
+from barnabas.client.connection import ClientError
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector import task_transactions
-from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.deduplication import CommitNote
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.publishing import (
     Publication,
     Publisher,

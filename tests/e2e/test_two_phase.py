@@ -22,7 +22,7 @@ from helpers.kafka_proxy import (
 from helpers.kafka_proxy import PRODUCE as PRODUCE_REQUEST
 
 from barnabas import LocalBroker, TwoPhaseProducer
-from barnabas.spark_connector.connection import ClientError, Connection
+from barnabas.client.connection import ClientError, Connection
 from barnabas.spark_connector.transactional_producer import FencedError
 from barnabas.spark_connector.two_phase_producer import TwoPhaseError
 

@@ -56,7 +56,6 @@ VERBS: dict[str, Sequence[str]] = {
     "user list": (),
     "user remove": ("alice", "--yes"),
 }
-MOVES_RECORDS = ("consume", "produce")  # by kafka-python
 
 
 class Run(NamedTuple):
@@ -101,9 +100,7 @@ class CommandLine:
         return Run(code, out, err)
 
     def alone(self, *arguments: str) -> Run:
-        """Run the command in its own process. When kafka-python's client fails to start, it leaves
-        sockets open; they are closed when the process ends.
-        """
+        """Run the command in its own process."""
         source = "import sys; from barnabas.daemon.main import main; "
         source += "sys.exit(main(sys.argv[1:]))"
         ended = subprocess.run(

@@ -59,10 +59,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
+from barnabas.client.connection import PassingError
 from barnabas.protocol.records import NewRecord, encode_batch, records_of
 from barnabas.spark_connector import sink
 from barnabas.spark_connector.checkpoint import NAME, Checkpoint, CheckpointPlace
-from barnabas.spark_connector.connection import PassingError
 from barnabas.spark_connector.deduplication import CommittedBatch, GroupState, parse_note
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.produce_request import Producer

@@ -18,15 +18,16 @@ from helpers.fake_broker import FakeBroker, FakeLog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.client.cluster_reader import Client
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas.protocol.messages.metadata import MetadataResponseBroker
 from barnabas.protocol.records import NewRecord, encode_batch, encode_marker
-from barnabas.spark_connector.client import Client
 from barnabas.spark_connector.offsets import OffsetRange
-from barnabas.spark_connector.options import ClientOptions, OpenTransactions
+from barnabas.spark_connector.options import OpenTransactions
 from barnabas.spark_connector.reading import read_range
 
 NODES = (1, 2)
@@ -170,7 +171,7 @@ def test_each_committed_record_of_a_range_is_read_once(
     end = data.draw(st.integers(start + 1, written.log.end))
     with pytest.MonkeyPatch.context() as patch, restless(written.log, random.Random(seed)) as nodes:
         patch.setattr(
-            "barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 600_000
+            "barnabas.client.cluster_reader.UNKNOWN_TOPIC_PATIENCE_MS", 600_000
         )  # the partition never stays unavailable here
         options = ClientOptions(
             tuple(("127.0.0.1", node.port) for node in nodes),

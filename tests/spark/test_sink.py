@@ -31,11 +31,11 @@ from helpers.e2e_clients import (
 from helpers.spark_driver import through_slow_starts
 
 from barnabas import LocalBroker
+from barnabas.client.cluster_reader import Client
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import read_header
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.client import Client
-from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.sink import SinkError
 
 if TYPE_CHECKING:

@@ -31,11 +31,11 @@ from helpers.spark_queries import Driver, Proof, topics_with_input
 
 from barnabas import LocalBroker
 from barnabas.admin import Admin
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.task_producer import TaskProducer
 from barnabas.spark_connector.task_transactions import TASKS_IN_A_NOTE
 from barnabas.spark_connector.transaction_coordinators import PROBE

@@ -11,13 +11,15 @@ import pytest
 from helpers.cli_commands import CommandLine
 
 from barnabas.cli import output
-from barnabas.cli.cluster import Connection, client_settings, token_provider
-from barnabas.cli.errors import CommandError, explain
+from barnabas.cli.cluster import Connection, client_settings
+from barnabas.cli.errors import CommandError, RefusedError, explain
 from barnabas.cli.options import EARLIEST, LATEST, Place, parse_place
 from barnabas.cli.output import Column, Output
 from barnabas.cli.producing.record_encoding import RecordEncoding
 from barnabas.cli.records import from_json, parse_json_line, to_json
+from barnabas.client.oauth import TokenError, TokenSource, token_of
 from barnabas.installing import install_command
+from barnabas.protocol.errors import Code
 from barnabas.texts import count_text, duration_text
 
 NOW_MS = 1_800_000_000_000
@@ -74,8 +76,11 @@ def test_other_json_values_are_sent_as_json() -> None:
         (b'{"valeu": 1}', "unknown field 'valeu'"),
         (b'{"value": "x", "partition": "0"}', "partition must be a whole number"),
         (b'{"value": "x", "headers": ["h"]}', "headers must be"),
-        (b'{"value": "x", "headers": [["h", null]]}', "cannot be sent"),
-        (b"{}", "line 7: a record without key and value"),
+        (
+            b'{"value": "x", "headers": [[{"base64": "%"}, "v"]]}',
+            "the name of a header: '%' is not",
+        ),
+        (b"{}", "line 7 has neither key nor value"),
         (b'{"value": {"base64": "?"}}', "line 7: the value: '\\?' is not base64"),
     ],
 )
@@ -141,14 +146,12 @@ def test_bootstrap_addresses_are_parsed() -> None:
 
 
 def test_errors_say_what_to_do() -> None:
-    import kafka.errors
-
-    text = explain(kafka.errors.UnknownTopicOrPartitionError("no such"), "orders")
+    text = explain(RefusedError(Code.UNKNOWN_TOPIC_OR_PARTITION, "no such"), "orders")
     assert text.startswith("orders: there is no such topic")
     assert "`barnabas topics list`" in text
     missing = FileNotFoundError(2, "No such file or directory", "barnabas.log")
     assert explain(missing, "logs/1") == "logs/1: barnabas.log: No such file or directory"
-    plain = explain(kafka.errors.for_code(42)("it is wrong"))
+    plain = explain(RefusedError(Code.INVALID_REQUEST, "it is wrong"))
     assert plain == "it is wrong (InvalidRequest)"
 
 
@@ -289,12 +292,14 @@ def test_shell_completion_suggests_commands_options_and_values(
 
 def test_a_token_is_read_from_its_file_each_time(tmp_path: Path) -> None:
     name, file = "sasl.oauthbearer.token.endpoint.url", tmp_path / "token"
-    provider = token_provider(client_settings({name: file.as_uri()})["sasl_oauth_token_url"])
-    with pytest.raises(CommandError, match="No such file"):
-        provider.token()
+    source = TokenSource(
+        endpoint_url=client_settings({name: file.as_uri()})["sasl_oauth_token_url"]
+    )
+    with pytest.raises(TokenError, match="No such file"):
+        token_of(source)
     for text in ("a.b.c", "d.e.f"):
         file.write_text(text + "\n")
-        assert provider.token() == text
+        assert token_of(source) == text
     with pytest.raises(CommandError, match="file:///PATH"):
         client_settings({name: "https://issuer.example/token"})
 

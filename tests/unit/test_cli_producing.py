@@ -208,7 +208,6 @@ def test_fields_of_json() -> None:
             "field 't' (--time-field): \"soon\" is not a time",
         ),
         ('{"t": 1.5}', FieldOptions(time="t"), "1.5 is not a time"),
-        ('{"a": 1, "v": null}', FieldOptions(value="v"), "line 1: a record without key and value"),
     ],
 )
 def test_the_error_for_a_wrong_field_names_the_line_and_the_option(

@@ -15,11 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.cli.consuming.record_decoding import ShownRecord
 from barnabas.cli.consuming.record_template import compile_template
 from barnabas.cli.errors import CommandError
 from barnabas.cli.producing.csv_rows import typed
-from barnabas.cli.records import Decoded, from_json, json_record, parse_json_line
+from barnabas.cli.records import ConsumedRecord, Decoded, from_json, json_record, parse_json_line
 from barnabas.json_text import JsonText, json_line, json_text, parse_json
 from barnabas.schemas.avro import AvroSerde
 from barnabas.schemas.errors import SerdeError
@@ -87,7 +86,7 @@ def pairs(text: str) -> Any:
 def test_json_of_a_schema_is_printed_with_its_tokens(text: str) -> None:
     serde = JsonSchemaSerde("{}")
     decoded = Decoded(serde.decode_text(text.encode("utf-8", "surrogatepass")), b"")
-    record = ShownRecord("orders", 0, 1, 2, None, decoded, [])
+    record = ConsumedRecord("orders", 0, 1, 2, None, decoded, [])
     line = json_line(json_record(record))
     assert "\n" not in line and "\x9b" not in line and "\u202e" not in line
     assert dict(pairs(line))["value"] == pairs(text)
@@ -103,7 +102,7 @@ def escaped(token: str) -> str:
 def test_a_decoded_number_keeps_its_digits_in_each_form() -> None:
     text = f"[{', '.join(NUMBERS)}]"
     decoded = Decoded(JsonSchemaSerde("{}").decode_text(text.encode()), b"")
-    record = ShownRecord("orders", 0, 1, 2, None, decoded, [])
+    record = ConsumedRecord("orders", 0, 1, 2, None, decoded, [])
     for template in ("%v", "%v{json}"):
         assert compile_template(template)(record).decode() == text
 

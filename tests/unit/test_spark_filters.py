@@ -17,10 +17,10 @@ from helpers.fake_broker import FakeBroker, FakeLog
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.client.cluster_reader import Client
 from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.client import Client
 from barnabas.spark_connector.filters import EPOCH, Condition, Narrowing, narrow, timestamp_ms
 from barnabas.spark_connector.offsets import OffsetRange
 from barnabas.spark_connector.options import parse_source_options

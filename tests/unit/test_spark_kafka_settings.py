@@ -15,11 +15,7 @@ from barnabas.spark_connector.kafka_settings import (
     TEXT,
     wrong_value,
 )
-from barnabas.spark_connector.options import (
-    OptionError,
-    SourceOptions,
-    parse_source_options,
-)
+from barnabas.spark_connector.options import OptionError, SourceOptions, parse_source_options
 from barnabas.spark_connector.sink_options import SinkOptions, parse_sink_options
 
 REQUIRED = {"kafka.bootstrap.servers": "one:9092, [::1]:9093", "subscribe": "a"}

@@ -13,7 +13,7 @@ pytest.importorskip("confluent_kafka")
 
 import confluent_kafka
 
-from barnabas.spark_connector.client import Client
+from barnabas.client.cluster_reader import Client
 from barnabas.spark_connector.options import SourceOptions, parse_source_options
 from barnabas.spark_connector.planning import plan
 from barnabas.spark_connector.reading import read_range

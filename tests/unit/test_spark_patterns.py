@@ -7,8 +7,9 @@ import logging
 import pytest
 from helpers.fake_broker import FakeBroker, FakeLog
 
-from barnabas.spark_connector.client import Client
-from barnabas.spark_connector.options import ClientOptions, Subscription
+from barnabas.client.cluster_reader import Client
+from barnabas.client.options import ClientOptions
+from barnabas.spark_connector.options import Subscription
 from barnabas.spark_connector.patterns import PatternError, is_found_in, translate_pattern
 from barnabas.spark_connector.planning import partitions_to_read
 

@@ -12,12 +12,13 @@ pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import FakeBroker, FakeLog
 
+from barnabas.client.cluster_reader import Client, ClientError
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import NewRecord, encode_batch, encode_marker
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.client import Client, ClientError
 from barnabas.spark_connector.offsets import OffsetRange, OffsetSpec
-from barnabas.spark_connector.options import ClientOptions, OptionError, parse_source_options
+from barnabas.spark_connector.options import OptionError, parse_source_options
 from barnabas.spark_connector.planning import plan, resolve
 from barnabas.spark_connector.reading import DataLossError, read_range
 
@@ -123,7 +124,7 @@ def broker() -> Iterator[FakeBroker]:
 
 
 def test_topics_by_name_and_pattern(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+    monkeypatch.setattr("barnabas.client.cluster_reader.UNKNOWN_TOPIC_PATIENCE_MS", 20)
     with Client(options(broker)) as client:
         assert client.topics_matching("o?t.*") == ["other", "t"]
         assert client.topics_matching("oth") == ["other"], (

@@ -14,6 +14,8 @@ pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import HANG_UP, KAFKA_2_5, KAFKA_4_0, FakeCluster
 
+from barnabas.client.connection import ClientError
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -27,7 +29,6 @@ from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector.connection import ClientError
 from barnabas.spark_connector.deduplication import (
     PASS,
     SKIP,
@@ -39,7 +40,6 @@ from barnabas.spark_connector.deduplication import (
     UncertainBatchError,
 )
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.publishing import (
     BegunNotes,
     Publication,

@@ -18,6 +18,8 @@ pytest.importorskip("pyarrow")
 from helpers.fake_broker import FakeBroker, FakeLog
 from helpers.ports import refusing_port
 
+from barnabas.client.cluster_reader import Client, ClientError, RefusedError
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.fetch import (
@@ -30,9 +32,7 @@ from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.records import NewRecord, assemble_batch, encode_batch, encode_marker
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.client import Client, ClientError, RefusedError
 from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange
-from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.reading import COLUMNS, DamageError, DataLossError, read_range
 
 T0 = TopicPartition("t", 0)
@@ -277,7 +277,7 @@ def test_a_topic_that_is_deleted_under_a_range(
     """After each start, a stream repeats the last batch of its checkpoint. With
     failOnDataLoss=false, the deleted topic must not block the stream forever.
     """
-    monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+    monkeypatch.setattr("barnabas.client.cluster_reader.UNKNOWN_TOPIC_PATIENCE_MS", 20)
 
     def delete(request: Any) -> None:
         if isinstance(request, FetchRequest) and request.topics[0].partitions[0].fetch_offset == 5:
@@ -371,10 +371,10 @@ def test_a_broker_that_starts_and_does_not_know_its_topics_yet(
     """The timeout for an unknown topic starts with the first response that reports the topic as
     unknown, not with the lost connection.
     """
-    monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 60_000)
+    monkeypatch.setattr("barnabas.client.cluster_reader.UNKNOWN_TOPIC_PATIENCE_MS", 60_000)
     now = [0.0]
     monkeypatch.setattr(
-        "barnabas.spark_connector.client.time",
+        "barnabas.client.cluster_reader.time",
         types.SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: None),
     )
     states = iter([*[FakeBroker.HANG_UP] * 5, *[Code.UNKNOWN_TOPIC_OR_PARTITION] * 5])
@@ -452,7 +452,7 @@ def test_a_broker_that_has_a_quota_is_waited_for(
 
     broker._fetch = fetch  # type: ignore[method-assign]
     monkeypatch.setattr(
-        "barnabas.spark_connector.client.time",
+        "barnabas.client.cluster_reader.time",
         types.SimpleNamespace(monotonic=time.monotonic, sleep=slept.append),
     )
     assert values(broker, 0, 13) == list("abcdef")
@@ -515,7 +515,7 @@ def test_a_topic_that_is_made_again_while_a_range_is_read_is_a_loss(
     """The topic is recreated before the first fetch of the range, then before the second, and so
     on. The reader must never return rows of both topics without an error.
     """
-    monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+    monkeypatch.setattr("barnabas.client.cluster_reader.UNKNOWN_TOPIC_PATIENCE_MS", 20)
     says = r"topic 't' was deleted and recreated.*in the range \[0, 6\)"
     with (
         recreated_after(fetches, fetch_versions) as broker,
@@ -528,7 +528,7 @@ def test_a_topic_that_is_made_again_while_a_range_is_read_is_a_loss(
 def test_by_its_id_nothing_is_read_of_the_later_topic(
     fetches: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+    monkeypatch.setattr("barnabas.client.cluster_reader.UNKNOWN_TOPIC_PATIENCE_MS", 20)
     with recreated_after(fetches, (4, 13)) as broker:
         assert read_former(broker, strict=False) == [f"old {base}" for base in range(fetches)]
     assert f"offsets [{fetches}, 6) of t-0 are not read" in caplog.text
@@ -537,7 +537,7 @@ def test_by_its_id_nothing_is_read_of_the_later_topic(
 def test_a_topic_that_is_deleted_while_a_range_is_read_by_id_is_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+    monkeypatch.setattr("barnabas.client.cluster_reader.UNKNOWN_TOPIC_PATIENCE_MS", 20)
     broker = recreated_after(6, (4, 13))
     broker.disturb = lambda request: (
         Code.UNKNOWN_TOPIC_ID if isinstance(request, FetchRequest) else None

@@ -14,13 +14,13 @@ pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import FakeBroker, FakeLog
 
+from barnabas.client.cluster_reader import Client, ClientError
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.client import Client, ClientError
 from barnabas.spark_connector.offsets import (
     OffsetRange,
     Offsets,
@@ -59,7 +59,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeBroker]:
-    monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 20)
+    monkeypatch.setattr("barnabas.client.cluster_reader.UNKNOWN_TOPIC_PATIENCE_MS", 20)
     with FakeBroker(
         {("t", 0): FakeLog(end_offset=100), ("t", 1): FakeLog(end_offset=10)}
     ) as running:
@@ -422,7 +422,7 @@ def test_a_topic_that_vanishes_under_the_query_is_noticed_at_once(
 def test_a_topic_that_a_broker_does_not_know_yet_is_not_gone(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, planner: Callable[..., StreamPlanner]
 ) -> None:
-    monkeypatch.setattr("barnabas.spark_connector.client.UNKNOWN_TOPIC_PATIENCE_MS", 5000)
+    monkeypatch.setattr("barnabas.client.cluster_reader.UNKNOWN_TOPIC_PATIENCE_MS", 5000)
     hidden = {key: broker.logs.pop(key) for key in [("t", 0), ("t", 1)]}
 
     def disturb(request: Any) -> None:

@@ -12,6 +12,8 @@ pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import FakeCluster
 
+from barnabas.client.connection import METADATA
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.end_txn import EndTxnRequest
@@ -21,9 +23,7 @@ from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector import task_process
-from barnabas.spark_connector.connection import METADATA
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.publishing import Publication, PublishError, PublishSettings
 from barnabas.spark_connector.task_process import (
     FREEZES,

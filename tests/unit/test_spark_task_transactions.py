@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.spark_connector.connection import ClientError
+from barnabas.client.connection import ClientError
 from barnabas.spark_connector.produce_request import Producer
 from barnabas.spark_connector.task_transactions import (
     NOTE_BYTES,

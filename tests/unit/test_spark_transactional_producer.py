@@ -12,6 +12,7 @@ pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import FakeCluster
 
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from barnabas.protocol.messages.end_txn import EndTxnRequest
@@ -19,7 +20,6 @@ from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.deduplication import CommitNote, CommittedBatch, GroupState
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.produce_request import PublishError
 from barnabas.spark_connector.transactional_producer import (
     FencedError,

@@ -6,10 +6,10 @@ import os
 
 import pytest
 
+from barnabas.client.notices import logger
 from barnabas.spark_connector.user_messages import (
     errors_of_a_stream,
     hide_traceback,
-    logger,
     without_traceback,
 )
 

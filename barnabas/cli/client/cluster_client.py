@@ -7,7 +7,7 @@ and the retries.
     a setting of security is wrong                       CommandError that names it, at once
     no leader, no coordinator, another coordinator       retried, for a part of --timeout
     a broker that Metadata names cannot be reached       retried, for a part of --timeout
-    the connection ends before the response              a request that only reads is sent again
+    the connection ends before the response              sent again if that does no harm: REPEATABLE
     any other error code of a response                   RefusedError
 """
 
@@ -15,20 +15,19 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from barnabas.cli.client.connection import (
     CLIENT_ID,
     BrokerConnection,
     ConnectionLostError,
-    Kind,
     RefusedLoginError,
-    Request,
-    Response,
 )
 from barnabas.cli.errors import CommandError, RefusedError
 from barnabas.cli.waiting import Waiting
+from barnabas.client.request_kind import Request, RequestKind, Response
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.metadata import (
     MetadataRequest,
@@ -39,7 +38,7 @@ from barnabas.protocol.messages.metadata import (
 
 T = TypeVar("T")
 
-METADATA = Kind(MetadataRequest, MetadataResponse, 1, 12)
+METADATA = RequestKind(MetadataRequest, MetadataResponse, 1, 12)
 GROUP, TRANSACTION = 0, 1  # key types of FindCoordinator
 PASSING = frozenset(
     {
@@ -58,7 +57,12 @@ PROBE_AFTER_S = 1.0
 # which is a better message than a timeout.
 PASSING_PART = 0.8
 RETRY_S = 0.1
-READING = ("ApiVersions", "Describe", "Fetch", "Find", "List", "Metadata", "OffsetFetch")
+# The first words of requests that do the same if they are sent twice: those that only read, and
+# those of a producer with its id and epoch.
+REPEATABLE = (
+    *("ApiVersions", "Describe", "Fetch", "Find", "List", "Metadata", "OffsetFetch"),
+    *("AddPartitionsToTxn", "EndTxn", "InitProducerId"),
+)
 
 
 class Broker(NamedTuple):
@@ -71,6 +75,10 @@ class Broker(NamedTuple):
 
 class UnreachableError(Exception):
     """A broker that Metadata names cannot be reached."""
+
+
+class NoBrokerError(CommandError):
+    """No broker of the cluster accepts a connection."""
 
 
 class ClusterClient:
@@ -148,7 +156,7 @@ class ClusterClient:
             except OSError as error:
                 said = "it did not answer in time" if isinstance(error, TimeoutError) else ""
                 problem = problem or f"{host}:{port}: {said or error.strerror or error}"
-        raise CommandError(
+        raise NoBrokerError(
             f"no broker at {problem}. Start one with `barnabas start`, or say where it is with -b "
             "HOST:PORT (or the environment's BARNABAS_BOOTSTRAP_SERVER)"
         )
@@ -216,15 +224,22 @@ class ClusterClient:
         self._open = {key: row for key, row in self._open.items() if row is not connection}
 
     def _ask(
-        self, connection: BrokerConnection, kind: Kind[Request, Response], request: Request
+        self,
+        connection: BrokerConnection,
+        kind: RequestKind[Request, Response],
+        request: Request,
+        what: str = "",
     ) -> Response:
         """The response to a request. A connection that still expects a response is not used
         again.
+
+        Takes: what, the awaited thing; empty for the response to the request.
         """
         name = kind.request_class.__name__.removesuffix("Request")
         RefusedError.last_request = name
+        what = what or f"its answer to {name}"
         try:
-            answer = self.waiting.call(f"its answer to {name}", connection.request, kind, request)
+            answer = self.waiting.call(what, connection.request, kind, request)
         except (ConnectionLostError, KeyboardInterrupt, CommandError):
             self._drop(connection)
             raise
@@ -233,12 +248,16 @@ class ClusterClient:
 
     # --- requests
 
-    def refresh(self, topics: list[str] | None) -> list[MetadataResponseTopic]:
+    def refresh(
+        self, topics: list[str] | None, *, create: bool = False
+    ) -> list[MetadataResponseTopic]:
         """Request the brokers and the named topics (all topics if None), and store the brokers and
         the leaders.
+
+        Takes: create, whether the broker is asked to create missing topics.
         """
         rows = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        request = MetadataRequest(topics=rows, allow_auto_topic_creation=False)
+        request = MetadataRequest(topics=rows, allow_auto_topic_creation=create)
         answer = self._ask(self._any_connection(), METADATA, request)
         self.brokers = {row.node_id: Broker(row.node_id, row.host, row.port)
                         for row in answer.brokers}  # fmt: skip
@@ -252,21 +271,42 @@ class ClusterClient:
         """The requests that a broker supports, with the lowest and the highest version of each."""
         return self._any_connection().versions
 
-    def speaks(self, kind: Kind[Any, Any]) -> bool:
+    def speaks(self, kind: RequestKind[Any, Any]) -> bool:
         """Whether the connected broker supports a kind of request."""
         return self._any_connection().speaks(kind)
 
-    def any(self, kind: Kind[Request, Response], request: Request) -> Response:
+    def any(self, kind: RequestKind[Request, Response], request: Request) -> Response:
         """The response of any broker to a request."""
         return self.trying(lambda: self._ask(self._any_connection(), kind, request), kind)
 
-    def node(self, node_id: int, kind: Kind[Request, Response], request: Request) -> Response:
+    def node(
+        self, node_id: int, kind: RequestKind[Request, Response], request: Request
+    ) -> Response:
         """The answer of the broker with that id to a request."""
         return self.trying(lambda: self._ask(self._connection_to(node_id), kind, request), kind)
 
+    def once(
+        self, node_id: int, kind: RequestKind[Request, Response], request: Request, what: str
+    ) -> Response:
+        """The response of the broker with that id, without a retry; for `persist`.
+
+        Takes:  what, the awaited thing, as in "waiting for 127.0.0.1:9092: WHAT".
+        Raises: UnreachableError, ConnectionLostError.
+        """
+        return self._ask(self._connection_to(node_id), kind, request, what)
+
+    def post(self, node_id: int, kind: RequestKind[Request, Any], request: Request) -> None:
+        """Send the broker with that id a request that has no response."""
+        connection = self._connection_to(node_id)
+        try:
+            self.waiting.call("room for more records", connection.post, kind, request)
+        except (ConnectionLostError, KeyboardInterrupt, CommandError):
+            self._drop(connection)
+            raise
+
     def controller(
         self,
-        kind: Kind[Request, Response],
+        kind: RequestKind[Request, Response],
         request: Request,
         code_of: Callable[[Response], int],
     ) -> Response:
@@ -289,7 +329,7 @@ class ClusterClient:
     def coordinator(
         self,
         key: str,
-        kind: Kind[Request, Response],
+        kind: RequestKind[Request, Response],
         request: Request,
         code_of: Callable[[Response], int],
         *,
@@ -321,7 +361,7 @@ class ClusterClient:
 
         node_id = self._coordinators.get((key_type, key))
         if node_id is None:
-            kind = Kind(FindCoordinatorRequest, FindCoordinatorResponse, 0, 3)
+            kind = RequestKind(FindCoordinatorRequest, FindCoordinatorResponse, 0, 3)
             request = FindCoordinatorRequest(key=key, key_type=key_type)
             answer = self._ask(self._any_connection(), kind, request)
             if answer.error_code:
@@ -331,11 +371,11 @@ class ClusterClient:
                 self.brokers[node_id] = Broker(node_id, answer.host, answer.port)
         return node_id
 
-    def trying(self, ask: Callable[[], T], kind: Kind[Any, Any] | None = None) -> T:
+    def trying(self, ask: Callable[[], T], kind: RequestKind[Any, Any] | None = None) -> T:
         """The result of `ask`, a function that sends requests. `ask` is called again after
         transient failures.
 
-        Takes: kind, the kind of request; None if `ask` only sends requests that read.
+        Takes: kind, the kind of request; None if `ask` only sends requests of REPEATABLE.
         """
         name = "Describe" if kind is None else kind.request_class.__name__
         deadline = time.monotonic() + self.patience_s
@@ -352,7 +392,7 @@ class ClusterClient:
                     raise CommandError(str(error)) from error
                 waits_for = str(error)
             except ConnectionLostError as error:
-                if not name.startswith(READING) or time.monotonic() >= deadline:
+                if not name.startswith(REPEATABLE) or time.monotonic() >= deadline:
                     raise CommandError(self._mistake() or str(error)) from error
                 waits_for = str(error)
             silence.look(waits_for)
@@ -360,6 +400,30 @@ class ClusterClient:
             self._coordinators.clear()
             self.leaders.clear()
             self._try_refresh()
+
+    def persist(self, ask: Callable[[], T], what: str, retried: Container[int] = PASSING) -> T:
+        """The result of `ask`, a function that sends requests which may be sent twice. Unlike
+        `trying`, which an administrator waits for, it lasts for the whole --timeout, also while no
+        broker listens: a reader or a producer outlives a broker's restart.
+
+        Takes:  retried, the error codes after which `ask` is called again.
+        Raises: TimeoutOver; RefusedError for any other code.
+        """
+        silence = self.waiting.silence()
+        while True:
+            try:
+                return ask()
+            except RefusedError as error:
+                if error.code not in retried:
+                    raise
+            except (ConnectionLostError, NoBrokerError, UnreachableError):
+                pass
+            silence.look(what)
+            time.sleep(RETRY_S)
+            self._coordinators.clear()
+            self.leaders.clear()
+            with suppress(NoBrokerError):
+                self._try_refresh()
 
     def _try_refresh(self) -> None:
         """Request the list of brokers again. A lost connection is ignored."""

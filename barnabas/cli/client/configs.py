@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas.cli.client.cluster_client import ClusterClient
-from barnabas.cli.client.connection import Kind
 from barnabas.cli.errors import CommandError, RefusedError
+from barnabas.client.request_kind import RequestKind
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -20,8 +20,8 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-DESCRIBE_CONFIGS = Kind(DescribeConfigsRequest, DescribeConfigsResponse, 1, 4)
-ALTER_CONFIGS = Kind(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, 0, 1)
+DESCRIBE_CONFIGS = RequestKind(DescribeConfigsRequest, DescribeConfigsResponse, 1, 4)
+ALTER_CONFIGS = RequestKind(IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, 0, 1)
 TYPES = {"topic": 2, "broker": 4, "client-metrics": 16, "group": 32}
 SET, DELETE = 0, 1
 DYNAMIC_DEFAULT, STATIC, DEFAULT = 3, 4, 5

@@ -5,16 +5,17 @@ Source: KIP-35, KIP-511 (ApiVersions), KIP-43, KIP-152 (SASL), KIP-368 (lifetime
 
 from __future__ import annotations
 
-import itertools
 import math
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from barnabas.cli.errors import CommandError, RefusedError
+from barnabas.client.frames import MOST_BYTES, FrameSocket, WrongFrameError
+from barnabas.client.request_kind import Request, RequestKind, Response
 from barnabas.protocol.errors import Code
-from barnabas.protocol.framing import decode_response, encode_request
+from barnabas.protocol.framing import decode_response
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import MalformedMessageError, UnwritableMessageError
@@ -23,30 +24,16 @@ from barnabas.version import __version__
 if TYPE_CHECKING:
     from barnabas.cli.client.logins import Login
 
-Request = TypeVar("Request", bound=Message)
-Response = TypeVar("Response", bound=Message)
-
 CLIENT_ID = "barnabas-cli"
-MOST_BYTES = (1 << 31) - 1
 # The maximum size of a response to ApiVersions. A larger size shows that the port speaks another
 # protocol.
 MOST_FIRST_BYTES = 1 << 20
 # The fraction of a session's lifetime after which a new connection replaces the old one.
 SESSION_USED = 0.85
-_SIZE = struct.Struct(">i")
 _CODE = struct.Struct(">h")
 
 
-class Kind(NamedTuple, Generic[Request, Response]):
-    """A kind of request: its request and response messages, and the range of versions used here."""
-
-    request_class: type[Request]
-    response_class: type[Response]
-    first_version: int
-    last_version: int
-
-
-API_VERSIONS = Kind(ApiVersionsRequest, ApiVersionsResponse, 0, 3)
+API_VERSIONS = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 0, 3)
 
 
 class ConnectionLostError(Exception):
@@ -71,15 +58,15 @@ class BrokerConnection:
     ) -> None:
         self.address = f"{host}:{port}"
         self.versions: dict[int, tuple[int, int]] = {}
-        self._client_id = client_id
-        self._correlation_ids = itertools.count(1)
         self._session_end_s = math.inf
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = sock
         try:
             if login is not None:
                 self._socket = login.wrap(sock, host)
+            self._frames = FrameSocket(self._socket, client_id, MOST_FIRST_BYTES)
             self._negotiate()
+            self._frames.most_bytes = MOST_BYTES
             if login is not None and login.uses_sasl:
                 lifetime_ms = login.log_in(self)
                 if lifetime_ms > 0:
@@ -100,28 +87,40 @@ class BrokerConnection:
         """Close the socket; a second call has no effect."""
         self._socket.close()
 
-    def speaks(self, kind: Kind[Any, Any]) -> bool:
+    def speaks(self, kind: RequestKind[Any, Any]) -> bool:
         """Whether the client and the broker have a version of this kind of request in common."""
         lowest, highest = self.versions.get(kind.request_class.API_KEY, (0, -1))
         return min(kind.last_version, highest) >= max(kind.first_version, lowest)
 
-    def request(self, kind: Kind[Request, Response], request: Request) -> Response:
+    def request(self, kind: RequestKind[Request, Response], request: Request) -> Response:
         """The response to a request.
 
         Raises: ConnectionLostError; RefusedError UNSUPPORTED_VERSION if the broker does not support
                 the request, or a field of it.
         """
-        name = kind.request_class.__name__.removesuffix("Request")
-        if not self.speaks(kind):
-            raise RefusedError(Code.UNSUPPORTED_VERSION, name)
-        _, highest = self.versions[kind.request_class.API_KEY]
+        version = self._version_of(kind)
         try:
-            return self._request(kind, request, min(kind.last_version, highest))
+            return self._decode(kind.response_class, self._answer(request, version), version)
         except UnwritableMessageError as error:
+            name = kind.request_class.__name__.removesuffix("Request")
             raise RefusedError(Code.UNSUPPORTED_VERSION, f"{name}: {error}") from error
 
-    def _request(self, kind: Kind[Request, Response], request: Request, version: int) -> Response:
-        return self._decode(kind.response_class, self._answer(request, version), version)
+    def post(self, kind: RequestKind[Request, Any], request: Request) -> None:
+        """Send a request that has no response, as Produce with acks=0.
+
+        Raises: ConnectionLostError; RefusedError UNSUPPORTED_VERSION.
+        """
+        try:
+            self._frames.send(request, self._version_of(kind))
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def _version_of(self, kind: RequestKind[Any, Any]) -> int:
+        """The highest common version. Raises: RefusedError UNSUPPORTED_VERSION."""
+        if not self.speaks(kind):
+            name = kind.request_class.__name__.removesuffix("Request")
+            raise RefusedError(Code.UNSUPPORTED_VERSION, name)
+        return min(kind.last_version, self.versions[kind.request_class.API_KEY][1])
 
     def _decode(self, response_class: type[Response], frame: bytes, version: int) -> Response:
         """The response in a frame. Raises: CommandError if it cannot be read."""
@@ -133,33 +132,15 @@ class BrokerConnection:
             ) from error
 
     def _answer(self, request: Message, version: int) -> bytes:
-        """The frame of the response to a request."""
-        correlation_id = next(self._correlation_ids)
+        """The frame of the response to a request. Raises: ConnectionLostError, CommandError."""
         try:
-            self._socket.sendall(encode_request(request, version, correlation_id, self._client_id))
-            (size,) = _SIZE.unpack(self._read(_SIZE.size))
-            most = MOST_BYTES if self.versions else MOST_FIRST_BYTES
-            if not _SIZE.size < size <= most:
-                raise ConnectionLostError(f"{self.address} does not speak Kafka's protocol")
-            frame = self._read(size)
+            return self._frames.answer(request, version)
         except OSError as error:
             raise self._lost(error) from error
-        if _SIZE.unpack_from(frame)[0] != correlation_id:
-            raise ConnectionLostError(f"{self.address} answered another request")
-        return frame
-
-    def _read(self, count: int) -> bytes:
-        """Receive exactly that many bytes. Raises: ConnectionLostError if the broker closes the
-        connection first.
-        """
-        parts = []
-        while count:
-            part = self._socket.recv(min(count, 1 << 20))
-            if not part:
-                raise ConnectionLostError(f"{self.address} closed the connection")
-            parts.append(part)
-            count -= len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        except WrongFrameError as error:
+            raise ConnectionLostError(
+                f"{self.address} does not speak Kafka's protocol ({error})"
+            ) from error
 
     def _lost(self, error: OSError) -> Exception:
         """The error to raise for a failure of the socket."""

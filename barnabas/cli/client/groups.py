@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from barnabas.cli.client.cluster_client import ClusterClient
-from barnabas.cli.client.connection import Kind
 from barnabas.cli.client.topics import by_topic
 from barnabas.cli.errors import RefusedError
+from barnabas.client.request_kind import RequestKind
 from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -67,7 +67,7 @@ def list_groups(client: ClusterClient) -> list[ListedGroup]:
     """The groups of all brokers, by name."""
     from barnabas.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
-    kind = Kind(ListGroupsRequest, ListGroupsResponse, 0, 5)
+    kind = RequestKind(ListGroupsRequest, ListGroupsResponse, 0, 5)
     found = []
     for node_id in list(client.brokers):
 
@@ -96,7 +96,7 @@ def describe_group(client: ClusterClient, name: str) -> Group:
         DescribeGroupsResponse,
     )
 
-    kind = Kind(DescribeGroupsRequest, DescribeGroupsResponse, 0, 6)
+    kind = RequestKind(DescribeGroupsRequest, DescribeGroupsResponse, 0, 6)
     answer = client.coordinator(
         name, kind, DescribeGroupsRequest([name]), lambda row: row.groups[0].error_code
     )
@@ -146,7 +146,7 @@ def assigned(data: bytes) -> tuple[TopicPartition, ...]:
     return tuple(sorted(partitions))
 
 
-def _described(client: ClusterClient, name: str, kind: Kind[Any, Any]) -> Any:
+def _described(client: ClusterClient, name: str, kind: RequestKind[Any, Any]) -> Any:
     """The group as the describe request of one kind returns it; None for a group of another
     kind.
     """
@@ -164,7 +164,7 @@ def _consumer_group(client: ClusterClient, name: str) -> Group | None:
         ConsumerGroupDescribeResponse,
     )
 
-    kind = Kind(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, 0, 1)
+    kind = RequestKind(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, 0, 1)
     found = _described(client, name, kind)
     return None if found is None else _group(found, CONSUMER)
 
@@ -176,7 +176,7 @@ def _share_group(client: ClusterClient, name: str) -> Group | None:
         ShareGroupDescribeResponse,
     )
 
-    kind = Kind(ShareGroupDescribeRequest, ShareGroupDescribeResponse, 1, 1)
+    kind = RequestKind(ShareGroupDescribeRequest, ShareGroupDescribeResponse, 1, 1)
     found = _described(client, name, kind)
     return None if found is None else _group(found, SHARE)
 
@@ -206,7 +206,7 @@ def _streams_group(client: ClusterClient, name: str) -> Group | None:
         StreamsGroupDescribeResponse,
     )
 
-    kind = Kind(StreamsGroupDescribeRequest, StreamsGroupDescribeResponse, 0, 0)
+    kind = RequestKind(StreamsGroupDescribeRequest, StreamsGroupDescribeResponse, 0, 0)
     found = _described(client, name, kind)
     if found is None:
         return None
@@ -240,7 +240,7 @@ def committed(client: ClusterClient, name: str) -> dict[TopicPartition, Committe
     """The committed offsets of a group, by partition. Raises: RefusedError."""
     from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
-    kind = Kind(OffsetFetchRequest, OffsetFetchResponse, 2, 7)
+    kind = RequestKind(OffsetFetchRequest, OffsetFetchResponse, 2, 7)
     request = OffsetFetchRequest(group_id=name, topics=None)
     answer = client.coordinator(name, kind, request, lambda row: row.error_code)
     if answer.error_code:
@@ -267,7 +267,7 @@ def commit(
         OffsetCommitResponse,
     )
 
-    kind = Kind(OffsetCommitRequest, OffsetCommitResponse, 2, 9)
+    kind = RequestKind(OffsetCommitRequest, OffsetCommitResponse, 2, 9)
     rows = by_topic(
         offsets,
         lambda row: OffsetCommitRequestPartition(
@@ -307,7 +307,7 @@ def delete_offsets(
         OffsetDeleteResponse,
     )
 
-    kind = Kind(OffsetDeleteRequest, OffsetDeleteResponse, 0, 0)
+    kind = RequestKind(OffsetDeleteRequest, OffsetDeleteResponse, 0, 0)
     rows = by_topic(partitions, lambda row: OffsetDeleteRequestPartition(row.partition))
     request = OffsetDeleteRequest(
         name, [OffsetDeleteRequestTopic(topic, part) for topic, part in rows.items()]
@@ -326,7 +326,7 @@ def delete_groups(client: ClusterClient, names: Sequence[str]) -> dict[str, int]
     """Delete groups. Gives: the code of each."""
     from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
-    kind = Kind(DeleteGroupsRequest, DeleteGroupsResponse, 0, 2)
+    kind = RequestKind(DeleteGroupsRequest, DeleteGroupsResponse, 0, 2)
     codes = {}
     for name in names:
         request = DeleteGroupsRequest([name])
@@ -355,7 +355,7 @@ def share_offsets(client: ClusterClient, name: str) -> dict[TopicPartition, Shar
         DescribeShareGroupOffsetsResponse,
     )
 
-    kind = Kind(DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse, 0, 1)
+    kind = RequestKind(DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse, 0, 1)
     request = DescribeShareGroupOffsetsRequest([DescribeShareGroupOffsetsRequestGroup(name, None)])
     answer = client.coordinator(name, kind, request, lambda row: row.groups[0].error_code)
     (found,) = answer.groups
@@ -382,7 +382,7 @@ def alter_share_offsets(
         AlterShareGroupOffsetsResponse,
     )
 
-    kind = Kind(AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse, 0, 0)
+    kind = RequestKind(AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse, 0, 0)
     rows = by_topic(
         offsets,
         lambda row: AlterShareGroupOffsetsRequestPartition(row.partition, offsets[row]),
@@ -411,7 +411,7 @@ def delete_share_offsets(client: ClusterClient, name: str, topics: Iterable[str]
         DeleteShareGroupOffsetsResponse,
     )
 
-    kind = Kind(DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse, 0, 0)
+    kind = RequestKind(DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse, 0, 0)
     rows = [DeleteShareGroupOffsetsRequestTopic(topic) for topic in topics]
     request = DeleteShareGroupOffsetsRequest(name, rows)
     answer = client.coordinator(name, kind, request, lambda row: row.error_code)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from barnabas.cli.client.cluster_client import ClusterClient
-from barnabas.cli.client.connection import Kind
 from barnabas.cli.errors import RefusedError
+from barnabas.client.request_kind import RequestKind
 from barnabas.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
 
-LOG_DIRS = Kind(DescribeLogDirsRequest, DescribeLogDirsResponse, 1, 4)
+LOG_DIRS = RequestKind(DescribeLogDirsRequest, DescribeLogDirsResponse, 1, 4)
 
 
 class LogDir(NamedTuple):

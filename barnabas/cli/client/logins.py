@@ -1,4 +1,4 @@
-"""TLS and SASL of a client, set up by the connector's code from the settings of --client-config.
+"""TLS and SASL of a client, set up by `barnabas.client` from the settings of --client-config.
 
 This module is imported only if a client's settings use TLS or SASL, or if a connection fails.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import socket
 
     from barnabas.cli.client.connection import BrokerConnection
-    from barnabas.spark_connector.security import SecurityOptions
+    from barnabas.client.security import SecurityOptions
 
 CLIENT_CONFIG = "in the file of --client-config"
 
@@ -33,7 +33,7 @@ class Login:
         self._options = _security(settings)
         self._context: ssl.SSLContext | None = None
         if self._options.uses_tls:
-            from barnabas.spark_connector.security import SecurityError, ssl_context
+            from barnabas.client.security import SecurityError, ssl_context
 
             try:
                 self._context = ssl_context(self._options)
@@ -58,43 +58,31 @@ class Login:
         Raises: RefusedLoginError; ConnectionLostError if the broker does not support the mechanism,
                 or no SASL at all; CommandError if there is no token.
         """
-        from barnabas.cli.client.connection import ConnectionLostError, Kind, RefusedLoginError
-        from barnabas.protocol.messages.sasl_authenticate import (
-            SaslAuthenticateRequest,
-            SaslAuthenticateResponse,
+        from barnabas.cli.client.connection import ConnectionLostError, RefusedLoginError
+        from barnabas.client.oauth import TokenError
+        from barnabas.client.sasl import (
+            AuthenticationError,
+            HandshakeRefusedError,
+            NoLoginError,
+            log_in,
         )
-        from barnabas.protocol.messages.sasl_handshake import (
-            SaslHandshakeRequest,
-            SaslHandshakeResponse,
-        )
-        from barnabas.spark_connector.oauth import TokenError
-        from barnabas.spark_connector.security import AuthenticationError, exchange
+        from barnabas.client.security import exchange
 
-        handshake = Kind(SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
-        authenticate = Kind(SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
         mechanism = self._options.mechanism
         assert mechanism is not None
-        if not connection.speaks(handshake):
-            raise ConnectionLostError(f"{connection.address} takes no login")
-        shaken = connection.request(handshake, SaslHandshakeRequest(mechanism))
-        if shaken.error_code:
-            name = Code(shaken.error_code).name
-            raise ConnectionLostError(f"{connection.address} refuses {mechanism}: {name}")
-        lifetime_ms = 0
-        login = exchange(self._options)
         try:
-            message: bytes | None = login.first()
-            while message is not None:
-                answer = connection.request(authenticate, SaslAuthenticateRequest(message))
-                if answer.error_code:
-                    raise RefusedLoginError(answer.error_message or Code(answer.error_code).name)
-                lifetime_ms = answer.session_lifetime_ms
-                message = login.answer(answer.auth_bytes)
+            return log_in(connection, mechanism, exchange(self._options))
+        except NoLoginError as error:
+            raise ConnectionLostError(f"{connection.address} takes no login") from error
+        except HandshakeRefusedError as error:
+            name = Code(error.code).name
+            raise ConnectionLostError(
+                f"{connection.address} refuses {mechanism}: {name}"
+            ) from error
         except AuthenticationError as error:
             raise RefusedLoginError(str(error)) from error
         except TokenError as error:
             raise CommandError(_of_client_config(error)) from error
-        return lifetime_ms
 
 
 def _of_client_config(error: Exception) -> str:
@@ -106,8 +94,8 @@ def _of_client_config(error: Exception) -> str:
 
 
 def _security(settings: Mapping[str, Any]) -> SecurityOptions:
-    from barnabas.spark_connector.oauth import TokenSource
-    from barnabas.spark_connector.security import MECHANISMS, SecurityOptions
+    from barnabas.client.oauth import TokenSource
+    from barnabas.client.security import MECHANISMS, SecurityOptions
 
     protocol = str(settings.get("security_protocol", "PLAINTEXT"))
     mechanism = settings.get("sasl_mechanism")

@@ -1,17 +1,20 @@
-"""Reads and writes a few records of a partition, for `barnabas check` and `txn why-stuck`.
+"""Records in responses to Fetch; and reads and writes of a few records of a partition, for
+`barnabas check` and `txn why-stuck`.
 
-Commands that read or write many records use kafka-python's consumer and producer.
+`consume` and `produce` read and write many records of many partitions, in
+`consuming/record_reader.py` and `producing/record_producer.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from barnabas.cli.client.cluster_client import TRANSACTION, ClusterClient
-from barnabas.cli.client.connection import Kind
+from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.client.topics import CLIENT, leaders
-from barnabas.cli.client.transactions import init_producer
-from barnabas.cli.errors import RefusedError
+from barnabas.cli.client.transactions import add_partitions, end_transaction, init_producer
+from barnabas.cli.errors import CommandError, RefusedError
+from barnabas.client.request_kind import RequestKind
+from barnabas.protocol.message_sets import is_message_set
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -25,11 +28,12 @@ from barnabas.protocol.records import (
     batches_in,
     decode_marker,
     encode_batch,
+    has_right_crc,
     records_of,
 )
 from barnabas.protocol.topic_partition import TopicPartition
 
-FETCH = Kind(FetchRequest, FetchResponse, 4, 11)
+FETCH = RequestKind(FetchRequest, FetchResponse, 4, 11)
 FETCH_BYTES = 1 << 20
 WAIT_MS = 500
 ALL = -1  # value of acks
@@ -42,28 +46,53 @@ def read_records(
     position = start
     while position < end:
         fetched = _fetch(client, partition, position, read_committed)
-        data = bytes(fetched.records or b"")
-        # the first offsets of aborted transactions by producer, in descending order
-        aborted: dict[int, list[int]] = {}
-        for row in sorted(fetched.aborted_transactions or (), key=lambda row: -row.first_offset):
-            aborted.setdefault(row.producer_id, []).append(row.first_offset)
         begun = position
-        for at, header in batches_in(data):
-            batch = data[at : at + header.size_bytes]
-            position = max(position, header.next_offset)
-            first_offsets = aborted.get(header.producer_id, [])
-            is_aborted = bool(first_offsets) and first_offsets[-1] <= header.base_offset
-            if header.is_control:
-                if is_aborted and not decode_marker(batch).commit:
-                    first_offsets.pop()
-                continue
-            if is_aborted and header.is_transactional:
-                continue
-            for record in records_of(batch):
-                if begun <= record.offset < end:
-                    yield record
+        records, position = records_in(fetched, partition, position)
+        for record in records:
+            if begun <= record.offset < end:
+                yield record
         if position == begun:
             return  # compaction has removed the records up to the end
+
+
+def records_in(
+    fetched: PartitionData, partition: TopicPartition, position: int
+) -> tuple[list[Record], int]:
+    """The records in a response to Fetch, and the next offset to fetch.
+
+    The next offset is also past markers and aborted records, which are left out. A batch may begin
+    before `position`, with records that the caller does not want. A batch of which the response has
+    only a part is left for the next Fetch.
+
+    Raises: CommandError for a batch that is damaged, or older than Apache Kafka 0.11.
+    """
+    data = bytes(fetched.records or b"")
+    if is_message_set(data):
+        raise CommandError(
+            f"{partition} offset {position}: the records have the format of Apache Kafka before "
+            "0.11, which is not read here"
+        )
+    # the first offsets of aborted transactions by producer, in descending order
+    aborted: dict[int, list[int]] = {}
+    for row in sorted(fetched.aborted_transactions or (), key=lambda row: -row.first_offset):
+        aborted.setdefault(row.producer_id, []).append(row.first_offset)
+    records: list[Record] = []
+    for at, header in batches_in(data):
+        batch = data[at : at + header.size_bytes]
+        if not has_right_crc(batch, header):
+            raise CommandError(
+                f"{partition} offset {header.base_offset}: the batch is damaged, its CRC is wrong; "
+                "`barnabas log verify` checks a data directory"
+            )
+        position = max(position, header.next_offset)
+        first_offsets = aborted.get(header.producer_id, [])
+        is_aborted = bool(first_offsets) and first_offsets[-1] <= header.base_offset
+        if header.is_control:
+            if is_aborted and not decode_marker(batch).commit:
+                first_offsets.pop()
+        elif not (is_aborted and header.is_transactional):
+            records += records_of(batch)
+    return records, position
 
 
 def _fetch(
@@ -110,35 +139,10 @@ class Transactions:
 
     def write(self, value: bytes, *, commit: bool, timestamp: int) -> None:
         """Write a record in a transaction, and end the transaction."""
-        self._add_partition()
+        producer = (self._name, self._producer_id, self._epoch)
+        add_partitions(self._client, *producer, [self._partition])
         self._produce(value, timestamp)
-        self._end(commit=commit)
-
-    def _add_partition(self) -> None:
-        from barnabas.protocol.messages.add_partitions_to_txn import (
-            AddPartitionsToTxnRequest,
-            AddPartitionsToTxnResponse,
-            AddPartitionsToTxnTopic,
-        )
-
-        kind = Kind(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 0, 3)
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self._name,
-            v3_and_below_producer_id=self._producer_id,
-            v3_and_below_producer_epoch=self._epoch,
-            v3_and_below_topics=[
-                AddPartitionsToTxnTopic(self._partition.topic, [self._partition.partition])
-            ],
-        )
-
-        def code_of(answer: AddPartitionsToTxnResponse) -> int:
-            ((row,),) = (
-                topic.results_by_partition for topic in answer.results_by_topic_v3_and_below
-            )
-            return row.partition_error_code
-
-        answer = self._client.coordinator(self._name, kind, request, code_of, key_type=TRANSACTION)
-        self._check(code_of(answer), self._partition.topic)
+        end_transaction(self._client, *producer, commit=commit)
 
     def _produce(self, value: bytes, timestamp: int) -> None:
         from barnabas.protocol.messages.produce import (
@@ -148,7 +152,7 @@ class Transactions:
             TopicProduceData,
         )
 
-        kind = Kind(ProduceRequest, ProduceResponse, 3, 11)
+        kind = RequestKind(ProduceRequest, ProduceResponse, 3, 11)
         batch = encode_batch(
             [NewRecord(None, value, timestamp)],
             producer_id=self._producer_id,
@@ -172,16 +176,6 @@ class Transactions:
 
         self._client.trying(ask)
         self._sequence += 1
-
-    def _end(self, *, commit: bool) -> None:
-        from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-
-        kind = Kind(EndTxnRequest, EndTxnResponse, 0, 4)
-        request = EndTxnRequest(self._name, self._producer_id, self._epoch, commit)
-        answer = self._client.coordinator(
-            self._name, kind, request, lambda answer: answer.error_code, key_type=TRANSACTION
-        )
-        self._check(answer.error_code, self._name)
 
     def _check(self, code: int, resource: str) -> None:
         if code:

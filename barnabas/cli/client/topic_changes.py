@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from barnabas.cli.client.cluster_client import PASSING, ClusterClient
-from barnabas.cli.client.connection import Kind
 from barnabas.cli.client.topics import by_topic, leaders
 from barnabas.cli.errors import RefusedError
+from barnabas.client.request_kind import RequestKind
 from barnabas.protocol.topic_partition import TopicPartition
 
 Answers = dict[str, RefusedError | None]
@@ -30,7 +30,7 @@ def create_topics(
         CreateTopicsResponse,
     )
 
-    kind = Kind(CreateTopicsRequest, CreateTopicsResponse, 1, 7)
+    kind = RequestKind(CreateTopicsRequest, CreateTopicsResponse, 1, 7)
     request = CreateTopicsRequest(
         topics=[
             CreatableTopic(
@@ -59,7 +59,7 @@ def add_partitions(
         CreatePartitionsTopic,
     )
 
-    kind = Kind(CreatePartitionsRequest, CreatePartitionsResponse, 0, 3)
+    kind = RequestKind(CreatePartitionsRequest, CreatePartitionsResponse, 0, 3)
     topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
     request = CreatePartitionsRequest([topic], _timeout_ms(client), dry_run)
     answer = client.controller(kind, request, lambda answer: answer.results[0].error_code)
@@ -71,7 +71,7 @@ def delete_topics(client: ClusterClient, names: Sequence[str]) -> Answers:
     """Delete topics. Gives: the error of each."""
     from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
-    kind = Kind(DeleteTopicsRequest, DeleteTopicsResponse, 1, 5)
+    kind = RequestKind(DeleteTopicsRequest, DeleteTopicsResponse, 1, 5)
     wanted = list(dict.fromkeys(names))
     request = DeleteTopicsRequest(topic_names=wanted, timeout_ms=_timeout_ms(client))
     answer = client.controller(kind, request, lambda answer: answer.responses[0].error_code)
@@ -95,7 +95,7 @@ def delete_records(
         DeleteRecordsTopic,
     )
 
-    kind = Kind(DeleteRecordsRequest, DeleteRecordsResponse, 0, 2)
+    kind = RequestKind(DeleteRecordsRequest, DeleteRecordsResponse, 0, 2)
 
     def ask() -> dict[TopicPartition, int | RefusedError]:
         found: dict[TopicPartition, int | RefusedError] = {}

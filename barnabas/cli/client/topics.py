@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from barnabas.cli.client.cluster_client import PASSING, ClusterClient
-from barnabas.cli.client.connection import Kind
 from barnabas.cli.errors import RefusedError
+from barnabas.client.request_kind import RequestKind
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -20,7 +20,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 
 Row = TypeVar("Row")
 
-LIST_OFFSETS = Kind(ListOffsetsRequest, ListOffsetsResponse, 2, 6)
+LIST_OFFSETS = RequestKind(ListOffsetsRequest, ListOffsetsResponse, 2, 6)
 LATEST, EARLIEST = -1, -2  # special timestamps
 CLIENT = -1  # the replica_id of clients
 NO_LEADER = -1

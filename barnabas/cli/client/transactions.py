@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from barnabas.cli.client.cluster_client import TRANSACTION, ClusterClient
-from barnabas.cli.client.connection import Kind
 from barnabas.cli.client.topics import by_topic, leaders
 from barnabas.cli.errors import RefusedError
+from barnabas.client.request_kind import RequestKind
 from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -59,7 +59,7 @@ def list_transactions(
         ListTransactionsResponse,
     )
 
-    kind = Kind(ListTransactionsRequest, ListTransactionsResponse, 0, 1)
+    kind = RequestKind(ListTransactionsRequest, ListTransactionsResponse, 0, 1)
     request = ListTransactionsRequest(producer_id_filters=list(producer_ids))
     found = []
     for node_id in list(client.brokers):
@@ -89,7 +89,7 @@ def describe_transactions(
         DescribeTransactionsResponse,
     )
 
-    kind = Kind(DescribeTransactionsRequest, DescribeTransactionsResponse, 0, 0)
+    kind = RequestKind(DescribeTransactionsRequest, DescribeTransactionsResponse, 0, 0)
     found = {}
     for name in names:
         answer = client.coordinator(
@@ -122,7 +122,9 @@ def client_hosts(client: ClusterClient, names: Iterable[str]) -> dict[str, str]:
         DescribeTransactionsWithHostsResponse,
     )
 
-    kind = Kind(DescribeTransactionsWithHostsRequest, DescribeTransactionsWithHostsResponse, 0, 0)
+    kind = RequestKind(
+        DescribeTransactionsWithHostsRequest, DescribeTransactionsWithHostsResponse, 0, 0
+    )
     hosts = {}
     for name in names:
         request = DescribeTransactionsWithHostsRequest([name], asks_for_hosts=True)
@@ -143,7 +145,7 @@ def active_producers(
         TopicRequest,
     )
 
-    kind = Kind(DescribeProducersRequest, DescribeProducersResponse, 0, 0)
+    kind = RequestKind(DescribeProducersRequest, DescribeProducersResponse, 0, 0)
     wanted = list(partitions)
 
     def ask() -> dict[TopicPartition, list[ActiveProducer]]:
@@ -184,7 +186,7 @@ def write_abort_marker(
         WriteTxnMarkersResponse,
     )
 
-    kind = Kind(WriteTxnMarkersRequest, WriteTxnMarkersResponse, 0, 1)
+    kind = RequestKind(WriteTxnMarkersRequest, WriteTxnMarkersResponse, 0, 1)
     marker = WritableTxnMarker(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
@@ -201,9 +203,9 @@ def write_abort_marker(
                     raise RefusedError(row.error_code, "", topic.name)
 
 
-def init_producer(client: ClusterClient, name: str, timeout_ms: int) -> tuple[int, int]:
+def init_producer(client: ClusterClient, name: str | None, timeout_ms: int) -> tuple[int, int]:
     """Request the producer id and a new epoch of a transactional id. This fences the previous
-    producer with that id.
+    producer with that id. Without an id, request a new producer id for an idempotent producer.
 
     Gives:  the producer id and its epoch.
     Raises: RefusedError.
@@ -213,11 +215,72 @@ def init_producer(client: ClusterClient, name: str, timeout_ms: int) -> tuple[in
         InitProducerIdResponse,
     )
 
-    kind = Kind(InitProducerIdRequest, InitProducerIdResponse, 0, 5)
+    kind = RequestKind(InitProducerIdRequest, InitProducerIdResponse, 0, 5)
     request = InitProducerIdRequest(name, timeout_ms, -1, -1)
+    if name is None:
+        answer = client.any(kind, request)
+    else:
+        answer = client.coordinator(
+            name, kind, request, lambda answer: answer.error_code, key_type=TRANSACTION
+        )
+    if answer.error_code:
+        raise RefusedError(answer.error_code, "", name or "")
+    return answer.producer_id, answer.producer_epoch
+
+
+def add_partitions(
+    client: ClusterClient,
+    name: str,
+    producer_id: int,
+    producer_epoch: int,
+    partitions: Iterable[TopicPartition],
+) -> None:
+    """Add partitions to the open transaction of a transactional id, or begin one with them.
+
+    Raises: RefusedError.
+    """
+    from barnabas.protocol.messages.add_partitions_to_txn import (
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnResponse,
+        AddPartitionsToTxnTopic,
+    )
+
+    kind = RequestKind(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, 0, 3)
+    rows = by_topic(partitions, lambda row: row.partition)
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=producer_id,
+        v3_and_below_producer_epoch=producer_epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(*row) for row in rows.items()],
+    )
+
+    def codes_in(answer: AddPartitionsToTxnResponse) -> dict[str, int]:
+        """The error code of each topic that has one."""
+        return {
+            topic.name: row.partition_error_code
+            for topic in answer.results_by_topic_v3_and_below
+            for row in topic.results_by_partition
+            if row.partition_error_code
+        }
+
+    def code_of(answer: AddPartitionsToTxnResponse) -> int:
+        return next(iter(codes_in(answer).values()), 0)
+
+    answer = client.coordinator(name, kind, request, code_of, key_type=TRANSACTION)
+    for topic, code in codes_in(answer).items():
+        raise RefusedError(code, "", topic)
+
+
+def end_transaction(
+    client: ClusterClient, name: str, producer_id: int, producer_epoch: int, *, commit: bool
+) -> None:
+    """Commit or abort the open transaction of a transactional id. Raises: RefusedError."""
+    from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+    kind = RequestKind(EndTxnRequest, EndTxnResponse, 0, 4)
+    request = EndTxnRequest(name, producer_id, producer_epoch, commit)
     answer = client.coordinator(
         name, kind, request, lambda answer: answer.error_code, key_type=TRANSACTION
     )
     if answer.error_code:
         raise RefusedError(answer.error_code, "", name)
-    return answer.producer_id, answer.producer_epoch

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from barnabas.cli.offsets import client_partitions
 from barnabas.protocol.topic_partition import TopicPartition
 
 POLL_MS = 200
@@ -61,32 +60,27 @@ class PartitionReader:
 
     def read(self, consumer: Any, advance: Callable[[int], Any]) -> Iterator[Any]:
         """The wanted records, as `prepare` returns them."""
-        reading = list(self.positions) if self._ends is None else list(self.left())
-        keys = dict(zip(reading, client_partitions(reading), strict=True))
-        if not keys:
+        reading = self.positions if self._ends is None else self.left()
+        if not reading:
             return
-        consumer.assign(list(keys.values()))
-        for partition, key in keys.items():
-            consumer.resume(key)  # an earlier reader may have paused the partition
-            consumer.seek(key, self.positions[partition])
+        consumer.assign({partition: self.positions[partition] for partition in reading})
         silence = consumer.waiting.silence()
-        last_answer = self._last_answer(consumer)
-        while self._ends is None or self.left():
-            polled = consumer.poll(timeout_ms=POLL_MS)
-            if last_answer != (last_answer := self._last_answer(consumer)):
-                silence.end()
-            silence.look("records")
-            for key, records in polled.items():
-                yield from self._wanted(TopicPartition(*key), records, advance)
+        while consumer.positions:
+            before = dict(self.positions)
+            for partition, records in consumer.poll(POLL_MS).items():
+                yield from self._wanted(partition, records, advance)
                 if self.count == self._most:
                     return
             # The consumer's position also advances past markers and aborted records.
-            for partition, key in keys.items():
-                position = consumer.position(key, timeout_ms=POLL_MS)
-                if position is not None:
-                    self._move(partition, position, advance)
+            for partition, position in list(consumer.positions.items()):
+                self._move(partition, position, advance)
                 if self._ends is not None and self.positions[partition] >= self._ends[partition]:
-                    consumer.pause(key)
+                    del consumer.positions[partition]
+            # Without a given end, every response counts, since at the end of a log it has no
+            # records. With an end, only a response that advances a partition counts.
+            if self._ends is None or before != self.positions:
+                silence.end()
+            silence.look("records")
 
     def _wanted(
         self, partition: TopicPartition, records: Any, advance: Callable[[int], Any]
@@ -101,16 +95,6 @@ class PartitionReader:
             self._move(partition, record.offset + 1, advance)
             if self.count == self._most:
                 return
-
-    def _last_answer(self, consumer: Any) -> Any:
-        """A value that changes as long as the brokers respond.
-
-        Without a given end, every response counts, since at the end of a log it has no records.
-        With an end, only a response that advances a partition counts.
-        """
-        if self._ends is not None:
-            return tuple(self.positions.values())
-        return consumer.last_read()
 
     def _move(
         self, partition: TopicPartition, position: int, advance: Callable[[int], Any]

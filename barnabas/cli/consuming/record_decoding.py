@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from barnabas.cli.consuming.record_search import RecordSearch
 from barnabas.cli.errors import CommandError
-from barnabas.cli.records import Decoded
+from barnabas.cli.records import ConsumedRecord
 from barnabas.schemas.errors import SerdeError
 
 STOP, RAW, SKIP = "stop", "raw", "skip"
@@ -16,18 +16,6 @@ ON_UNDECODABLE = (STOP, RAW, SKIP)
 
 class Undecodable(CommandError):
     """A record that does not fit its schema."""
-
-
-class ShownRecord(NamedTuple):
-    """A record to print. It has the same fields as a record of kafka-python."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int | None
-    key: bytes | Decoded | None
-    value: bytes | Decoded | None
-    headers: Sequence[tuple[str, bytes | None]]
 
 
 class RecordPreparation:
@@ -57,7 +45,7 @@ class RecordPreparation:
             return None
         return shown
 
-    def _decoded(self, record: Any) -> ShownRecord | None:
+    def _decoded(self, record: Any) -> ConsumedRecord | None:
         """The record with its decoded key and value; None if it is to be skipped. Raises:
         Undecodable.
         """
@@ -77,12 +65,12 @@ class RecordPreparation:
                     ) from error
                 if self._on_undecodable == SKIP:
                     return None
-        return ShownRecord(
+        return ConsumedRecord(
             record.topic,
             record.partition,
             record.offset,
             record.timestamp,
             parts["key"],
             parts["value"],
-            record.headers or (),
+            record.headers,
         )

@@ -24,16 +24,10 @@ class RecordEncoding:
         """The record to send. Raises: CommandError, which names the place."""
         key = self._encoded("key", item.key, item.place)
         value = self._encoded("value", item.value, item.place)
-        # Values that kafka-python cannot send are refused, instead of being changed silently.
-        if key is None and value is None:
-            raise CommandError(f"{item.place}: a record without key and value cannot be sent")
-        headers = []
-        for name, one in item.headers:
-            data = _bytes(one, f"{item.place}: the header {name!r}")
-            if data is None:
-                raise CommandError(f"{item.place}: a header without a value (null) cannot be sent")
-            headers.append((name, data))
-        return InputRecord(key, value, tuple(headers), item.partition, item.timestamp_ms)
+        headers = tuple(
+            (name, _bytes(one, f"{item.place}: the header {name!r}")) for name, one in item.headers
+        )
+        return InputRecord(key, value, headers, item.partition, item.timestamp_ms)
 
     def _encoded(self, part: str, value: Any, place: str) -> bytes | None:
         """A key or value as bytes. Null stays null, with or without a schema."""

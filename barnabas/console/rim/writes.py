@@ -21,6 +21,7 @@ from barnabas.broker.brokers.cluster import NO_LEADER
 from barnabas.broker.observe import Look
 from barnabas.broker.rim.clocks import wall_ms
 from barnabas.broker.security.acls import Operation, ResourceType
+from barnabas.client.murmur2 import partition_of
 from barnabas.console.rim.inner_client import InnerClient, InnerClientError, connected
 from barnabas.console.rim.record_views import RecordViews
 from barnabas.console.rim.source import BadRequest, Source, Viewer
@@ -46,7 +47,6 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector.murmur2 import partition_of
 
 MOST_REPLAYED = 1000
 MOST_HEADERS = 100

@@ -12,6 +12,8 @@ pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import KAFKA_2_5, FakeCluster, Versions
 
+from barnabas.client.cluster_reader import FETCH, Client
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas.protocol.messages.find_coordinator import (
@@ -19,8 +21,6 @@ from barnabas.protocol.messages.find_coordinator import (
 )
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.client import FETCH, Client
-from barnabas.spark_connector.options import ClientOptions
 
 
 def options_of(port: int) -> ClientOptions:

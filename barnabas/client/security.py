@@ -9,34 +9,26 @@ no repr contains a secret. A pickle of the options does, since tasks have to log
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import os
 import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from barnabas.spark_connector.key_stores import TYPES, KeyStoreError, pem_of_store
-from barnabas.spark_connector.oauth import (
-    SEPARATOR,
-    TokenSource,
-    first_message,
-    forget,
-    token_of,
+from barnabas.client.key_stores import TYPES, KeyStoreError, pem_of_store
+from barnabas.client.oauth import TokenSource
+from barnabas.client.sasl import (
+    PLAIN,
+    SCRAM_HASHES,
+    BearerExchange,
+    Exchange,
+    exchange_of_password,
 )
-from barnabas.spark_connector.tls_settings import TlsSettingError, TlsSettings, parse_tls_settings
+from barnabas.client.tls_settings import TlsSettingError, TlsSettings, parse_tls_settings
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-PLAIN = "PLAIN"
-SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 OAUTHBEARER = "OAUTHBEARER"
 MECHANISMS = (PLAIN, *SCRAM_HASHES, OAUTHBEARER)
-# A server that requests fewer iterations may be trying to obtain the password. More iterations
-# would only use CPU.
-LEAST_ITERATIONS, MOST_ITERATIONS = 4096, 10_000_000
 
 _UNSUPPORTED = {
     "GSSAPI": "Kerberos is not supported; use SCRAM-SHA-512, OAUTHBEARER, or PLAIN over TLS",
@@ -75,10 +67,6 @@ class SecurityError(ValueError):
 
     The message contains the name of the option, and never a secret.
     """
-
-
-class AuthenticationError(Exception):
-    """The broker rejects the user, or does not prove its own identity."""
 
 
 @dataclass(frozen=True)
@@ -501,143 +489,4 @@ def exchange(options: SecurityOptions) -> Exchange:
     assert options.mechanism is not None
     if options.mechanism == OAUTHBEARER:
         return BearerExchange(options.tokens)
-    if options.mechanism == PLAIN:
-        return PlainExchange(options.username, options.password)
-    return ScramExchange(SCRAM_HASHES[options.mechanism], options.username, options.password)
-
-
-class Exchange:
-    """The client's side of a login.
-
-    Call `first()`, and then `answer(challenge)` for each message of the server, until the result is
-    None.
-    """
-
-    def first(self) -> bytes:
-        raise NotImplementedError
-
-    def answer(self, challenge: bytes) -> bytes | None:
-        raise NotImplementedError
-
-
-class PlainExchange(Exchange):
-    """PLAIN (RFC 4616): name and password in clear text, for use only with TLS or in a trusted
-    network.
-    """
-
-    def __init__(self, username: str, password: str) -> None:
-        self._message = f"\0{username}\0{password}".encode()
-
-    def first(self) -> bytes:
-        return self._message
-
-    def answer(self, challenge: bytes) -> bytes | None:
-        return None
-
-
-class BearerExchange(Exchange):
-    """OAUTHBEARER (RFC 7628): a token, which the broker verifies."""
-
-    def __init__(self, source: TokenSource) -> None:
-        self._source = source
-
-    def first(self) -> bytes:
-        """Return the client's first message. Raises: TokenError if there is no token."""
-        return first_message(token_of(self._source), self._source.extensions)
-
-    def answer(self, challenge: bytes) -> bytes | None:
-        """Return None if the broker has accepted the token. Otherwise return the message to which
-        the broker responds with the reason.
-        """
-        if not challenge:
-            return None
-        forget(self._source)
-        return SEPARATOR.encode()
-
-
-class ScramExchange(Exchange):
-    """SCRAM (RFC 5802) without channel binding. The server also proves that it knows the password.
-
-    Names and passwords are sent as UTF-8 without SASLprep, as Apache Kafka does.
-    """
-
-    def __init__(
-        self, hash_name: str, username: str, password: str, nonce: str | None = None
-    ) -> None:
-        self._hash_name = hash_name
-        self._password = password.encode()
-        self._nonce = nonce or base64.b64encode(os.urandom(24)).decode()
-        self._first_bare = f"n={username.replace('=', '=3D').replace(',', '=2C')},r={self._nonce}"
-        self._server_signature: bytes | None = None
-
-    def first(self) -> bytes:
-        return f"n,,{self._first_bare}".encode()
-
-    def answer(self, challenge: bytes) -> bytes | None:
-        """Return the response to the server's first message, or None after its last message.
-
-        Raises: AuthenticationError if the server violates the RFC, rejects the user, or does not
-                know the password.
-        """
-        try:
-            text = challenge.decode()
-            if self._server_signature is None:
-                return self._final(text)
-            self._verify(text)
-            return None
-        except ValueError as error:
-            raise AuthenticationError("the broker's answer is not SCRAM") from error
-
-    def _final(self, server_first: str) -> bytes:
-        """The client's final message, with its proof, for the server's first one (RFC 5802).
-        Raises: AuthenticationError.
-        """
-        attributes = _attributes(server_first)
-        if "e" in attributes:
-            raise AuthenticationError(f"the broker says {attributes['e']!r}")
-        if not {"r", "s", "i"} <= attributes.keys() or "m" in attributes:
-            raise AuthenticationError("the broker's answer is not SCRAM")
-        nonce, iterations = attributes["r"], int(attributes["i"])
-        if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise AuthenticationError("the broker's nonce does not begin with the client's")
-        if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
-            raise AuthenticationError(
-                f"the broker asks for {iterations} iterations; {LEAST_ITERATIONS} to "
-                f"{MOST_ITERATIONS} are supported"
-            )
-        salted = hashlib.pbkdf2_hmac(
-            self._hash_name,
-            self._password,
-            base64.b64decode(attributes["s"], validate=True),
-            iterations,
-        )
-        without_proof = f"c=biws,r={nonce}"  # biws is "n,," encoded in base64
-        message = f"{self._first_bare},{server_first},{without_proof}".encode()
-        client_key = self._hmac(salted, b"Client Key")
-        signature = self._hmac(hashlib.new(self._hash_name, client_key).digest(), message)
-        proof = bytes(left ^ right for left, right in zip(client_key, signature, strict=True))
-        self._server_signature = self._hmac(self._hmac(salted, b"Server Key"), message)
-        return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
-
-    def _verify(self, server_final: str) -> None:
-        """Check the server's signature, by which it proves that it has the credential. Raises:
-        AuthenticationError.
-        """
-        attributes = _attributes(server_final)
-        if "e" in attributes:
-            raise AuthenticationError(f"the broker says {attributes['e']!r}")
-        assert self._server_signature is not None
-        if not hmac.compare_digest(
-            base64.b64decode(attributes.get("v", ""), validate=True), self._server_signature
-        ):
-            raise AuthenticationError(
-                "the broker does not prove that it has the password: another server may pose as "
-                "the broker"
-            )
-
-    def _hmac(self, key: bytes, message: bytes) -> bytes:
-        return hmac.new(key, message, self._hash_name).digest()
-
-
-def _attributes(message: str) -> dict[str, str]:
-    return {part[0]: part[2:] for part in message.split(",") if part[1:2] == "="}
+    return exchange_of_password(options.mechanism, options.username, options.password)

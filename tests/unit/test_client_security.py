@@ -11,11 +11,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from barnabas.spark_connector.options import OptionError, parse_source_options
-from barnabas.spark_connector.security import (
-    AuthenticationError,
-    PlainExchange,
-    ScramExchange,
+from barnabas.client.sasl import AuthenticationError, PlainExchange, ScramExchange
+from barnabas.client.security import (
     SecurityError,
     SecurityOptions,
     exchange,
@@ -23,6 +20,7 @@ from barnabas.spark_connector.security import (
     parse_security,
     ssl_context,
 )
+from barnabas.spark_connector.options import OptionError, parse_source_options
 
 TLS = Path(__file__).parent.parent / "fixtures" / "tls"
 PASSWORD = "p4ss'word"

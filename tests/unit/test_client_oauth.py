@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.spark_connector.oauth import TokenError, TokenSource, first_message, forget, token_of
+from barnabas.client.oauth import TokenError, TokenSource, first_message, forget, token_of
 
 SECRET = "the secret/of+me"
 

@@ -10,12 +10,28 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
+from barnabas.client.connection import (
+    UNKNOWN_TOPIC_PATIENCE_MS,
+    ClientError,
+    Connection,
+    Connections,
+    PassingError,
+    RefusedError,
+    UnknownTopicError,
+    check,
+    code_name,
+    metadata,
+)
+from barnabas.client.notices import RetryNotice
+from barnabas.client.options import ClientOptions
+from barnabas.client.request_kind import RequestKind
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.fetch import (
     AbortedTransaction,
@@ -33,22 +49,6 @@ from barnabas.protocol.messages.list_offsets import (
 from barnabas.protocol.messages.metadata import MetadataResponseTopic
 from barnabas.protocol.primitives import Buffer
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.connection import (
-    UNKNOWN_TOPIC_PATIENCE_MS,
-    ClientError,
-    Connection,
-    Connections,
-    PassingError,
-    RefusedError,
-    RequestKind,
-    UnknownTopicError,
-    check,
-    code_name,
-    metadata,
-)
-from barnabas.spark_connector.options import ClientOptions
-from barnabas.spark_connector.patterns import is_found_in
-from barnabas.spark_connector.user_messages import RetryNotice
 
 __all__ = ["Client", "ClientError", "FetchedPartition", "RefusedError", "UnknownTopicError"]
 
@@ -159,7 +159,7 @@ class Client:
             return sorted(
                 _name_of(topic)
                 for topic in self._metadata(None)
-                if not topic.is_internal and is_found_in(pattern, _name_of(topic))
+                if not topic.is_internal and re.search(pattern, _name_of(topic))
             )
 
         return self._retrying(ask, "listing topics")

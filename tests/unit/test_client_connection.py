@@ -19,15 +19,15 @@ pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import FakeBroker, FakeLog
 
+from barnabas.client.cluster_reader import Client, ClientError
+from barnabas.client.connection import Connections, PassingError
+from barnabas.client.options import ClientOptions
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.client import Client, ClientError
-from barnabas.spark_connector.connection import Connections, PassingError
-from barnabas.spark_connector.options import ClientOptions
 from barnabas.spark_connector.publishing import Publisher, PublishError, PublishSettings
 from barnabas.spark_connector.task_parts import NO_PARTS
 from barnabas.spark_connector.transactional_producer import FIND_COORDINATOR
@@ -71,7 +71,7 @@ def test_a_port_that_does_not_answer_is_named_before_its_timeout(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A web server waits for the end of what it takes for a long first line."""
-    monkeypatch.setattr("barnabas.spark_connector.connection.NOTICE_S", 0.01)
+    monkeypatch.setattr("barnabas.client.connection.NOTICE_S", 0.01)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         options = replace(options_of(port), request_timeout_ms=100)
@@ -84,7 +84,7 @@ def test_a_port_that_does_not_answer_is_named_before_its_timeout(
 def test_the_log_says_once_that_no_broker_is_there_while_it_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("barnabas.spark_connector.user_messages.NOTICE_S", 0)
+    monkeypatch.setattr("barnabas.client.notices.NOTICE_S", 0)
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     client = Client(replace(options_of(port), retry_timeout_ms=300))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.spark_connector.key_stores import KeyStoreError, pem_of_store
-from barnabas.spark_connector.security import SecurityError, parse_security, ssl_context
+from barnabas.client.key_stores import KeyStoreError, pem_of_store
+from barnabas.client.security import SecurityError, parse_security, ssl_context
 
 TLS = Path(__file__).parent.parent / "fixtures" / "tls"
 OPTION = "kafka.ssl.keystore.location"

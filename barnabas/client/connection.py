@@ -18,32 +18,23 @@ import struct
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
+from barnabas.client.notices import NOTICE_S, logger
+from barnabas.client.oauth import TokenError
+from barnabas.client.options import ClientOptions
+from barnabas.client.request_kind import Request, RequestKind, Response
+from barnabas.client.sasl import AuthenticationError, HandshakeRefusedError, NoLoginError, log_in
+from barnabas.client.security import SecurityError, exchange, ssl_context
 from barnabas.protocol.errors import Code
 from barnabas.protocol.framing import decode_response, encode_request
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from barnabas.protocol.messages.message import Message
 from barnabas.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
 )
-from barnabas.protocol.messages.sasl_authenticate import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-)
-from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from barnabas.protocol.primitives import Buffer, MalformedMessageError
-from barnabas.spark_connector.oauth import TokenError
-from barnabas.spark_connector.options import ClientOptions
-from barnabas.spark_connector.security import (
-    AuthenticationError,
-    SecurityError,
-    exchange,
-    ssl_context,
-)
-from barnabas.spark_connector.user_messages import NOTICE_S, logger
 
 MAX_RESPONSE_BYTES = (1 << 31) - 1
 # The maximum size of a response to ApiVersions. A larger response shows that the peer uses another
@@ -58,8 +49,6 @@ UNKNOWN_TOPIC_PATIENCE_MS = 3000
 PIECES_AT_ONCE = 512  # sendmsg takes at most IOV_MAX buffers, which is 1024 on Linux and macOS
 
 Address = tuple[str, int]
-Request = TypeVar("Request", bound=Message)
-Response = TypeVar("Response", bound=Message)
 
 PASSING = frozenset(
     {
@@ -120,22 +109,11 @@ class UnresolvedError(PassingError):
     """
 
 
-class RequestKind(NamedTuple, Generic[Request, Response]):
-    """One kind of request: its two messages, and the range of versions that are used here."""
-
-    request_class: type[Request]
-    response_class: type[Response]
-    first_version: int
-    last_version: int
-
-
 # Version 0 of ApiVersions is used first, since every broker supports it.
 API_VERSIONS = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 0, 0)
 FEATURES = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 3, 4)  # versions with features
 # from version 10 on, the response has topic ids
 METADATA = RequestKind(MetadataRequest, MetadataResponse, 1, 12)
-SASL_HANDSHAKE = RequestKind(SaslHandshakeRequest, SaslHandshakeResponse, 1, 1)
-SASL_AUTHENTICATE = RequestKind(SaslAuthenticateRequest, SaslAuthenticateResponse, 0, 2)
 # the first version in which a client can ask for a topic without creating it
 METADATA_WITHOUT_CREATION = 4
 
@@ -230,48 +208,28 @@ class Connection:
         # ApiVersions proves nothing, since a broker responds to it before authentication
         self._is_proven = False
 
-    def _asks_for_no_login(self) -> ClientError:
-        """The error for a listener without authentication, if the options require a login."""
-        return ClientError(
-            f"{self.address} takes no login: give kafka.security.protocol without SASL_, or "
-            "another port"
-        )
-
     def _log_in(self) -> None:
-        """Log in by SaslHandshake and SaslAuthenticate.
-
-        Source: KIP-152; KIP-368 (session lifetime).
-        """
+        """Log in by SASL. Raises: ClientError, or PassingError if there is no token for now."""
         security = self._options.security
-        if SaslHandshakeRequest.API_KEY not in self._versions:
-            raise self._asks_for_no_login()
         assert security.mechanism is not None
-        handshake = self.request(SASL_HANDSHAKE, SaslHandshakeRequest(security.mechanism))
-        if handshake.error_code == Code.ILLEGAL_SASL_STATE:  # the listener does not use SASL
-            raise self._asks_for_no_login()
-        if handshake.error_code == Code.UNSUPPORTED_SASL_MECHANISM:
-            has = ", ".join(handshake.mechanisms) or "none"
-            raise ClientError(
-                f"{self.address} does not have kafka.sasl.mechanism={security.mechanism}; it has "
-                f"{has}"
-            )
-        if handshake.error_code:
-            raise ClientError(
-                f"{self.address} refuses a login with {code_name(handshake.error_code)}: this "
-                "port may take none"
-            )
-        login = exchange(security)
         try:
-            message: bytes | None = login.first()
-            while message is not None:
-                answer = self.request(SASL_AUTHENTICATE, SaslAuthenticateRequest(message))
-                if answer.error_code:
-                    raise AuthenticationError(answer.error_message or code_name(answer.error_code))
-                if answer.session_lifetime_ms > 0:
-                    self._session_end_s = (
-                        time.monotonic() + SESSION_USED * answer.session_lifetime_ms / 1000
-                    )
-                message = login.answer(answer.auth_bytes)
+            lifetime_ms = log_in(self, security.mechanism, exchange(security))
+        except NoLoginError as error:
+            raise ClientError(
+                f"{self.address} takes no login: give kafka.security.protocol without SASL_, or "
+                "another port"
+            ) from error
+        except HandshakeRefusedError as error:
+            if error.code == Code.UNSUPPORTED_SASL_MECHANISM:
+                has = ", ".join(error.mechanisms) or "none"
+                raise ClientError(
+                    f"{self.address} does not have kafka.sasl.mechanism={security.mechanism}; it "
+                    f"has {has}"
+                ) from error
+            raise ClientError(
+                f"{self.address} refuses a login with {code_name(error.code)}: this port may take "
+                "none"
+            ) from error
         except TokenError as error:
             kind = PassingError if error.passes else ClientError
             raise kind(f"{self.address}: there is no token for the login: {error}") from error
@@ -279,6 +237,8 @@ class Connection:
             raise ClientError(
                 f"{self.address} refuses {security.login_name} by {security.mechanism}: {error}"
             ) from error
+        if lifetime_ms > 0:
+            self._session_end_s = time.monotonic() + SESSION_USED * lifetime_ms / 1000
 
     @property
     def is_expired(self) -> bool:

@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from barnabas.spark_connector.tls_settings import (
+from barnabas.client.tls_settings import (
     SUITES_OF_TLS_1_3,
     TlsSettingError,
     openssl_name,

@@ -1,0 +1,30 @@
+"""The settings of a client's connections to brokers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from barnabas.client.security import UNPROTECTED, SecurityOptions
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class ClientOptions:
+    """The settings of the connection to the brokers, and the sizes of requests."""
+
+    bootstrap_servers: tuple[tuple[str, int], ...]
+    client_id: str = "barnabas-spark"
+    connect_timeout_ms: int = 10_000
+    request_timeout_ms: int = 30_000
+    # how long a request is repeated after retriable errors before the task fails
+    retry_timeout_ms: int = 60_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 0  # the pause is doubled after each failure, up to this maximum
+    fetch_max_wait_ms: int = 500
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 16 * MEBIBYTE
+    check_crcs: bool = True
+    send_buffer_bytes: int = -1  # -1 for the system's default
+    receive_buffer_bytes: int = -1
+    security: SecurityOptions = UNPROTECTED
