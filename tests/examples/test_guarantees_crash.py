@@ -24,12 +24,14 @@ def outcomes(broker: LocalBroker, shared_dsn: str) -> dict[str, Outcome]:
 
 
 def test_at_most_once_loses_and_never_doubles(outcomes: dict[str, Outcome]) -> None:
+    # contract: article/at-most-once
     outcome = outcomes["at-most-once"]
     assert outcome.lost > 0
     assert outcome.duplicated == 0
 
 
 def test_at_least_once_doubles_and_never_loses(outcomes: dict[str, Outcome]) -> None:
+    # contract: article/at-least-once
     outcome = outcomes["at-least-once"]
     assert outcome.duplicated > 0
     assert outcome.lost == 0
@@ -39,6 +41,7 @@ def test_at_least_once_doubles_and_never_loses(outcomes: dict[str, Outcome]) -> 
     ("name", "kills"), [("exactly-once", 4), ("into PostgreSQL", 3), ("idempotent upsert", 2)]
 )
 def test_these_do_neither(outcomes: dict[str, Outcome], name: str, kills: int) -> None:
+    # contract: kip-129/loop, article/exactly-once
     assert outcomes[name] == Outcome(name, kills, ORDERS, ORDERS, 0, 0)
 
 

@@ -91,6 +91,7 @@ def new_task(**more: Any) -> TaskCounts:
 
 
 def test_each_record_gives_a_revision_or_none_if_its_window_is_closed() -> None:
+    # contract: paper/grace
     task = new_task()
     revisions = [task.add("news", time_ms) for time_ms in TIMES]
     assert [(each.window_start_ms, each.count) for each in revisions] == [
@@ -100,6 +101,7 @@ def test_each_record_gives_a_revision_or_none_if_its_window_is_closed() -> None:
 
 
 def test_a_window_closes_when_stream_time_reaches_its_end_plus_the_grace() -> None:
+    # contract: paper/suppress-close
     task = new_task()
     # The window from 10 to 15 closes at stream time 25.
     assert [task.add("news", time_ms).count for time_ms in (12, 24, 12, 25, 12)] == [
@@ -114,6 +116,7 @@ def test_a_window_closes_when_stream_time_reaches_its_end_plus_the_grace() -> No
 
 
 def test_stream_time_is_shared_by_the_categories_of_a_task_only() -> None:
+    # contract: paper/repartition
     task, other = new_task(), new_task()
     task.add("news", 40)
     assert task.add("sports", 12).count is None
@@ -209,6 +212,7 @@ def test_help(script: str) -> None:
 def test_each_form_emits_the_table_of_the_guide(
     spark: SparkSession, view_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # contract: paper/figure-2, paper/revisions, paper/compacted-table
     """With one event in each micro-batch, the output equals the table of docs/PIPELINE.md. With all
     events in one micro-batch, the per-record form still gives the same output.
     """
@@ -394,6 +398,7 @@ def check_that_the_state_is_in_changelogs(job: Job, form: str) -> None:
 def test_a_new_driver_continues_exactly_once_after_the_first_was_killed(
     spark: SparkSession, view_servers: str, tmp_path: Path
 ) -> None:
+    # contract: paper/state-store
     """The driver runs all forms and is killed between the events; a new one continues from the
     forms' checkpoints.
     """
