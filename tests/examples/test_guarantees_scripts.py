@@ -26,6 +26,7 @@ def said(*command: str) -> str:
         "into_postgres.py",
         "idempotent_upsert.py",
         "deduplicate_on_spark.py",
+        "files.py",
     ],
 )
 def test_help(script: str) -> None:
