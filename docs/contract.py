@@ -146,7 +146,6 @@ SOURCES = (
 WITHOUT = {
     "kip-98/why-not-whole": "in [TRANSACTIONS.md](TRANSACTIONS.md), being written",
     "kip-98/corrupt-log": "being built",
-    "kip-98/space": "not measured yet",
     "paper/suppress-time": "not built yet",
     "paper/stream-stream-join": "not built yet",
     "paper/table-table-join": "not built yet",
