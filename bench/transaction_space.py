@@ -25,7 +25,7 @@ class Sizes(NamedTuple):
 
     data: int
     log: int
-    index: int
+    aborted: int  # of .txnindex
 
     @classmethod
     def of(cls, directory: Path) -> Sizes:
@@ -105,7 +105,7 @@ def rows() -> Iterator[Row]:
 def main() -> None:
     """Print a table."""
     print(
-        "| partitions x records | plain | in a transaction | markers | `__transaction_state` | more |"
+        "| partitions x records | plain | transactional | markers | `__transaction_state` | more |"
     )
     print("|---|---|---|---|---|---|")
     for row in rows():
@@ -115,7 +115,7 @@ def main() -> None:
             flush=True,
         )
     aborted = measured(1, 1, transactional=True, commit=False)
-    print(f"\nan aborted transaction: {aborted.index / TRANSACTIONS:.0f} bytes in .txnindex")
+    print(f"\nan aborted transaction: {aborted.aborted / TRANSACTIONS:.0f} bytes in .txnindex")
 
 
 if __name__ == "__main__":
