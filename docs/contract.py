@@ -146,18 +146,12 @@ SOURCES = (
 WITHOUT = {
     "kip-98/why-not-whole": "in [TRANSACTIONS.md](TRANSACTIONS.md), being written",
     "kip-98/corrupt-log": "being built",
-    "paper/suppress-time": "not built yet",
-    "paper/stream-stream-join": "not built yet",
-    "paper/table-table-join": "not built yet",
-    "paper/retraction": "not built yet",
     "paper/three-services": "not measured yet",
     "kip-129/state": "Kafka Streams does it (above); a loop in Python is being built",
     "paper/figure-5a-stateful": "needs the loop in Python with state",
     "paper/trigger-interval": "not measured yet",
     "paper/many-producers": "not measured yet",
     "paper/snapshots": "not built",
-    "paper/grace-per-operator": "Spark has one delay for each input and one watermark for a query "
-    "([PIPELINE.md](PIPELINE.md#the-watermark-is-not-stream-time)): the per-record form has its own",
     "paper/suppressed-services": "not measured yet",
     "article/filters": "not built: a filter drops records that are new, with the probability of its error",
 }

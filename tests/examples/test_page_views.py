@@ -31,7 +31,14 @@ sys.path.insert(0, str(EXAMPLE))
 
 import demo  # noqa: E402 (the line above makes these importable)
 import per_record  # noqa: E402
-from count_views import Job, new_session, start_until_up  # noqa: E402
+from amendments import (  # noqa: E402
+    STREAMS,
+    TABLES,
+    counted_pairs,
+    events_in,
+    suppressed_totals,
+)
+from count_views import Job, new_session, read, start_appending, start_until_up  # noqa: E402
 from page_views import counted, views_in  # noqa: E402
 from per_record import Revision, TaskCounts, in_order, require_protobuf  # noqa: E402
 from produce_views import Event, an_event, random_events, send  # noqa: E402
@@ -276,6 +283,35 @@ def test_each_form_emits_the_table_of_the_guide(
             record.value for record in committed_in(view_servers, together.late_topic(form))
         ] == late
     assert counts_in(together, "per-record-final") == [("news@10000", 3), ("news@15000", 1)]
+
+
+# --- operators whose results are amended
+
+
+@pytest.mark.long
+def test_spark_emits_what_the_operators_emit(
+    spark: SparkSession, view_servers: str, tmp_path: Path
+) -> None:
+    """Two queries of several operators with different grace, over inputs in wrong order. Each of
+    their micro-batches has four events; the state passes from one to the next.
+    """
+    # contract: paper/stream-stream-join, paper/table-table-join, paper/retraction
+    # contract: paper/suppress-time, paper/grace-per-operator
+    for name, events, pipeline, expected in (
+        ("pairs", STREAMS, counted_pairs, ["15: 1", "10: 1", "20: 1"]),
+        ("totals", TABLES, suppressed_totals, ["news+de: 0", "news+null: 0", "news+at: 1"]),
+    ):
+        job = a_job(view_servers, tmp_path, name, max_events=4, until_now=True)
+        for topic in (job.input, job.topic(name)):
+            make_topic(view_servers, topic)
+        send(view_servers, job.input, [{"user": event.key, **event._asdict()} for event in events])
+        results = pipeline(events_in(read(spark, job))).selectExpr(
+            "key", "to_json(struct(key, new, offset, part)) AS value"
+        )
+        start_appending(results, name, job).awaitTermination()
+        found = [record.value for record in committed_in(view_servers, job.topic(name))]
+        found.sort(key=lambda value: (value["offset"], value["part"]))
+        assert [f"{value['key']}: {value['new']}" for value in found] == expected
 
 
 # --- a driver that is killed
