@@ -118,7 +118,7 @@ SOURCES = (
             "grace-per-operator": "two operators of one query with different grace",
             "three-services": "three services one after the other, commits of 100 ms",
             "suppressed-services": "the same with suppression of 1,500 ms",
-            "many-producers": "32 producers, each with 100 partitions",
+            "many-producers": "32 producers with 100 partitions",
             "snapshots": "consistent snapshots: state at a past cut, from changelogs",
         },
     ),
@@ -146,13 +146,11 @@ SOURCES = (
 WITHOUT = {
     "kip-98/why-not-whole": "in [TRANSACTIONS.md](TRANSACTIONS.md), being written",
     "kip-98/corrupt-log": "being built",
-    "paper/three-services": "not measured yet",
     "kip-129/state": "Kafka Streams does it (above); a loop in Python is being built",
     "paper/figure-5a-stateful": "needs the loop in Python with state",
     "paper/trigger-interval": "not measured yet",
-    "paper/many-producers": "not measured yet",
     "paper/snapshots": "not built",
-    "paper/suppressed-services": "not measured yet",
+    "paper/suppressed-services": "needs the loop in Python with state: what is held back has to survive",
     "article/filters": "not built: a filter drops records that are new, with the probability of its error",
 }
 """The items that nothing shows, each with the reason."""

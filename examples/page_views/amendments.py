@@ -96,7 +96,7 @@ class StreamJoin(Operator):
         now = self.advance(event.time_ms)
         results = []
         if event.time_ms + self.within_ms + self.grace_ms > now:
-            own = [event.key, event.value, event.time_ms, False]
+            own: list[Any] = [event.key, event.value, event.time_ms, False]
             self.state[event.side].append(own)
             for other in self.state[RIGHT if event.side == LEFT else LEFT]:
                 if other[0] == event.key and abs(other[2] - event.time_ms) <= self.within_ms:
