@@ -145,13 +145,11 @@ SOURCES = (
 
 WITHOUT = {
     "kip-98/why-not-whole": "in [TRANSACTIONS.md](TRANSACTIONS.md), being written",
-    "kip-98/corrupt-log": "being built",
     "kip-129/state": "Kafka Streams does it (above); a loop in Python is being built",
     "paper/figure-5a-stateful": "needs the loop in Python with state",
     "paper/trigger-interval": "not measured yet",
     "paper/snapshots": "not built",
     "paper/suppressed-services": "needs the loop in Python with state: what is held back has to survive",
-    "article/filters": "not built: a filter drops records that are new, with the probability of its error",
 }
 """The items that nothing shows, each with the reason."""
 

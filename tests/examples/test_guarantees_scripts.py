@@ -27,6 +27,7 @@ def said(*command: str) -> str:
         "idempotent_upsert.py",
         "deduplicate_on_spark.py",
         "files.py",
+        "bloom_filter.py",
     ],
 )
 def test_help(script: str) -> None:
