@@ -6,6 +6,7 @@ import sys
 
 import api_reference
 import command_reference
+import contract
 import dashboard
 import error_reference
 import metrics_reference
@@ -20,6 +21,7 @@ GENERATED = (
     metrics_reference,
     python_api,
     dashboard,
+    contract,
 )
 """The modules that write a page: each has a TARGET, and a function `text()`."""
 

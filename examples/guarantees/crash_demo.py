@@ -34,6 +34,14 @@ PARTITIONS = 3
 # Each run completes one batch, and is killed when it reaches the step in its second batch.
 KILLED_AT_OCCURRENCE = 2
 
+AUTO_COMMITS = {
+    # the work is slower than the clock: what is committed is not done
+    "auto-commit, slow work": ("auto-commit", ("--slow",)),
+    # the clock is slower than the work: what is done is not committed
+    "auto-commit, slow clock": ("auto-commit", ("--auto-commit-interval-ms", "3600000")),
+}
+TO_TOPICS = ("fire-and-forget", *AUTO_COMMITS, "at-most-once", "at-least-once", "exactly-once")
+
 
 class Pattern(NamedTuple):
     """A script, with its name in the table and the function that counts its output."""
@@ -56,11 +64,12 @@ class Outcome(NamedTuple):
     duplicated: int
 
 
-def producing(servers: str, guarantee: str) -> Pattern:
-    """Return the pattern that consumes, transforms and produces with this guarantee, into a topic
-    of its own.
+def producing(servers: str, name: str) -> Pattern:
+    """Return the pattern that consumes, transforms and produces with the guarantee of this name,
+    into a topic of its own.
     """
-    output = f"invoices-{guarantee}"
+    guarantee, more = AUTO_COMMITS.get(name, (name, ()))
+    output = "invoices-" + name.replace(",", "").replace(" ", "-")
     make_topic(servers, output, PARTITIONS)
     arguments = (
         "--guarantee",
@@ -70,11 +79,12 @@ def producing(servers: str, guarantee: str) -> Pattern:
         "--output",
         output,
         "--group",
-        guarantee,
+        output,
+        *more,
     )
     steps = consume_transform_produce.STEPS[guarantee]
     return Pattern(
-        guarantee,
+        name,
         "consume_transform_produce.py",
         arguments,
         steps,
@@ -143,7 +153,7 @@ def run(servers: str, dsn: str | None, orders: int, rounds: int) -> Iterator[Out
         transactional_id="shop",
         commit=False,
     )  # an aborted transaction, whose records no reader may see
-    patterns = [producing(servers, guarantee) for guarantee in consume_transform_produce.STEPS]
+    patterns = [producing(servers, name) for name in TO_TOPICS]
     for pattern in patterns + (storing(servers, dsn) if dsn else []):
         yield crash(pattern, orders, rounds)
 
@@ -204,6 +214,9 @@ def as_promised(outcome: Outcome) -> bool:
     intended steps, and the other results prove nothing.
     """
     losses = {
+        "fire-and-forget": outcome.lost > 0,
+        "auto-commit, slow work": outcome.lost > 0 and not outcome.duplicated,
+        "auto-commit, slow clock": outcome.duplicated > 0 and not outcome.lost,
         "at-most-once": outcome.lost > 0 and not outcome.duplicated,
         "at-least-once": outcome.duplicated > 0 and not outcome.lost,
     }

@@ -1,9 +1,10 @@
-"""One short round of bench/eos.py. `make bench-eos` runs all rounds."""
+"""Short rounds of bench/eos.py and bench/services.py. `make bench-eos` runs all of the first."""
 
 from __future__ import annotations
 
 import pytest
 
+from bench import services
 from bench.eos import AT_LEAST_ONCE, EXACTLY_ONCE, Effort, Point, measure
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
@@ -28,3 +29,10 @@ def test_at_least_once_and_exactly_once_are_measured(monkeypatch: pytest.MonkeyP
     assert once.latency["p99_ms"] > INTERVAL_MS / 2, (
         "the last records waited for most of the commit interval"
     )
+
+
+def test_each_record_passes_three_services_once() -> None:
+    # contract: paper/three-services
+    found = services.measure(3, EXACTLY_ONCE, interval_ms=INTERVAL_MS, rate=500, seconds=0.6)
+    assert found["count"] == 300
+    assert found["max_ms"] > 3 * INTERVAL_MS / 2, "the last records waited for three commits"

@@ -269,6 +269,7 @@ def workers(*arguments: str) -> Iterator[Any]:
 
 
 def test_exactly_once_while_members_and_the_broker_are_killed(own: LocalBroker) -> None:
+    # contract: kip-447/rebalance
     """Members consume records, and produce the results in transactions. A transaction commits the
     offsets together with the member's epoch, so that a removed member cannot commit offsets of a
     partition that another member has (KIP-447).

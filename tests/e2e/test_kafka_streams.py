@@ -179,6 +179,7 @@ def own(tmp_path: Path) -> Iterator[LocalBroker]:
 def test_a_word_count_stays_exact_under_kills(
     own: LocalBroker, classes: Path, tmp_path: Path, protocol: str
 ) -> None:
+    # contract: kip-129/streams
     servers, application = own.bootstrap_servers, unique("words")
     create_named_topic(servers, f"{application}-lines", PARTITIONS)
     create_named_topic(servers, f"{application}-counts", PARTITIONS)

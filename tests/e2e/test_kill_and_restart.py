@@ -141,6 +141,7 @@ def test_an_open_transaction_continues_after_a_restart_if_its_producer_lives(
 def test_the_open_transaction_of_a_dead_producer_is_aborted_by_its_next_session(
     own: LocalBroker, again: Restart
 ) -> None:
+    # contract: kip-98/sessions
     servers = own.bootstrap_servers
     topic, name = create_topic(servers, "dead"), unique("dead")
     dead = producer(servers, transactional_id=name)
@@ -226,6 +227,7 @@ def test_offsets_in_an_open_transaction_are_pending_after_a_restart_until_its_co
 def test_an_idempotent_producer_continues_without_duplicate_or_gap(
     own: LocalBroker, again: Restart
 ) -> None:
+    # contract: kip-98/sequences
     """The producer sends continuously while the broker is killed and restarted three times."""
     servers = own.bootstrap_servers
     topic = create_topic(servers, "steady")
@@ -285,6 +287,7 @@ def _batch(
 def test_the_last_five_batches_of_a_producer_are_remembered(
     own: LocalBroker, again: Restart
 ) -> None:
+    # contract: kip-98/window
     """If one of the last five batches is sent again, the response contains the first offset of that
     batch. Older batches, and batches after a gap, are refused.
     """
@@ -351,6 +354,7 @@ def test_the_last_five_batches_of_a_producer_are_remembered(
 
 
 def test_producer_ids_are_not_given_twice(own: LocalBroker) -> None:
+    # contract: kip-98/producer-ids
     given = []
     for _ in range(3):
         with Wire(own.port) as connection:
@@ -426,6 +430,7 @@ def test_a_group_keeps_its_offsets_and_its_members(own: LocalBroker, again: Rest
 
 
 def test_a_transaction_is_whole_whenever_the_broker_is_killed(own: LocalBroker) -> None:
+    # contract: kip-98/atomic
     """The transactions have records in four partitions. Each kill comes at another stage of a
     transaction.
     """

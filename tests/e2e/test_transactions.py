@@ -60,6 +60,7 @@ def test_committed_is_read_and_aborted_is_not(servers: str, library: type) -> No
 def test_readers_of_committed_records_wait_for_the_end_of_the_first_open_transaction(
     servers: str,
 ) -> None:
+    # contract: kip-98/last-stable-offset
     topic = create_topic(servers, "lso")
     first, second = (
         producer(servers, transactional_id=unique("first")),
@@ -81,6 +82,7 @@ def test_readers_of_committed_records_wait_for_the_end_of_the_first_open_transac
 
 
 def test_one_transaction_over_many_partitions_is_seen_whole(servers: str) -> None:
+    # contract: kip-98/atomic
     topic = create_topic(servers, "many", 20)
     client = producer(servers, transactional_id=unique("many"))
     client.init_transactions(PATIENCE_S)
@@ -105,6 +107,7 @@ def test_an_empty_transaction_ends_either_way(servers: str) -> None:
 
 
 def test_a_second_session_fences_the_first_of_confluent(servers: str) -> None:
+    # contract: kip-98/fencing
     topic, name = create_topic(servers, "zombie"), unique("zombie")
     zombie = producer(servers, transactional_id=name)
     zombie.init_transactions(PATIENCE_S)
@@ -168,6 +171,7 @@ def test_a_second_session_fences_the_first_of_aiokafka(servers: str) -> None:
 
 
 def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(servers: str) -> None:
+    # contract: kip-98/timeout
     topic = create_topic(servers, "timeout")
     slow = in_a_short_transaction(servers, topic, b"slow", timeout_ms=1000)
     send_all(servers, topic, [b"behind"])
@@ -191,6 +195,7 @@ def test_a_timeout_longer_than_the_broker_allows_is_refused(servers: str) -> Non
 def test_offsets_and_records_of_a_transaction_are_committed_together_or_not_at_all(
     servers: str,
 ) -> None:
+    # contract: kip-98/offsets
     source, target, group = (
         create_topic(servers, "source"),
         create_topic(servers, "target"),
@@ -224,6 +229,7 @@ def test_offsets_and_records_of_a_transaction_are_committed_together_or_not_at_a
 
 
 def test_a_new_owner_waits_for_the_end_of_a_transaction_with_offsets(servers: str) -> None:
+    # contract: kip-447/require-stable
     """KIP-447: an OffsetFetch with require_stable fails until the transaction has ended."""
     source, group = create_topic(servers, "source"), unique("group")
     send_all(servers, source, [b"%d" % number for number in range(10)])
@@ -292,6 +298,7 @@ def _transform(
 
 
 def test_consume_transform_produce_with_confluent(servers: str) -> None:
+    # contract: kip-129/clients
     source, target, group = (
         create_topic(servers, "source", 3),
         create_topic(servers, "target", 3),
@@ -316,6 +323,7 @@ def test_consume_transform_produce_with_confluent(servers: str) -> None:
 
 
 def test_consume_transform_produce_with_kafka_python(servers: str) -> None:
+    # contract: kip-129/clients
     source, target, group = (
         create_topic(servers, "source"),
         create_topic(servers, "target"),
@@ -365,6 +373,7 @@ def test_consume_transform_produce_with_kafka_python(servers: str) -> None:
 
 
 def test_consume_transform_produce_with_aiokafka(servers: str) -> None:
+    # contract: kip-129/clients
     source, target, group = (
         create_topic(servers, "source"),
         create_topic(servers, "target"),

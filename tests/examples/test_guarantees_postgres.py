@@ -77,6 +77,7 @@ def writer(servers: str, dsn: str, topic: str, *more: str) -> SteppedProcess:
 def test_each_order_is_stored_once_though_the_database_is_killed_at_a_step(
     servers: str, postgres: PostgresProcess, dsn: str, with_orders: str, step: str
 ) -> None:
+    # contract: article/offsets-with-rows
     with writer(servers, dsn, with_orders) as living:
         living.run_until(step, 3)
         stored = invoices_in(dsn).total()
@@ -215,6 +216,7 @@ def upserted(
 def test_upserts_have_the_last_version_in_spite_of_duplicates_and_disorder(
     servers: str, dsn: str, name: str, seed: int
 ) -> None:
+    # contract: article/upsert
     make_topic(servers, name)
     versions = [an_order(number, version) for number in range(20) for version in range(1, 6)]
     versions += [idempotent_upsert.a_deletion(number, 6) for number in range(0, 20, 4)]

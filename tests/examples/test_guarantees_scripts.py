@@ -26,6 +26,8 @@ def said(*command: str) -> str:
         "into_postgres.py",
         "idempotent_upsert.py",
         "deduplicate_on_spark.py",
+        "files.py",
+        "bloom_filter.py",
     ],
 )
 def test_help(script: str) -> None:

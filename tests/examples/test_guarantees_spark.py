@@ -77,6 +77,7 @@ def test_the_producer_repeats_but_keeps_the_order() -> None:
 def test_each_reading_is_stored_once_in_spite_of_a_crash(
     spark: SparkSession, servers: str, tables: str, name: str, tmp_path: Path
 ) -> None:
+    # contract: article/deduplication
     topic = f"readings-{name}"
     make_topic(servers, topic, 2)
     publish(servers, topic, map(example.record, SENT))

@@ -76,6 +76,7 @@ def test_a_topic_that_does_not_exist_has_nothing(with_orders: str, name: str) ->
 def test_without_a_crash_each_guarantee_writes_each_invoice_once(
     with_orders: str, name: str
 ) -> None:
+    # contract: kip-129/committed-input
     for guarantee in consume_transform_produce.STEPS:
         with worker(with_orders, f"{name}-{guarantee}", "--guarantee", guarantee) as calm:
             assert calm.finish() == 0, calm.output
@@ -96,6 +97,7 @@ def test_a_successor_with_the_same_transactional_id_fences_the_first(
 
 
 def test_a_worker_whose_session_expired_aborts_and_rewinds(with_orders: str, name: str) -> None:
+    # contract: kip-129/rewind, kip-447/expired-worker
     """Each worker has its own transactional id, so only the group's generation makes the broker
     refuse the first worker's offsets.
     """
@@ -171,6 +173,7 @@ def test_a_worker_that_lost_its_partitions_continues_without_their_records(
 def test_each_invoice_is_written_once_though_the_broker_is_killed_in_a_transaction(
     tmp_path: Path, name: str, step: str
 ) -> None:
+    # contract: kip-129/broker-kill
     with LocalBroker(tmp_path) as broker:
         make_topic(broker.bootstrap_servers, INPUT)
         publish(broker.bootstrap_servers, INPUT, map(an_order, range(ORDERS)))

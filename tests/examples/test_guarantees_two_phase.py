@@ -34,6 +34,7 @@ def is_right(outcome: Outcome, kills: int) -> bool:
 
 
 def test_the_writer_may_be_killed_at_each_step(both: Servers, name: str) -> None:
+    # contract: article/two-phase
     assert is_right(kill_the_writer(both, name), len(two_phase_commit.STEPS))
 
 

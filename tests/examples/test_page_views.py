@@ -31,7 +31,14 @@ sys.path.insert(0, str(EXAMPLE))
 
 import demo  # noqa: E402 (the line above makes these importable)
 import per_record  # noqa: E402
-from count_views import Job, new_session, start_until_up  # noqa: E402
+from amendments import (  # noqa: E402
+    STREAMS,
+    TABLES,
+    counted_pairs,
+    events_in,
+    suppressed_totals,
+)
+from count_views import Job, new_session, read, start_appending, start_until_up  # noqa: E402
 from page_views import counted, views_in  # noqa: E402
 from per_record import Revision, TaskCounts, in_order, require_protobuf  # noqa: E402
 from produce_views import Event, an_event, random_events, send  # noqa: E402
@@ -91,6 +98,7 @@ def new_task(**more: Any) -> TaskCounts:
 
 
 def test_each_record_gives_a_revision_or_none_if_its_window_is_closed() -> None:
+    # contract: paper/grace
     task = new_task()
     revisions = [task.add("news", time_ms) for time_ms in TIMES]
     assert [(each.window_start_ms, each.count) for each in revisions] == [
@@ -100,6 +108,7 @@ def test_each_record_gives_a_revision_or_none_if_its_window_is_closed() -> None:
 
 
 def test_a_window_closes_when_stream_time_reaches_its_end_plus_the_grace() -> None:
+    # contract: paper/suppress-close
     task = new_task()
     # The window from 10 to 15 closes at stream time 25.
     assert [task.add("news", time_ms).count for time_ms in (12, 24, 12, 25, 12)] == [
@@ -114,6 +123,7 @@ def test_a_window_closes_when_stream_time_reaches_its_end_plus_the_grace() -> No
 
 
 def test_stream_time_is_shared_by_the_categories_of_a_task_only() -> None:
+    # contract: paper/repartition
     task, other = new_task(), new_task()
     task.add("news", 40)
     assert task.add("sports", 12).count is None
@@ -209,6 +219,7 @@ def test_help(script: str) -> None:
 def test_each_form_emits_the_table_of_the_guide(
     spark: SparkSession, view_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # contract: paper/figure-2, paper/revisions, paper/compacted-table
     """With one event in each micro-batch, the output equals the table of docs/PIPELINE.md. With all
     events in one micro-batch, the per-record form still gives the same output.
     """
@@ -272,6 +283,35 @@ def test_each_form_emits_the_table_of_the_guide(
             record.value for record in committed_in(view_servers, together.late_topic(form))
         ] == late
     assert counts_in(together, "per-record-final") == [("news@10000", 3), ("news@15000", 1)]
+
+
+# --- operators whose results are amended
+
+
+@pytest.mark.long
+def test_spark_emits_what_the_operators_emit(
+    spark: SparkSession, view_servers: str, tmp_path: Path
+) -> None:
+    """Two queries of several operators with different grace, over inputs in wrong order. Each of
+    their micro-batches has four events; the state passes from one to the next.
+    """
+    # contract: paper/stream-stream-join, paper/table-table-join, paper/retraction
+    # contract: paper/suppress-time, paper/grace-per-operator
+    for name, events, pipeline, expected in (
+        ("pairs", STREAMS, counted_pairs, ["15: 1", "10: 1", "20: 1"]),
+        ("totals", TABLES, suppressed_totals, ["news+de: 0", "news+null: 0", "news+at: 1"]),
+    ):
+        job = a_job(view_servers, tmp_path, name, max_events=4, until_now=True)
+        for topic in (job.input, job.topic(name)):
+            make_topic(view_servers, topic)
+        send(view_servers, job.input, [{"user": event.key, **event._asdict()} for event in events])
+        results = pipeline(events_in(read(spark, job))).selectExpr(
+            "key", "to_json(struct(key, new, offset, part)) AS value"
+        )
+        start_appending(results, name, job).awaitTermination()
+        found = [record.value for record in committed_in(view_servers, job.topic(name))]
+        found.sort(key=lambda value: (value["offset"], value["part"]))
+        assert [f"{value['key']}: {value['new']}" for value in found] == expected
 
 
 # --- a driver that is killed
@@ -394,6 +434,7 @@ def check_that_the_state_is_in_changelogs(job: Job, form: str) -> None:
 def test_a_new_driver_continues_exactly_once_after_the_first_was_killed(
     spark: SparkSession, view_servers: str, tmp_path: Path
 ) -> None:
+    # contract: paper/state-store
     """The driver runs all forms and is killed between the events; a new one continues from the
     forms' checkpoints.
     """

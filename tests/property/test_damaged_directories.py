@@ -28,6 +28,7 @@ from barnabas.storage.directory.last_run import BOOT_ID_NAME
 def test_the_broker_handles_any_damage_of_one_file(
     way: str, pick: float, kind: str, where: float, value: int
 ) -> None:
+    # contract: kip-98/damage
     """`check` fails if the broker loses anything but the damaged part, or does not report a
     loss.
     """

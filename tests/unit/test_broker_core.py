@@ -907,11 +907,13 @@ def test_the_highest_producer_id_in_a_log_does_not_exhaust_the_ids(tmp_path: Pat
     again.close()
 
 
-def test_a_damaged_internal_topic_ends_the_start_with_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+def test_a_damaged_internal_topic_ends_the_start_with_one_line(tmp_path: Path, topic: str) -> None:
     """The broker finds a flipped bit when it starts, even if nothing needs recovery."""
+    # contract: kip-98/corrupt-log
     path = tmp_path / "data"
     shutil.copytree(KAFKA, path)
-    file = path / "__consumer_offsets-0" / "00000000000000000000.log"
+    file = next(file for file in path.glob(f"{topic}-*/*.log") if file.stat().st_size > 100)
     data = bytearray(file.read_bytes())
     data[100] ^= 4
     file.write_bytes(data)
@@ -919,7 +921,7 @@ def test_a_damaged_internal_topic_ends_the_start_with_one_line(tmp_path: Path) -
         open_kafkas(path, DELTA_BEGAN_MS)
     text = str(found.value)
     assert (
-        "__consumer_offsets-0/00000000000000000000.log, byte 0" in text
+        f"{file.parent.name}/00000000000000000000.log, byte 0" in text
         and "CRC" in text
         and "Restore" in text
         and "\n" not in text

@@ -494,6 +494,7 @@ RIGHTS_OF_TRANSACTIONS = {
 def test_each_right_that_a_transaction_request_needs_is_checked(
     host: Guarded, name: str, asked: tuple[Code, ...]
 ) -> None:
+    # contract: kip-98/rights
     """A client that lacks one of the rights is refused with the code for this right."""
 
     def code() -> int:

@@ -150,6 +150,7 @@ def test_a_late_batch_neither_begins_nor_joins_a_transaction(b: DiskBroker) -> N
 def test_a_kill_between_adding_the_partition_and_the_batch_leaves_no_hanging_transaction(
     b: DiskBroker, commit: bool
 ) -> None:
+    # contract: kip-98/order
     """The broker is killed before the first write that a Produce request causes, then before the
     second, and so on. The first write adds the partition to the transaction.
     """

@@ -352,6 +352,7 @@ def test_offsets_follow_the_transaction():
 
 @pytest.mark.parametrize("version", range(5))
 def test_transactional_offset_commits_by_version(version):
+    # contract: kip-447/former-clients
     host = GroupHost()
     assert host.txn_commit("g", {"t": {0: 5, 9: 1}}, metadata="m", version=version) == {
         ("t", 0): Code.NONE,

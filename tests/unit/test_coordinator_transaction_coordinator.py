@@ -169,6 +169,7 @@ def test_init_producer_id_raises_the_epoch_of_the_current_producer(host: TxnHost
 
 
 def test_a_new_session_fences_the_old(host: TxnHost) -> None:
+    # contract: kip-98/fencing
     pid, epoch = begun(host)
     assert init_of(host.init("txn")) == (0, pid, 2)
     assert [(effect.producer_epoch, effect.commit) for effect in host.written] == [(1, False)]
@@ -489,6 +490,7 @@ def test_a_late_end_txn_with_an_earlier_epoch_does_not_end_the_next_transaction(
 def test_init_producer_id_is_answered_after_the_abort_that_it_causes(
     slow: TxnHost,
 ) -> None:
+    # contract: kip-98/sessions
     """The first InitProducerId waits for the abort. A second one that arrives in the meantime gets
     CONCURRENT_TRANSACTIONS.
     """
@@ -696,6 +698,7 @@ def test_a_request_with_many_transactions_writes_to_the_partition_of_each(
 
 
 def test_idle_transactional_ids_expire_with_a_tombstone_and_open_ones_do_not() -> None:
+    # contract: kip-98/id-expiration
     host = TxnHost(
         settings=TxnSettings(transactional_id_expiration_ms=100_000), writes_markers=False
     )

@@ -77,6 +77,7 @@ def test_kafkas_records_are_read_as_its_dump_tool_reads_them(partition: int, cou
 
 @pytest.mark.parametrize("partition", [0, 1])
 def test_kafkas_records_are_written_byte_for_byte(partition: int) -> None:
+    # contract: kip-98/records
     for record in records_of_kafka(partition):
         assert record.key is not None and record.value is not None
         transactional_id = decode_key(record.key)

@@ -13,7 +13,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "spark_connector" / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 LEFT_OUT = {".git", ".venv", ".clients", "build", "data"}
 KAFKA_OR_SPARK = {"sbin/start-master.sh", "sbin/start-worker.sh"}

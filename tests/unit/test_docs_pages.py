@@ -22,6 +22,7 @@ MODULES = (
     "command_reference",
     "metrics_reference",
     "python_api",
+    "contract",
     "pages",
 )
 
@@ -57,3 +58,20 @@ def test_each_import_of_the_python_page_works(pages: ModuleType) -> None:
     assert ("barnabas", "LocalBroker") in lines
     for module, name in lines:
         assert hasattr(importlib.import_module(module), name), f"{module} has no {name}"
+
+
+def test_each_item_of_the_contract_has_a_marker_or_a_reason(
+    pages: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contract = sys.modules["contract"]
+    assert contract.faults() == []
+    found = contract.markers()
+    assert any("test_these_do_neither" in link for link in found["kip-129/loop"])
+    assert any("EXACTLY_ONCE_COST.md" in link for link in found["paper/figure-5a"])
+    found.pop("kip-98/fencing")
+    found["kip-98/fences"] = ["a link"]
+    monkeypatch.setattr(contract, "markers", lambda: found)
+    assert contract.faults() == [
+        "kip-98/fences: a marker names it, docs/contract.py does not",
+        "kip-98/fencing: no marker",
+    ]

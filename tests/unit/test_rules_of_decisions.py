@@ -48,6 +48,7 @@ def at_last_epoch(b: DiskBroker) -> Producer:
 
 @STEP_BY_STEP
 def test_markers_that_are_written_again_do_no_harm(b: DiskBroker) -> None:
+    # contract: kip-98/markers
     """The broker is killed three times between the markers and the Complete record. Afterwards the
     markers are in the log once, and no client gets CONCURRENT_TRANSACTIONS.
 
@@ -180,6 +181,7 @@ def test_after_a_power_loss_a_transaction_that_lost_a_part_cannot_be_committed(
 @STEP_BY_STEP
 @pytest.mark.parametrize("way", ["kill", "lose_power"])
 def test_once_it_is_decided_a_commit_always_comes_to_its_end(b: DiskBroker, way: str) -> None:
+    # contract: kip-98/decision
     """A decided commit is always completed.
 
     The client does not receive the response. A reader of the group's offset waits, and then gets
@@ -207,6 +209,7 @@ def test_once_it_is_decided_a_commit_always_comes_to_its_end(b: DiskBroker, way:
 
 @STEP_BY_STEP
 def test_before_it_is_decided_nobody_sees_anything_of_it(b: DiskBroker) -> None:
+    # contract: kip-98/undecided
     """Until a transaction is decided, readers see nothing of it.
 
     The decision was not durable when the power was lost, so the transaction is aborted: both its

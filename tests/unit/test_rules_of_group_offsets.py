@@ -27,6 +27,7 @@ NOTHING = (-1, "")
 
 
 def test_a_new_owner_is_told_to_wait_while_an_offset_is_pending():
+    # contract: kip-447/require-stable
     """A new owner of a partition must wait while an offset of the partition is pending.
 
     Source: KIP-447, KAFKA-9346.
@@ -47,6 +48,7 @@ def test_a_new_owner_is_told_to_wait_while_an_offset_is_pending():
 
 
 def test_an_abandoned_transaction_blocks_the_group_only_until_its_abort():
+    # contract: kip-447/abandoned
     """An abandoned transaction blocks the group only until its abort.
 
     Source: redpanda#6423.
@@ -74,6 +76,7 @@ def test_the_offset_is_in_sight_as_soon_as_the_marker_is_replayed():
 
 
 def test_zombies_are_fenced_by_generation_member_and_instance():
+    # contract: kip-447/group-fencing
     """Zombies are fenced by generation, member id and instance id.
 
     An older client, from before KIP-447, sends no member id, and may commit in its transaction.
@@ -122,6 +125,7 @@ def test_a_refused_commit_leaves_nothing_pending():
 
 
 def test_a_transaction_may_commit_while_the_group_rebalances():
+    # contract: kip-447/rebalance
     """A transaction may commit offsets while the group rebalances.
 
     A plain commit then gets REBALANCE_IN_PROGRESS. The transaction has the current generation, so

@@ -362,6 +362,7 @@ def test_a_delayed_batch_is_refused_once_the_client_has_a_new_epoch(b: DiskBroke
 
 
 def test_a_partition_that_was_never_added_cannot_be_written(b: DiskBroker) -> None:
+    # contract: kip-98/order
     """A partition that was not added to the transaction cannot be written to.
 
     A batch is refused both without an open transaction and during one. A refused batch does not
@@ -541,6 +542,7 @@ def test_a_partition_whose_append_failed_stays_in_its_transaction_and_not_in_the
 def test_an_end_is_repeated_when_its_answer_was_lost(
     b: DiskBroker, commit: bool, restart: str
 ) -> None:
+    # contract: kip-98/repeated-end
     """An EndTxn whose response was lost can be repeated.
 
     The epoch does not change in version 1. A retry gets NONE again, and the opposite request gets

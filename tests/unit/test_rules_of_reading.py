@@ -170,6 +170,7 @@ def test_a_reader_gets_through_a_long_run_of_aborted_data_with_any_buffer(
 
 @pytest.mark.parametrize("restart", ["", "kill", "stop"])
 def test_data_and_aborted_list_agree_wherever_a_fetch_begins_and_ends(restart: str) -> None:
+    # contract: kip-98/aborted-index
     """The data of a fetch agrees with its list of aborted transactions, no matter where it begins
     and ends.
 

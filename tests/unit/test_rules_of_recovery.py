@@ -132,6 +132,7 @@ def test_what_stands_beside_the_log_is_rebuilt_when_it_was_cut_at_any_byte(
 def test_what_stands_beside_the_log_is_rebuilt_when_a_byte_of_it_is_wrong(
     filled: _Filled, suffix: str
 ) -> None:
+    # contract: kip-98/damage
     """The index and snapshot files of a log are rebuilt if a byte of one of them is wrong.
 
     Some bytes of each file are changed, one at a time.

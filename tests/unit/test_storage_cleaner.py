@@ -428,6 +428,7 @@ def test_markers_are_never_compared_by_key(tmp_path: Path) -> None:
 def test_a_marker_is_kept_while_data_of_its_transaction_is_in_another_segment(
     tmp_path: Path,
 ) -> None:
+    # contract: kip-98/compaction
     """A marker is kept while data of its transaction is in another segment.
 
     Source: KAFKA-5196, KAFKA-8351.
@@ -451,6 +452,7 @@ def test_a_marker_is_kept_while_data_of_its_transaction_is_in_another_segment(
 
 
 def test_a_marker_is_removed_after_its_data_and_its_delete_horizon(tmp_path: Path) -> None:
+    # contract: kip-98/compaction
     """A marker is removed after its data, once its delete horizon has passed.
 
     Source: KIP-534, KAFKA-8522.

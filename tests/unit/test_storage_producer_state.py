@@ -289,6 +289,7 @@ def test_within_a_transaction_every_batch_is_transactional() -> None:
 
 
 def test_an_unknown_producer_may_begin_anywhere_and_a_new_epoch_at_0() -> None:
+    # contract: kip-98/gaps
     state = ProducerStateManager()
     assert state.check_batch(PID, 3, 17, 17, False, lambda _: None) is None
     batch(state, epoch=3, sequence=17, transactional=False)
@@ -309,6 +310,7 @@ def test_sequences_go_on_at_0_after_the_last_there_is() -> None:
 
 
 def test_a_repeated_batch_is_known_by_both_its_sequences() -> None:
+    # contract: kip-98/sequences
     state = ProducerStateManager()
     batch(state, count=3)
     duplicate = state.check_batch(PID, 0, 0, 2, True, lambda _: None)
@@ -472,6 +474,7 @@ def test_the_first_sequence_there_is_comes_back_from_a_snapshot() -> None:
 
 
 def test_producers_expire_by_the_clock_of_the_broker_unless_they_have_a_transaction_open() -> None:
+    # contract: kip-98/producer-expiration
     state = ProducerStateManager()
     batch(state, 1, transactional=False, timestamp=5, now_ms=100)
     batch(state, 2, transactional=True, now_ms=100)

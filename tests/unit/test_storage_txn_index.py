@@ -38,6 +38,7 @@ def collected(fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedT
 def test_a_fetch_gets_the_aborted_transactions_that_overlap_it(
     fetch_offset: int, upper_bound_offset: int, producers: list[int]
 ) -> None:
+    # contract: kip-98/aborted-index
     into, _ = collected(fetch_offset, upper_bound_offset)
     assert [one.producer_id for one in into] == producers
     assert all(one.first_offset == {1: 0, 2: 5}[one.producer_id] for one in into)
