@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from barnabas.storage.disk import Disk
     from barnabas.storage.index_builds import IndexBuilds
     from barnabas.storage.index_cache import BuildPutOff
-    from barnabas.storage.log.segment import Segment
     from barnabas.storage.producers.producer_state import ProducerStateManager
+    from barnabas.storage.segments.segment import Segment
 
 
 class LogDirectoryError(Exception):

@@ -18,7 +18,7 @@ from typing import NamedTuple, overload
 
 from barnabas.protocol.records import BatchHeader
 from barnabas.storage.files.segment_files import LOG_SUFFIX, CorruptLog
-from barnabas.storage.log.segment import Segment
+from barnabas.storage.segments.segment import Segment
 
 _MOST_HEADERS_BEFORE = 1 << 18  # the number of batches that are read in half a second
 

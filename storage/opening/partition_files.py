@@ -37,9 +37,9 @@ from barnabas.storage.files.segment_files import (
     CorruptLog,
     offset_name,
 )
-from barnabas.storage.log.segment import Segment
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
+from barnabas.storage.segments.segment import Segment
 
 SET_ASIDE_SUFFIX = ".log.set-aside"
 _LEFT_OVER = (DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")

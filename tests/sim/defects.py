@@ -70,14 +70,13 @@ from barnabas.storage.files.checkpoints import (
     LOG_START_NAME,
     Offsets,
 )
-from barnabas.storage.log import broker_appends, log_reader, retention, segment
+from barnabas.storage.log import broker_appends, log_reader, retention
 from barnabas.storage.log import log as log_module
 from barnabas.storage.log.broker_appends import append_records
 from barnabas.storage.log.durability import Durability
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_files import LogFiles
 from barnabas.storage.log.log_reader import Isolation, LogReader
-from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.opening import log_loader
 from barnabas.storage.opening.log_loader import LogLoader
@@ -85,6 +84,8 @@ from barnabas.storage.pooled_disk import PooledDisk
 from barnabas.storage.producers import producer_window, repetition
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
 from barnabas.storage.producers.producer_state import ProducerEntry, ProducerStateManager
+from barnabas.storage.segments import segment
+from barnabas.storage.segments.segment import Segment
 from sim import focuses
 from sim.disk import SimDisk, SimFile
 from sim.node import Node

@@ -41,8 +41,8 @@ from barnabas.storage.files.checkpoints import decode_offsets
 from barnabas.storage.log.batch_file import BatchFile
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.time_lookup import offset_for_timestamp
+from barnabas.storage.segments.segment import Segment
 
 BACKOFF_MS = 100
 

@@ -21,10 +21,10 @@ from barnabas.storage.files.checkpoints import (
     encode_epochs,
 )
 from barnabas.storage.log.batch_file import Place
-from barnabas.storage.log.segment import Segment
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening.epoch_recovery import load_epochs
 from barnabas.storage.opening.partition_files import PartitionFiles
+from barnabas.storage.segments.segment import Segment
 
 
 @pytest.fixture

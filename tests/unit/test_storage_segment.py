@@ -24,7 +24,7 @@ from barnabas.storage.index_cache import IndexCache
 from barnabas.storage.log.batch_file import Place
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment import RollLimits, Segment
+from barnabas.storage.segments.segment import RollLimits, Segment
 
 NAME = offset_name(3)
 
