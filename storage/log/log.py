@@ -63,7 +63,6 @@ from barnabas.storage.log.log_checkpoint import LogCheckpoint
 from barnabas.storage.log.log_files import LogFiles
 from barnabas.storage.log.log_reader import FetchData, Isolation, LogReader, unreadable
 from barnabas.storage.log.retention import expired_count
-from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log.segment_turnover import SegmentTurnover
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots, aborted_entry
@@ -73,6 +72,7 @@ from barnabas.storage.producers.producer_state import (
     used_again,
 )
 from barnabas.storage.producers.producer_window import restore_window
+from barnabas.storage.segments.segment_list import SegmentList
 
 if TYPE_CHECKING:
     from barnabas.storage.producers.repetition import Comparison

@@ -92,7 +92,7 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
         "ProducerSnapshots.state_at*", "aborted_entry", "replay*",
     ),
     "storage/producers/producer_window.py": ("*",),
-    "storage/log/segment_list.py": (
+    "storage/segments/segment_list.py": (
         "SegmentList.find", "SegmentList.headers_before",
     ),
     "storage/files/checkpoints.py": ("encode_offsets", "decode_offsets"),

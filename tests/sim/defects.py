@@ -77,7 +77,6 @@ from barnabas.storage.log.durability import Durability
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_files import LogFiles
 from barnabas.storage.log.log_reader import Isolation, LogReader
-from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.opening import log_loader
 from barnabas.storage.opening.log_loader import LogLoader
 from barnabas.storage.pooled_disk import PooledDisk
@@ -86,6 +85,7 @@ from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
 from barnabas.storage.producers.producer_state import ProducerEntry, ProducerStateManager
 from barnabas.storage.segments import segment
 from barnabas.storage.segments.segment import Segment
+from barnabas.storage.segments.segment_list import SegmentList
 from sim import focuses
 from sim.disk import SimDisk, SimFile
 from sim.node import Node
