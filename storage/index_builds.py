@@ -21,7 +21,7 @@ from barnabas.storage.files.segment_files import LOG_SUFFIX
 
 if TYPE_CHECKING:
     from barnabas.storage.index_cache import BuildPutOff
-    from barnabas.storage.log.segment_indexes import SegmentIndexes
+    from barnabas.storage.segments.segment_indexes import SegmentIndexes
 
 Then = Callable[[int], None]
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from barnabas.storage.log.segment_indexes import SegmentIndexes
+    from barnabas.storage.segments.segment_indexes import SegmentIndexes
 
 
 class BuildPutOff(Exception):

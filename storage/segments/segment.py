@@ -20,7 +20,7 @@ from barnabas.storage.files.segment_files import (
 )
 from barnabas.storage.index_cache import IndexCache
 from barnabas.storage.log.batch_file import BatchFile, IndexHole, Place
-from barnabas.storage.log.segment_indexes import SegmentIndexes
+from barnabas.storage.segments.segment_indexes import SegmentIndexes
 
 if TYPE_CHECKING:
     from barnabas.storage.files.checkpoints import Manifest, SegmentNote
