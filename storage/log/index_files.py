@@ -13,7 +13,7 @@ from barnabas.storage.files.segment_files import (
     TXN_SUFFIX,
     offset_name,
 )
-from barnabas.storage.log.batch_file import BatchFile
+from barnabas.storage.segments.batch_file import BatchFile
 
 NO_FILE = -1  # the recorded size of a missing file
 

@@ -19,7 +19,7 @@ from barnabas.storage.files.segment_files import (
     CorruptLog,
 )
 from barnabas.storage.index_cache import IndexCache
-from barnabas.storage.log.batch_file import BatchFile, IndexHole, Place
+from barnabas.storage.segments.batch_file import BatchFile, IndexHole, Place
 from barnabas.storage.segments.segment_indexes import SegmentIndexes
 
 if TYPE_CHECKING:

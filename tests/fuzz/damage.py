@@ -65,8 +65,7 @@ from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.cleaning.cleaner import clean
 from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.segment_files import CorruptLog
-from barnabas.storage.log import batch_file
-from barnabas.storage.segments import segment_indexes
+from barnabas.storage.segments import batch_file, segment_indexes
 
 TOPICS = ("t", "kv", "u", "big")
 ROUNDS = 10

@@ -20,10 +20,10 @@ from barnabas.storage.files.checkpoints import (
     decode_epochs,
     encode_epochs,
 )
-from barnabas.storage.log.batch_file import Place
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening.epoch_recovery import load_epochs
 from barnabas.storage.opening.partition_files import PartitionFiles
+from barnabas.storage.segments.batch_file import Place
 from barnabas.storage.segments.segment import Segment
 
 
