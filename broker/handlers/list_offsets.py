@@ -36,7 +36,7 @@ from barnabas.storage.index_cache import BuildPutOff
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation, reading
 from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
-from barnabas.storage.log.time_search import Searched, SearchResult, SearchTakesLong
+from barnabas.storage.segments.time_search import Searched, SearchResult, SearchTakesLong
 
 logger = logging.getLogger("barnabas.broker")
 

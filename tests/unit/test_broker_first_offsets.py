@@ -11,7 +11,7 @@ from helpers.share_member import SHARED, ShareMember, acquired, begin_group, con
 
 from barnabas.broker.share import first_offsets
 from barnabas.protocol.errors import Code
-from barnabas.storage.log import time_search
+from barnabas.storage.segments import time_search
 
 HOUR_MS = 3_600_000
 
