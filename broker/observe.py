@@ -30,8 +30,8 @@ from barnabas.group_lag import (
 )
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.index_cache import BuildPutOff
 from barnabas.storage.log.log_reader import Isolation
+from barnabas.storage.segments.index_cache import BuildPutOff
 from barnabas.texts import is_batch_number
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.segment_files import LOG_SUFFIX
 
 if TYPE_CHECKING:
-    from barnabas.storage.index_cache import BuildPutOff
+    from barnabas.storage.segments.index_cache import BuildPutOff
     from barnabas.storage.segments.segment_indexes import SegmentIndexes
 
 Then = Callable[[int], None]

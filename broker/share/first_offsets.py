@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.storage.exception_guard import contain
-from barnabas.storage.index_cache import BuildPutOff
 from barnabas.storage.log.time_lookup import offset_for_timestamp
+from barnabas.storage.segments.index_cache import BuildPutOff
 from barnabas.storage.segments.time_search import Searched, SearchResult, SearchTakesLong
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.share_fetch_response import SharedPartition, encode_share_fetch
 from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.segment_files import CorruptLog
-from barnabas.storage.index_cache import BuildPutOff
 from barnabas.storage.log.log_reader import Isolation
+from barnabas.storage.segments.index_cache import BuildPutOff
 
 if TYPE_CHECKING:
     from barnabas.broker.share.loaded_partition import LoadedPartition

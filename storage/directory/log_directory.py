@@ -24,13 +24,13 @@ from barnabas.storage.directory.trash import Trash
 from barnabas.storage.disk import NotWrittenError, is_out_of_resources, not_written
 from barnabas.storage.files.leader_epochs import HighestEpoch
 from barnabas.storage.files.segment_files import DELETED_SUFFIX, SEGMENT_SUFFIXES
-from barnabas.storage.index_cache import IndexCache
+from barnabas.storage.segments.index_cache import IndexCache
 
 if TYPE_CHECKING:
     from barnabas.storage.disk import Disk
     from barnabas.storage.index_builds import IndexBuilds
-    from barnabas.storage.index_cache import BuildPutOff
     from barnabas.storage.producers.producer_state import ProducerStateManager
+    from barnabas.storage.segments.index_cache import BuildPutOff
     from barnabas.storage.segments.segment import Segment
 
 

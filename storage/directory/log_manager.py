@@ -53,7 +53,7 @@ from barnabas.storage.files.checkpoints import (
 )
 from barnabas.storage.files.leader_epochs import HighestEpoch
 from barnabas.storage.files.segment_files import CorruptLog, ForeignLog
-from barnabas.storage.index_cache import IndexCache
+from barnabas.storage.segments.index_cache import IndexCache
 
 if TYPE_CHECKING:
     from barnabas.protocol.topic_partition import TopicPartition

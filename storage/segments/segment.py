@@ -18,8 +18,8 @@ from barnabas.storage.files.segment_files import (
     TIME_SUFFIX,
     CorruptLog,
 )
-from barnabas.storage.index_cache import IndexCache
 from barnabas.storage.segments.batch_file import BatchFile, IndexHole, Place
+from barnabas.storage.segments.index_cache import IndexCache
 from barnabas.storage.segments.segment_indexes import SegmentIndexes
 
 if TYPE_CHECKING:

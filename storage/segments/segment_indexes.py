@@ -35,8 +35,8 @@ from barnabas.storage.files.segment_files import (
 )
 from barnabas.storage.files.time_index import TimeIndex
 from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex, encode_entry
-from barnabas.storage.index_cache import BuildPutOff, IndexCache
 from barnabas.storage.segments.batch_file import BatchFile, in_slices
+from barnabas.storage.segments.index_cache import BuildPutOff, IndexCache
 from barnabas.storage.segments.index_files import NO_FILE, IndexFiles
 
 if TYPE_CHECKING:

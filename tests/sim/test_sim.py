@@ -27,8 +27,8 @@ from barnabas.coordinator.groups import group_administration, group_coordinator
 from barnabas.coordinator.groups.group_conversion import GroupConversion
 from barnabas.coordinator.transactions import transaction_coordinator, transaction_listing
 from barnabas.storage.directory.log_directory import LogDirectory
-from barnabas.storage.index_cache import BuildPutOff
 from barnabas.storage.segments import batch_file, segment_indexes
+from barnabas.storage.segments.index_cache import BuildPutOff
 from sim import focuses, wire
 from sim.disk import Refusal
 from sim.focuses import drawn_focus

@@ -34,7 +34,7 @@ from barnabas.storage.files.segment_files import (
     CorruptLog,
 )
 from barnabas.storage.files.txn_index import AbortedEntry
-from barnabas.storage.index_cache import IndexCache
+from barnabas.storage.segments.index_cache import IndexCache
 from barnabas.storage.segments.segment import Segment
 
 DAY_MS = 86_400_000
