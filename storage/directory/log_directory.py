@@ -28,8 +28,8 @@ from barnabas.storage.segments.index_cache import IndexCache
 
 if TYPE_CHECKING:
     from barnabas.storage.disk import Disk
-    from barnabas.storage.index_builds import IndexBuilds
     from barnabas.storage.producers.producer_state import ProducerStateManager
+    from barnabas.storage.segments.index_builds import IndexBuilds
     from barnabas.storage.segments.index_cache import BuildPutOff
     from barnabas.storage.segments.segment import Segment
 
@@ -76,7 +76,7 @@ class LogDirectory:
         """
         if self.builds is None:
             # imported here, since most directories do not need it
-            from barnabas.storage.index_builds import IndexBuilds
+            from barnabas.storage.segments.index_builds import IndexBuilds
 
             self.builds = IndexBuilds()
         self.builds.add(put_off, then)
