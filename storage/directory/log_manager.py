@@ -31,11 +31,6 @@ from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.directory.flush_journal import FlushJournal
 from barnabas.storage.directory.graduated import check_is_ours
 from barnabas.storage.directory.last_run import LastRun, RunNote
-from barnabas.storage.directory.log_directory import (
-    DamagedFlushJournalError,
-    LogDirectory,
-    LogDirectoryError,
-)
 from barnabas.storage.directory.log_starts import LogStarts
 from barnabas.storage.directory.log_upkeep import LogUpkeep
 from barnabas.storage.directory.meta_properties import MetaProperties, take_directory
@@ -53,6 +48,11 @@ from barnabas.storage.files.checkpoints import (
 )
 from barnabas.storage.files.leader_epochs import HighestEpoch
 from barnabas.storage.files.segment_files import CorruptLog, ForeignLog
+from barnabas.storage.log.log_directory import (
+    DamagedFlushJournalError,
+    LogDirectory,
+    LogDirectoryError,
+)
 from barnabas.storage.segments.index_cache import IndexCache
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.segments.index_cache import BuildPutOff
 
 if TYPE_CHECKING:
-    from barnabas.storage.directory.log_directory import ChangedLog, LogDirectory
     from barnabas.storage.log.log import Log
+    from barnabas.storage.log.log_directory import ChangedLog, LogDirectory
     from barnabas.storage.log_config import LogManagerConfig
 
 # To read this many bytes of a log takes longer than to write its checkpoint.

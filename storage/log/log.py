@@ -51,7 +51,6 @@ from barnabas.storage.batch.validate import (
     check_client_batch,
     with_append_time,
 )
-from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import Slice, Syncable, is_out_of_resources, not_written
 from barnabas.storage.files.checkpoints import NO_TOPIC_ID
 from barnabas.storage.files.leader_epochs import LeaderEpochs
@@ -60,6 +59,7 @@ from barnabas.storage.files.txn_index import AbortedTxn
 from barnabas.storage.log.append_info import AppendInfo, NewMarker
 from barnabas.storage.log.durability import Durability, FlushToken
 from barnabas.storage.log.log_checkpoint import LogCheckpoint
+from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.log.log_files import LogFiles
 from barnabas.storage.log.log_reader import FetchData, Isolation, LogReader, unreadable
 from barnabas.storage.log.retention import expired_count

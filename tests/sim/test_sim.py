@@ -26,7 +26,7 @@ from barnabas.broker.transactions import transaction_end
 from barnabas.coordinator.groups import group_administration, group_coordinator
 from barnabas.coordinator.groups.group_conversion import GroupConversion
 from barnabas.coordinator.transactions import transaction_coordinator, transaction_listing
-from barnabas.storage.directory.log_directory import LogDirectory
+from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.segments import batch_file, segment_indexes
 from barnabas.storage.segments.index_cache import BuildPutOff
 from sim import focuses, wire

@@ -47,13 +47,13 @@ from barnabas.replication.wire import (
     unpack,
 )
 from barnabas.storage.directory.last_run import LastRun, RunNote
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     NOT_SENT_NAME,
     encode_offsets,
     encode_partition_metadata,
 )
+from barnabas.storage.log.log_directory import LogDirectoryError
 
 NONCE = b"n" * NONCE_BYTES
 

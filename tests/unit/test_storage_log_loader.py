@@ -14,11 +14,11 @@ from barnabas.protocol.records import read_header
 from barnabas.storage.cleaning.cleaner import _emptied
 from barnabas.storage.directory.flush_journal import JournalEntry, Redo
 from barnabas.storage.directory.last_run import LastRun
-from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.checkpoints import MANIFEST_NAME, Manifest
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.log import UNREAD_BATCH_BYTES, Log
+from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import log_loader
 from barnabas.storage.opening.log_loader import LogLoader, Opening

@@ -24,12 +24,12 @@ from helpers.storage_logs import (
 )
 
 from barnabas.storage.directory.last_run import BOOT_ID_NAME, LastRun
-from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import Disk, OsDisk
 from barnabas.storage.files.checkpoints import MANIFEST_NAME, Manifest
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening.log_loader import Opening
 from barnabas.storage.opening.partition_files import SET_ASIDE_SUFFIX

@@ -23,7 +23,6 @@ from barnabas.storage.directory.bootstrap_checkpoint import mark_of
 from barnabas.storage.directory.flush_journal import JournalDecision, JournalEntry
 from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, MARK_NAME
 from barnabas.storage.directory.last_run import BOOT_ID_NAME, LastRun
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.directory.log_manager import UNHEARD_LEADER_EPOCHS, LogManager
 from barnabas.storage.disk import Data, File, NotWrittenError, OsDisk
 from barnabas.storage.files import leader_epochs
@@ -37,6 +36,7 @@ from barnabas.storage.files.checkpoints import (
 )
 from barnabas.storage.files.leader_epochs import HIGHEST_EPOCH_NAME, HighestEpoch
 from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_directory import LogDirectoryError
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
 
 
