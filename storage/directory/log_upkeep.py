@@ -25,10 +25,10 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from barnabas.storage.directory.trash import Trash
 from barnabas.storage.disk import is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.segment_files import CorruptLog
+from barnabas.storage.log.trash import Trash
 from barnabas.storage.segments.index_cache import BuildPutOff
 
 if TYPE_CHECKING:

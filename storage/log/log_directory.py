@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas.protocol.wall_clock import WallClock
-from barnabas.storage.directory.trash import Trash
 from barnabas.storage.disk import NotWrittenError, is_out_of_resources, not_written
 from barnabas.storage.files.leader_epochs import HighestEpoch
 from barnabas.storage.files.segment_files import DELETED_SUFFIX, SEGMENT_SUFFIXES
+from barnabas.storage.log.trash import Trash
 from barnabas.storage.segments.index_cache import IndexCache
 
 if TYPE_CHECKING:
