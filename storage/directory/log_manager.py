@@ -58,11 +58,11 @@ from barnabas.storage.segments.index_cache import IndexCache
 if TYPE_CHECKING:
     from barnabas.protocol.topic_partition import TopicPartition
     from barnabas.storage.directory.flush_journal import JournalDecision, Redo
-    from barnabas.storage.directory.new_files import NewFiles
     from barnabas.storage.directory.partition_directories import Topics
     from barnabas.storage.disk import Disk, Lock, Syncable, SyncSteps
     from barnabas.storage.files.checkpoints import Offsets
     from barnabas.storage.log.log import Log
+    from barnabas.storage.log.new_files import NewFiles
     from barnabas.storage.log_config import LogConfig, LogManagerConfig
     from barnabas.storage.opening.log_loader import Opening
 
@@ -385,7 +385,7 @@ class LogManager(LogStarts):
 
     def begin_files(self, log: Log) -> NewFiles:
         """The files for a log that has none, which another thread makes; see `LogFiles.take`."""
-        from barnabas.storage.directory.new_files import NewFiles, new_suffix
+        from barnabas.storage.log.new_files import NewFiles, new_suffix
 
         self._new_files_count += 1
         name = f"{log!r} {self.leader_epoch} {self._new_files_count}"

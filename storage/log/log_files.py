@@ -20,7 +20,7 @@ from barnabas.storage.log.durability import Durability
 from barnabas.storage.segments.segment_list import SegmentList
 
 if TYPE_CHECKING:
-    from barnabas.storage.directory.new_files import NewFiles
+    from barnabas.storage.log.new_files import NewFiles
 
 
 class LogFiles:
