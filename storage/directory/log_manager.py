@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING
 
 from barnabas.protocol.errors import detached
 from barnabas.protocol.topic_partition import TopicIdPartition
-from barnabas.storage.directory.flush_journal import FlushJournal
 from barnabas.storage.directory.graduated import check_is_ours
 from barnabas.storage.directory.last_run import LastRun, RunNote
 from barnabas.storage.directory.log_starts import LogStarts
@@ -46,6 +45,7 @@ from barnabas.storage.files.checkpoints import (
     RECOVERY_POINT_NAME,
     REPLICATION_NAME,
 )
+from barnabas.storage.files.flush_journal import FlushJournal
 from barnabas.storage.files.leader_epochs import HighestEpoch
 from barnabas.storage.files.segment_files import CorruptLog, ForeignLog
 from barnabas.storage.log.log_directory import (
@@ -57,10 +57,10 @@ from barnabas.storage.segments.index_cache import IndexCache
 
 if TYPE_CHECKING:
     from barnabas.protocol.topic_partition import TopicPartition
-    from barnabas.storage.directory.flush_journal import JournalDecision, Redo
     from barnabas.storage.directory.partition_directories import Topics
     from barnabas.storage.disk import Disk, Lock, Syncable, SyncSteps
     from barnabas.storage.files.checkpoints import Offsets
+    from barnabas.storage.files.flush_journal import JournalDecision, Redo
     from barnabas.storage.log.log import Log
     from barnabas.storage.log.new_files import NewFiles
     from barnabas.storage.log_config import LogConfig, LogManagerConfig

@@ -63,7 +63,7 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
     "coordinator/groups/offsets/group_offsets.py": ("GroupOffsets.*",),
     "coordinator/transactions/producer_ids.py": ("*",),
     "storage/producers/producer_state.py": ("*",),
-    "storage/directory/flush_journal.py": ("*",),
+    "storage/files/flush_journal.py": ("*",),
     "storage/opening/recovery.py": ("*",),
     "storage/directory/last_run.py": ("*",),
     "storage/opening/partition_files.py": ("*",),

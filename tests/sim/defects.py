@@ -59,17 +59,17 @@ from barnabas.protocol.records import HEADER, read_header
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.batch import validate
 from barnabas.storage.cleaning import clean_plan, cleaner, segment_swap
-from barnabas.storage.directory import flush_journal
-from barnabas.storage.directory.flush_journal import OFFLINE_END, FlushJournal, Redo
 from barnabas.storage.directory.last_run import RunNote
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.directory.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.disk import DirectorySync
+from barnabas.storage.files import flush_journal
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     LOG_START_NAME,
     Offsets,
 )
+from barnabas.storage.files.flush_journal import OFFLINE_END, FlushJournal, Redo
 from barnabas.storage.log import broker_appends, log_reader, retention
 from barnabas.storage.log import log as log_module
 from barnabas.storage.log.broker_appends import append_records

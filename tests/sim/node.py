@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 DATA_DIR = "/data"
 UPTIME_MS = 1_000_000
-_FRAME = struct.Struct(">4sIQQI")  # storage/directory/flush_journal.py
+_FRAME = struct.Struct(">4sIQQI")  # storage/files/flush_journal.py
 _IN_A_FRAME = _FRAME.size
 # Requests that may wait for long: for records, or for other members of a group.
 MAY_WAIT = frozenset({FetchRequest.API_KEY, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY})

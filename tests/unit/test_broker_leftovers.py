@@ -35,7 +35,7 @@ from barnabas.protocol.messages.list_offsets import (
 )
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas.storage.directory.flush_journal import JournalDecision, Redo
+from barnabas.storage.files.flush_journal import JournalDecision, Redo
 from barnabas.storage.opening.log_loader import LogLoader, Opening
 from barnabas.storage.opening.partition_files import PartitionFiles
 
