@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING
 from barnabas.protocol.errors import detached
 from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.directory.graduated import check_is_ours
-from barnabas.storage.directory.last_run import LastRun, RunNote
 from barnabas.storage.directory.log_starts import LogStarts
 from barnabas.storage.directory.log_upkeep import LogUpkeep
 from barnabas.storage.directory.meta_properties import MetaProperties, take_directory
@@ -53,6 +52,7 @@ from barnabas.storage.log.log_directory import (
     LogDirectory,
     LogDirectoryError,
 )
+from barnabas.storage.opening.last_run import LastRun, RunNote
 from barnabas.storage.segments.index_cache import IndexCache
 
 if TYPE_CHECKING:

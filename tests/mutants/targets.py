@@ -65,7 +65,7 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
     "storage/producers/producer_state.py": ("*",),
     "storage/files/flush_journal.py": ("*",),
     "storage/opening/recovery.py": ("*",),
-    "storage/directory/last_run.py": ("*",),
+    "storage/opening/last_run.py": ("*",),
     "storage/opening/partition_files.py": ("*",),
     "storage/opening/epoch_recovery.py": ("*",),
     "storage/opening/log_loader.py": ("*",),

@@ -59,7 +59,6 @@ from barnabas.protocol.records import HEADER, read_header
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.batch import validate
 from barnabas.storage.cleaning import clean_plan, cleaner, segment_swap
-from barnabas.storage.directory.last_run import RunNote
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.directory.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.disk import DirectorySync
@@ -78,6 +77,7 @@ from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_files import LogFiles
 from barnabas.storage.log.log_reader import Isolation, LogReader
 from barnabas.storage.opening import log_loader
+from barnabas.storage.opening.last_run import RunNote
 from barnabas.storage.opening.log_loader import LogLoader
 from barnabas.storage.pooled_disk import PooledDisk
 from barnabas.storage.producers import producer_window, repetition

@@ -24,11 +24,11 @@ from barnabas.protocol.messages.sync_group import SyncGroupRequest
 from barnabas.protocol.records import HEADER_SIZE, LENGTH_END, batch_size_of
 from barnabas.storage.cleaning.clean_job import CleanJob, CleanResult
 from barnabas.storage.cleaning.cleaner import clean
-from barnabas.storage.directory.last_run import BOOT_ID_NAME
 from barnabas.storage.disk import Slice, is_out_of_resources
 from barnabas.storage.files.checkpoints import MANIFEST_NAME
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.log_directory import DamagedFlushJournalError
+from barnabas.storage.opening.last_run import BOOT_ID_NAME
 from sim.disk import Crash, Inode, SimDisk
 from sim.network import Forgiving
 from sim.quotas import Throttles

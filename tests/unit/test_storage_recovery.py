@@ -23,7 +23,6 @@ from helpers.storage_logs import (
     values_of,
 )
 
-from barnabas.storage.directory.last_run import BOOT_ID_NAME, LastRun
 from barnabas.storage.disk import Disk, OsDisk
 from barnabas.storage.files.checkpoints import MANIFEST_NAME, Manifest
 from barnabas.storage.files.segment_files import CorruptLog
@@ -31,6 +30,7 @@ from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.opening.last_run import BOOT_ID_NAME, LastRun
 from barnabas.storage.opening.log_loader import Opening
 from barnabas.storage.opening.partition_files import SET_ASIDE_SUFFIX
 from barnabas.storage.opening.recovery import load_log

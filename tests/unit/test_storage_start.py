@@ -21,7 +21,6 @@ from barnabas.protocol.records import read_header
 from barnabas.storage.cleaning.cleaner import _emptied
 from barnabas.storage.directory.bootstrap_checkpoint import mark_of
 from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, MARK_NAME
-from barnabas.storage.directory.last_run import BOOT_ID_NAME, LastRun
 from barnabas.storage.directory.log_manager import UNHEARD_LEADER_EPOCHS, LogManager
 from barnabas.storage.disk import Data, File, NotWrittenError, OsDisk
 from barnabas.storage.files import leader_epochs
@@ -38,6 +37,7 @@ from barnabas.storage.files.leader_epochs import HIGHEST_EPOCH_NAME, HighestEpoc
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_directory import LogDirectoryError
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
+from barnabas.storage.opening.last_run import BOOT_ID_NAME, LastRun
 
 
 def lose_power(manager: LogManager) -> None:
