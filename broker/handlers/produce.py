@@ -57,7 +57,6 @@ from barnabas.storage.batch.validate import (
     AppendRefused,
     CheckBudget,
     Checked,
-    ComparisonTakesLong,
     Rules,
     TakesLongError,
     check_client_batch,
@@ -70,7 +69,12 @@ from barnabas.storage.log_config import NEVER_MS
 from barnabas.storage.producers import producer_rows, repetition  # noqa: F401 - logs use them
 from barnabas.storage.producers.producer_state import BatchMeta
 from barnabas.storage.producers.refused_batches import add_refused, check_overtaking
-from barnabas.storage.producers.repetition import Comparison, have_same_content, stored_batch
+from barnabas.storage.producers.repetition import (
+    Comparison,
+    ComparisonTakesLong,
+    have_same_content,
+    stored_batch,
+)
 
 logger = logging.getLogger("barnabas.transactions")
 

@@ -22,7 +22,7 @@ LogAppendTime, undefined bits).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.compression import (
@@ -57,9 +57,6 @@ from barnabas.protocol.records import (
 )
 from barnabas.storage.batch.record_walk import RecordRefused, highest_time_delta
 from barnabas.storage.log_config import NEVER_MS, LogConfig
-
-if TYPE_CHECKING:
-    from barnabas.storage.producers.producer_state import BatchMeta
 
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 HIGHEST_CODEC = 4
@@ -112,18 +109,6 @@ class TakesLongError(Exception):
 
     A thread checks the batch instead, and it is appended afterwards.
     """
-
-
-class ComparisonTakesLong(TakesLongError):
-    """The comparison of a batch with the written one whose sequences it has takes long.
-
-    A thread compares the two, and the batch is appended afterwards, with the result. written: the
-    one in the log.
-    """
-
-    def __init__(self, written: BatchMeta) -> None:
-        super().__init__()
-        self.written = written
 
 
 class CheckBudget:

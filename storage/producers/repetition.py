@@ -35,7 +35,7 @@ from barnabas.protocol.compression import (
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import HEADER_SIZE, has_right_crc, read_header
 from barnabas.storage.batch.record_content import content_digest
-from barnabas.storage.batch.validate import CheckBudget, ComparisonTakesLong
+from barnabas.storage.batch.validate import CheckBudget, TakesLongError
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.producers.producer_state import NO_CRC, BatchMeta
 from barnabas.storage.segments.segment_list import BatchPlace, SegmentList
@@ -55,6 +55,18 @@ class Comparison(NamedTuple):
 
     written: BatchMeta
     is_same: bool | None
+
+
+class ComparisonTakesLong(TakesLongError):
+    """The comparison of a batch with the written one whose sequences it has takes long.
+
+    A thread compares the two, and the batch is appended afterwards, with the result. written: the
+    one in the log.
+    """
+
+    def __init__(self, written: BatchMeta) -> None:
+        super().__init__()
+        self.written = written
 
 
 def is_repetition(

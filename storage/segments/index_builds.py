@@ -3,7 +3,7 @@
 A directory that Apache Kafka wrote has no manifests. Its index files are therefore not trusted, and
 each is rebuilt when it is first needed. That takes seconds for a GiB of small batches. A reader
 that can wait reads with `IndexCache.puts_off` set. If a segment of more than BUILT_AT_ONCE_BYTES
-then needs a build, `BuildPutOff` is raised (`log/segment_indexes.py`). The reader passes the error
+then needs a build, `BuildPutOff` is raised (`segment_indexes.py`). The reader passes the error
 to `LogDirectory.build_later`, and reads again when the index is built. For readers that cannot
 wait, the index is built immediately.
 

@@ -18,13 +18,17 @@ from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import NewRecord, encode_batch, read_header, records_of
 from barnabas.storage.batch.validate import (
     CheckBudget,
-    ComparisonTakesLong,
     TakesLongError,
     check_client_batch,
 )
 from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.producers.repetition import Comparison, have_same_content, stored_batch
+from barnabas.storage.producers.repetition import (
+    Comparison,
+    ComparisonTakesLong,
+    have_same_content,
+    stored_batch,
+)
 
 CONFIG = LogConfig(max_message_bytes=2000)
 Content = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]

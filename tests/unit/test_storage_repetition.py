@@ -18,13 +18,17 @@ from helpers.storage_logs import NOW_MS, SECOND_MS, TOPIC_ID, batch, new_log, op
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.storage.batch.validate import (
     CheckBudget,
-    ComparisonTakesLong,
     TakesLongError,
     check_client_batch,
 )
 from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig
-from barnabas.storage.producers.repetition import Comparison, have_same_content, stored_batch
+from barnabas.storage.producers.repetition import (
+    Comparison,
+    ComparisonTakesLong,
+    have_same_content,
+    stored_batch,
+)
 
 NONE, GZIP, ZSTD = 0, 1, 4
 
