@@ -32,6 +32,7 @@ from barnabas.coordinator.groups.consumer.topic_patterns import InvalidPatternEr
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_administration import GroupAdministration
 from barnabas.coordinator.groups.group_kinds import GroupKinds, GroupsContext
+from barnabas.coordinator.groups.group_offsets import OffsetReset, OpenTransaction
 from barnabas.coordinator.groups.group_records import (
     GroupKey,
     decode_group,
@@ -55,7 +56,6 @@ from barnabas.coordinator.groups.group_timers import (
 from barnabas.coordinator.groups.group_types import type_of_version
 from barnabas.coordinator.groups.membership import Membership
 from barnabas.coordinator.groups.offsets import offset_resets
-from barnabas.coordinator.groups.offsets.group_offsets import OffsetReset, OpenTransaction
 from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
 from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
 from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval

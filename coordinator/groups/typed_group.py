@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     import uuid
 
     from barnabas.coordinator.groups.group import Group
+    from barnabas.coordinator.groups.group_offsets import CommitCheck
     from barnabas.coordinator.groups.group_timers import TimerKey
-    from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
     from barnabas.coordinator.result import CoordinatorRecord, Result
     from barnabas.protocol.errors import Code
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-from barnabas.coordinator.groups.offsets.group_offsets import (
+from barnabas.coordinator.groups.group_offsets import (
     NO_TIMESTAMP,
     CommittedOffset,
     GroupOffsets,

@@ -60,7 +60,7 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
     "coordinator/groups/offsets/offset_commits.py": ("OffsetCommits.*",),
     "coordinator/groups/offsets/offset_fetches.py": ("OffsetFetches._offsets_of",),
     "coordinator/groups/offsets/offset_removal.py": ("OffsetRemoval.on_topics_deleted",),
-    "coordinator/groups/offsets/group_offsets.py": ("GroupOffsets.*",),
+    "coordinator/groups/group_offsets.py": ("GroupOffsets.*",),
     "coordinator/transactions/producer_ids.py": ("*",),
     "storage/producers/producer_state.py": ("*",),
     "storage/files/flush_journal.py": ("*",),

@@ -17,7 +17,7 @@ from barnabas.coordinator.groups.consumer.consumer_group_records import (
     PatternValue,
 )
 from barnabas.coordinator.groups.consumer.reconciliation import NOTHING
-from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
+from barnabas.coordinator.groups.group_offsets import CommitCheck
 from barnabas.coordinator.groups.streams import streams_group_records
 from barnabas.coordinator.groups.streams.streams_group import StreamsGroup
 from barnabas.coordinator.groups.streams.tasks import NONE_HELD, HeldTasks

@@ -10,6 +10,7 @@ from barnabas.coordinator.groups.classic.classic_answers import JoinRequest
 from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.classic.rebalance import State
 from barnabas.coordinator.groups.group import Group, PartitionCodes
+from barnabas.coordinator.groups.group_offsets import CommittedOffset
 from barnabas.coordinator.groups.group_records import (
     GroupMetadataValue,
     MemberMetadata,
@@ -17,7 +18,6 @@ from barnabas.coordinator.groups.group_records import (
     offset_tombstone,
 )
 from barnabas.coordinator.groups.group_settings import GroupSettings
-from barnabas.coordinator.groups.offsets.group_offsets import CommittedOffset
 from barnabas.coordinator.result import Result
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code

@@ -28,7 +28,7 @@ from barnabas.coordinator.groups.consumer.consumer_group_records import (
     PatternValue,
 )
 from barnabas.coordinator.groups.consumer.reconciliation import NOTHING, is_reconciled
-from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
+from barnabas.coordinator.groups.group_offsets import CommitCheck
 from barnabas.coordinator.groups.topic_directory import (
     IsVisible,
     TopicDirectory,

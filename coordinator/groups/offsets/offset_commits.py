@@ -15,14 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.coordinator.groups.group import PartitionCodes
 from barnabas.coordinator.groups.group_kinds import GroupsContext
-from barnabas.coordinator.groups.group_records import offset_record
-from barnabas.coordinator.groups.group_table import GroupTable
-from barnabas.coordinator.groups.offsets.group_offsets import (
+from barnabas.coordinator.groups.group_offsets import (
     LAST_TIMESTAMP,
     NO_TIMESTAMP,
     CommitCheck,
     CommittedOffset,
 )
+from barnabas.coordinator.groups.group_records import offset_record
+from barnabas.coordinator.groups.group_table import GroupTable
 from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
 from barnabas.coordinator.groups.offsets.topics_by_id import (
     FIRST_VERSION_WITH_TOPIC_IDS,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from barnabas.coordinator.groups.group_offsets import GroupOffsets
 from barnabas.coordinator.groups.group_table import GroupTable
-from barnabas.coordinator.groups.offsets.group_offsets import GroupOffsets
 from barnabas.coordinator.groups.offsets.topics_by_id import (
     FIRST_VERSION_WITH_TOPIC_IDS,
     with_names,

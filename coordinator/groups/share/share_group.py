@@ -21,8 +21,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from barnabas.coordinator.groups.consumer.assignors import Assignment
+from barnabas.coordinator.groups.group_offsets import CommitCheck
 from barnabas.coordinator.groups.group_types import SHARE_TYPE
-from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
 from barnabas.coordinator.groups.share import share_group_records as records
 from barnabas.coordinator.groups.share.share_group_records import (
     NO_STATES,

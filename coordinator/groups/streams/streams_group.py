@@ -20,8 +20,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 
+from barnabas.coordinator.groups.group_offsets import CommitCheck
 from barnabas.coordinator.groups.group_types import STREAMS_TYPE
-from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
 from barnabas.coordinator.groups.streams import streams_group_records as records
 from barnabas.coordinator.groups.streams.sticky_assignor import Assigning
 from barnabas.coordinator.groups.streams.streams_group_records import (
