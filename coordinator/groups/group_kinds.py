@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
-from barnabas.coordinator.groups.classic.classic_members import ClassicMembers
 from barnabas.coordinator.groups.consumer import consumer_group_records
+from barnabas.coordinator.groups.consumer.classic_members import ClassicMembers
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.consumer.consumer_groups import (
     ConsumerGroups,
