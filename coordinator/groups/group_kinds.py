@@ -19,8 +19,8 @@ from barnabas.coordinator.groups.consumer.consumer_groups import (
     ConsumerGroups,
     ConsumerGroupsContext,
 )
+from barnabas.coordinator.groups.consumer.group_conversion import ClassicGroups, GroupConversion
 from barnabas.coordinator.groups.group import Group
-from barnabas.coordinator.groups.group_conversion import ClassicGroups, GroupConversion
 from barnabas.coordinator.groups.group_records import GroupMetadataValue
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_timers import TimerKey

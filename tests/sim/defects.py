@@ -35,8 +35,8 @@ from barnabas.coordinator.groups.classic.rebalance import State
 from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.groups.consumer.consumer_group_change import GroupChange
 from barnabas.coordinator.groups.consumer.consumer_groups import ConsumerGroups
+from barnabas.coordinator.groups.consumer.group_conversion import GroupConversion
 from barnabas.coordinator.groups.group import Group as CoordinatorGroup
-from barnabas.coordinator.groups.group_conversion import GroupConversion
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.groups.group_offsets import CommitCheck, GroupOffsets
 from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits

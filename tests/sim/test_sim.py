@@ -24,7 +24,7 @@ from barnabas.broker.logs.unwritten_work import UnwrittenWork
 from barnabas.broker.topic_changes import topic_deletion
 from barnabas.broker.transactions import transaction_end
 from barnabas.coordinator.groups import group_administration, group_coordinator
-from barnabas.coordinator.groups.group_conversion import GroupConversion
+from barnabas.coordinator.groups.consumer.group_conversion import GroupConversion
 from barnabas.coordinator.transactions import transaction_coordinator, transaction_listing
 from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.segments import batch_file, segment_indexes

@@ -47,8 +47,8 @@ from barnabas.coordinator.groups.consumer.consumer_groups import (
     ConsumerGroupsContext,
     static_member_id,
 )
+from barnabas.coordinator.groups.consumer.group_conversion import GroupConversion
 from barnabas.coordinator.groups.group import Group
-from barnabas.coordinator.groups.group_conversion import GroupConversion
 from barnabas.coordinator.result import Reply, Result
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest

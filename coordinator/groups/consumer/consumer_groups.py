@@ -44,10 +44,10 @@ from barnabas.coordinator.groups.consumer.consumer_group_records import (
     PatternValue,
 )
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.groups.consumer.group_conversion import GroupConversion, Upgrade
 from barnabas.coordinator.groups.consumer.reconciliation import Owned
 from barnabas.coordinator.groups.consumer.topic_patterns import InvalidPatternError, PatternReader
 from barnabas.coordinator.groups.group import Group
-from barnabas.coordinator.groups.group_conversion import GroupConversion, Upgrade
 from barnabas.coordinator.groups.group_timers import TimerKey
 from barnabas.coordinator.groups.topic_directory import TopicDirectory
 from barnabas.coordinator.result import Result
