@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from barnabas.broker.settings.features import SHARE_VERSION, STREAMS_VERSION
+from barnabas.coordinator.groups.group_state import TypedKind
 from barnabas.coordinator.groups.group_types import SHARE_TYPE, STREAMS_TYPE, type_of_version
 from barnabas.coordinator.groups.share.share_group import ShareKind
 from barnabas.coordinator.groups.streams.streams_group import StreamsKind
-from barnabas.coordinator.groups.typed_group import TypedKind
 from barnabas.graduation.kafka_versions import KafkaVersion
 from barnabas.protocol.records import Record
 

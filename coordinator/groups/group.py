@@ -27,8 +27,8 @@ from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.groups.group_offsets import CommittedOffset, Expiry, GroupOffsets
 from barnabas.coordinator.groups.group_records import group_tombstone, offset_tombstone
 from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.group_state import TypedGroup
 from barnabas.coordinator.groups.group_types import CLASSIC_TYPE, CONSUMER_TYPE
-from barnabas.coordinator.groups.typed_group import TypedGroup
 from barnabas.coordinator.result import CoordinatorRecord, Counted, Result
 from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition

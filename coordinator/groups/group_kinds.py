@@ -23,6 +23,7 @@ from barnabas.coordinator.groups.consumer.group_conversion import ClassicGroups,
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_records import GroupMetadataValue
 from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.group_state import GroupMachine, TypedKind
 from barnabas.coordinator.groups.group_timers import TimerKey
 from barnabas.coordinator.groups.group_types import SHARE_TYPE, STREAMS_TYPE
 from barnabas.coordinator.groups.share.share_group import ShareKind
@@ -32,7 +33,6 @@ from barnabas.coordinator.groups.streams.streams_group import StreamsKind
 from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
 from barnabas.coordinator.groups.streams.streams_groups import StreamsGroups
 from barnabas.coordinator.groups.topic_directory import TopicDirectory
-from barnabas.coordinator.groups.typed_group import GroupMachine, TypedKind
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.wall_clock import WallClock
 
