@@ -248,12 +248,12 @@ def look_at_groups(
         rows.append(
             GroupState(
                 group.group_id,
-                group.state_name,
+                group.state.state_name,
                 len(group.member_ids),
                 tuple(of_group),
                 sum(map(len, group.offsets.pending.values())),
                 group.kind,
-                is_simple=group.kind == CLASSIC_TYPE and not group.protocol_type,
+                is_simple=group.kind == CLASSIC_TYPE and not group.state.protocol_type,
             )
         )
         if len(rows) % ROWS_AT_ONCE == 0:
@@ -297,7 +297,9 @@ def _of_members(group: Group, topics: TopicRegistry) -> Iterator[list[tuple[str,
 
         currents = list(share_group(group).currents.values())
     else:
-        currents = list(group.require_consumer().currents.values())
+        from barnabas.coordinator.groups.consumer.consumer_group import consumer_group
+
+        currents = list(consumer_group(group).currents.values())
     for current in currents:
         yield [
             (topic.name, index)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from barnabas.broker.observe import ROWS_AT_ONCE
 from barnabas.broker.share.in_flight import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE
 from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment
-from barnabas.coordinator.groups.group_types import SHARE_TYPE, STREAMS_TYPE
+from barnabas.coordinator.groups.group_types import CONSUMER_TYPE, SHARE_TYPE, STREAMS_TYPE
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.topics import TopicRegistry
@@ -121,7 +121,9 @@ def describe_members(groups: GroupCoordinator, group_id: str) -> list[dict[str, 
         return _streams_members(groups, group)
     if group.kind == SHARE_TYPE:
         return _share_members(groups, group)
-    return _consumer_members(groups, group) if group.is_consumer else _classic_members(group)
+    if group.kind == CONSUMER_TYPE:
+        return _consumer_members(groups, group)
+    return _classic_members(group)
 
 
 def _classic_members(group: Group) -> list[dict[str, Any]]:

@@ -36,9 +36,8 @@ from barnabas.broker.observation.counters import Counters
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.slices import Wait
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-from barnabas.coordinator.groups.share.state_changes import StateChange
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
-from barnabas.coordinator.result import Reply, Result
+from barnabas.coordinator.result import Reply, Result, StateChange
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.request_context import RequestContext
@@ -236,7 +235,7 @@ class GroupRuntime:
                 all the same, and the member sends its change again with its next heartbeat.
         """
         group = self._groups.group(request.group_id)
-        stays = request.member_epoch > 0 and group is not None and group.has_member_epochs
+        stays = request.member_epoch > 0 and group is not None and group.state.has_member_epochs
         if not stays or self._groups.is_being_removed(request.group_id, request.member_id):
             self.check_writable(request.group_id)
         result = decide()

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
 
 NO_TIMESTAMP = -1
@@ -47,19 +46,6 @@ class OffsetReset(NamedTuple):
     committed: CommittedOffset
     offset: int
     leader_epoch: int
-
-
-class CommitCheck(NamedTuple):
-    """The result of checking the member and epoch of a commit.
-
-    code: the error code for the whole request. partition_code: the error code for partitions that
-    the member has not had since `since_epoch`; None if all partitions may be committed.
-    """
-
-    code: Code
-    partition_code: Code | None = None
-    member_id: str = ""
-    since_epoch: int = 0
 
 
 class Expiry(NamedTuple):

@@ -38,7 +38,8 @@ from barnabas.coordinator.groups.consumer.consumer_groups import ConsumerGroups
 from barnabas.coordinator.groups.consumer.group_conversion import GroupConversion
 from barnabas.coordinator.groups.group import Group as CoordinatorGroup
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-from barnabas.coordinator.groups.group_offsets import CommitCheck, GroupOffsets
+from barnabas.coordinator.groups.group_offsets import GroupOffsets
+from barnabas.coordinator.groups.group_state import CommitCheck
 from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
 from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
 from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval

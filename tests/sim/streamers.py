@@ -55,7 +55,7 @@ class Group:
         """The broker's state of the group; None if the group does not exist."""
         broker = self.world.node.broker
         group = None if broker is None else broker.groups.group(self.name)
-        typed = None if group is None else group.typed
+        typed = None if group is None else group.modern
         return typed if isinstance(typed, StreamsGroup) else None
 
     def check(self) -> None:

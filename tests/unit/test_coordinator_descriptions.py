@@ -126,7 +126,7 @@ def test_members_with_many_topics_are_described_in_more_slices() -> None:
     for member in "abc":
         names = [f"t{at}" for at in range(2_000)]
         assert host.consumer_heartbeat(member, subscribed_topic_names=names).error_code == 0
-    work: Any = host.coordinator.describe_consumer_groups(
+    work: Any = host.coordinator.administration.describe_consumer_groups(
         ConsumerGroupDescribeRequest(["g"]), RequestContext(1, 1, "c", "/h")
     )
     slices, answer = finish(work)

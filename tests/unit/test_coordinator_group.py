@@ -175,7 +175,7 @@ def test_a_group_with_pending_offsets_or_members_is_not_removed_with_its_last_of
     for group in (pending, joining, member):
         commit(group, U0, 0)
         assert deleted(group, U0)[0].records == [offset_tombstone("g", *U0)]
-    assert not joining.is_unused and not member.is_unused
+    assert not joining.state.is_unused and not member.state.is_unused
 
 
 def test_pending_offsets_are_deleted_too() -> None:

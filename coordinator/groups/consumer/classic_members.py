@@ -20,6 +20,7 @@ All are answered with UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID as in a classic g
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from barnabas.coordinator.groups import group_timers as timers_of
 from barnabas.coordinator.groups.classic.classic_answers import (
@@ -34,18 +35,20 @@ from barnabas.coordinator.groups.classic.consumer_protocol import (
     read_subscription,
     write_assignment,
 )
-from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
+from barnabas.coordinator.groups.consumer.consumer_group import (
+    ConsumerGroup,
+    consumer_group,
+    static_member_id,
+)
 from barnabas.coordinator.groups.consumer.consumer_group_change import GroupChange
 from barnabas.coordinator.groups.consumer.consumer_group_records import (
     ClassicMember,
     MemberState,
     MemberValue,
 )
-from barnabas.coordinator.groups.consumer.consumer_groups import (
+from barnabas.coordinator.groups.consumer.consumer_groups_context import (
     ASSIGNMENT_INTERVAL,
-    ConsumerGroups,
     ConsumerGroupsContext,
-    static_member_id,
 )
 from barnabas.coordinator.groups.consumer.group_conversion import GroupConversion
 from barnabas.coordinator.groups.group import Group
@@ -56,6 +59,20 @@ from barnabas.protocol.messages.join_group import JoinGroupResponse
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
+class MemberChanges(Protocol):
+    """The changes of a consumer group's members that do not depend on their protocol."""
+
+    def set_member(self, change: GroupChange, member_id: str, value: MemberValue) -> None:
+        """Set the value of a member, and raise the group's epoch if the member's topics change."""
+
+    def remove_members(
+        self, group: Group, member_ids: Iterable[str], result: Result, now_ms: int
+    ) -> None:
+        """Remove members, and raise the group's epoch. If only classic members remain, the group
+        becomes classic.
+        """
+
+
 class ClassicMembers:
     """Handles the requests that members of the classic protocol send to a consumer group."""
 
@@ -63,7 +80,7 @@ class ClassicMembers:
         self,
         context: ConsumerGroupsContext,
         conversion: GroupConversion,
-        consumers: ConsumerGroups,
+        consumers: MemberChanges,
     ) -> None:
         self._context, self._conversion, self._consumers = context, conversion, consumers
         self._timers = context.timers
@@ -85,7 +102,7 @@ class ClassicMembers:
         """Handle the JoinGroup. Gives: the response; None if the group has become classic, since
         the classic group's state machine then answers the request.
         """
-        consumer = group.require_consumer()
+        consumer = consumer_group(group)
         self._check_join(consumer, join)
         former_id = self._former_id(consumer, join)
         subscription = self._check_protocols(consumer, join, former_id)
@@ -168,7 +185,7 @@ class ClassicMembers:
 
         Gives:  whether the group was changed; if so, the member has joined the classic group.
         """
-        consumer = group.require_consumer()
+        consumer = consumer_group(group)
         remaining = [member_id for member_id in consumer.members if member_id != former_id]
         if not self._conversion.may_downgrade(consumer, remaining):
             return False
@@ -182,7 +199,7 @@ class ClassicMembers:
         self, group: Group, request: SyncGroupRequest, result: Result, now_ms: int
     ) -> SyncGroupResponse:
         """Answer a SyncGroup with the member's assignment."""
-        consumer = group.require_consumer()
+        consumer = consumer_group(group)
         try:
             member_id, value = self._require_member(
                 group, request.member_id, request.group_instance_id
@@ -223,7 +240,7 @@ class ClassicMembers:
         classic, it also has to join again when a new target is due, since heartbeats of classic
         members neither raise the group's epoch nor compute a new target.
         """
-        consumer = group.require_consumer()
+        consumer = consumer_group(group)
         try:
             member_id, value = self._require_member(
                 group, request.member_id, request.group_instance_id
@@ -259,7 +276,7 @@ class ClassicMembers:
 
         The member_id of a static member may be empty.
         """
-        consumer = group.require_consumer()
+        consumer = consumer_group(group)
         codes, removed = [], dict[str, None]()
         for member_id, instance_id in members:
             try:
@@ -289,7 +306,7 @@ class ClassicMembers:
                 COORDINATOR_NOT_AVAILABLE if the member's removal is decided, but not yet written
                 for lack of disk space.
         """
-        consumer, group_id = group.require_consumer(), group.group_id
+        consumer, group_id = consumer_group(group), group.group_id
         if instance_id is not None:
             member_id = static_member_id(consumer, instance_id, member_id)
         value = consumer.members.get(member_id)

@@ -20,11 +20,10 @@ but replaced by a group of the other type.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas.coordinator.groups import group_timers as timers_of
-from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.classic.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     PartitionsByTopic,
@@ -33,9 +32,10 @@ from barnabas.coordinator.groups.classic.consumer_protocol import (
     write_assignment,
 )
 from barnabas.coordinator.groups.classic.group_members import Member
+from barnabas.coordinator.groups.classic_groups import ClassicGroups
 from barnabas.coordinator.groups.consumer import consumer_group_records as records
 from barnabas.coordinator.groups.consumer.assignors import Assignment
-from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup, held
+from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup, consumer_group, held
 from barnabas.coordinator.groups.consumer.consumer_group_records import (
     NO_HASH,
     ClassicMember,
@@ -67,16 +67,6 @@ class Upgrade(NamedTuple):
 
     consumer: ConsumerGroup
     records: list[CoordinatorRecord]
-
-
-class ClassicGroups(NamedTuple):
-    """The constructors of classic groups.
-
-    new: takes the group's id. load: takes the id, the value of the group's record, and the time.
-    """
-
-    new: Callable[[str], ClassicGroup]
-    load: Callable[[str, GroupMetadataValue, int], ClassicGroup]
 
 
 class GroupConversion:
@@ -158,7 +148,7 @@ class GroupConversion:
             result.records.append(group_tombstone(group.group_id))
         group.classic.dissolve(result)
         group.classic = self._classic_groups.new(group.group_id)
-        group.consumer = upgrade.consumer
+        group.modern = upgrade.consumer
         result.records += upgrade.records
         for member_id, value in upgrade.consumer.members.items():
             assert value.classic is not None
@@ -182,7 +172,7 @@ class GroupConversion:
         self, group: Group, remaining: Sequence[str], result: Result, now_ms: int
     ) -> None:
         """Make the group a classic one with these members, and begin a rebalance."""
-        consumer = group.require_consumer()
+        consumer = consumer_group(group)
         for member_id in consumer.members:
             timers_of.cancel_member(self._timers, group.group_id, member_id)
         self._timers.cancel((timers_of.PATTERNS, group.group_id, ""))
@@ -199,7 +189,7 @@ class GroupConversion:
     def replace_empty(self, group: Group, result: Result) -> None:
         """Remove a consumer group that has no members. Its offsets remain."""
         self._timers.cancel((timers_of.PATTERNS, group.group_id, ""))
-        result.records += group.require_consumer().tombstones(group.group_id)
+        result.records += consumer_group(group).tombstones(group.group_id)
 
     def _classic_value(
         self, consumer: ConsumerGroup, remaining: Sequence[str], now_ms: int
