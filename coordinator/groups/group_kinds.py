@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.classic_groups import ClassicGroups
-from barnabas.coordinator.groups.consumer.consumer_group import ConsumerKind
+from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup, ConsumerKind
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.consumer.consumer_groups import ConsumerGroups
 from barnabas.coordinator.groups.consumer.consumer_groups_context import ConsumerGroupsContext
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_machine import GroupMachine
 from barnabas.coordinator.groups.group_settings import GroupSettings
-from barnabas.coordinator.groups.group_state import GroupKind
+from barnabas.coordinator.groups.group_state import GroupKind, GroupState
 from barnabas.coordinator.groups.group_timers import TimerKey
 from barnabas.coordinator.groups.group_types import (
-    CLASSIC_TYPE,
     CONSUMER_TYPE,
     SHARE_TYPE,
     STREAMS_TYPE,
 )
-from barnabas.coordinator.groups.share.share_group import ShareKind
+from barnabas.coordinator.groups.share.share_group import ShareGroup, ShareKind
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
 from barnabas.coordinator.groups.share.share_groups import ShareGroups
-from barnabas.coordinator.groups.streams.streams_group import StreamsKind
+from barnabas.coordinator.groups.streams.streams_group import StreamsGroup, StreamsKind
 from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
 from barnabas.coordinator.groups.streams.streams_groups import StreamsGroups
 from barnabas.coordinator.groups.topic_directory import TopicDirectory
@@ -83,13 +83,13 @@ class GroupKinds:
         self.streams = StreamsGroups(
             context.streams_settings, setting_of, topics, timers, wall, self.classic.new
         )
-        self._machines: dict[str, GroupMachine] = {
-            CLASSIC_TYPE: self.classic,
-            CONSUMER_TYPE: self.consumers,
-            SHARE_TYPE: self.shares,
-            STREAMS_TYPE: self.streams,
+        self._machines: dict[type[GroupState], GroupMachine] = {
+            ClassicGroup: self.classic,
+            ConsumerGroup: self.consumers,
+            ShareGroup: self.shares,
+            StreamsGroup: self.streams,
         }
 
     def machine_of(self, group: Group) -> GroupMachine:
         """The state machine for the members of a group."""
-        return self._machines[group.kind]
+        return self._machines[type(group.state)]

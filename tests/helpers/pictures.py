@@ -71,7 +71,7 @@ LEFT_OUT: dict[str, str] = {
     **{
         f"GroupCoordinator.{name}": _OTHER
         for name in (
-            "_membership", "_commits", "_fetches", "_removal", "_administration",
+            "membership", "commits", "fetches", "removal", "administration",
             "share_requests", "share_offsets", "streams_requests",
         )
     },

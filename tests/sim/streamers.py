@@ -76,7 +76,7 @@ class Group:
     def is_at_rest(self) -> bool:
         """Whether each task is active at one member, and the group has no other members."""
         state = self.state()
-        if state is None or state.state != STABLE:
+        if state is None or state.state_name != STABLE:
             return False
         active = [task for member in self.members for task in member.active]
         ids = {member.id for member in self.members}
