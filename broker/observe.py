@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.share.shares import Shares
+    from barnabas.broker.share_partitions.shares import Shares
     from barnabas.coordinator.groups.group import Group
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator

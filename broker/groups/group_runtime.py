@@ -1,7 +1,7 @@
 """Carries out the Results of the group coordinator on the logs of its internal topic.
 
 The records of a Result are appended and replayed; then its answers are sent, and the changes of
-share partitions' states that it contains are carried out (share/state_changes.py). Results of the
+share partitions' states that it contains are carried out (share_partitions/state_changes.py). Results of the
 transaction coordinator are carried out in transactions/transaction_end.py.
 
 If there is no space on the disk for the records, the Result is dropped or kept:
@@ -46,7 +46,7 @@ from barnabas.storage.log.broker_appends import append_records
 from barnabas.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from barnabas.broker.share.shares import Shares
+    from barnabas.broker.share_partitions.shares import Shares
 
 PUT_OFF_AT_ONCE = 5_000  # handling this many deadlines takes 10 ms
 

@@ -19,12 +19,16 @@ from barnabas.broker.api_row import ApiRow
 from barnabas.broker.logs.purgatory import WaitingFetch
 from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.parts import Parts
-from barnabas.broker.share import shares  # noqa: F401 - the part of share groups
-from barnabas.broker.share.acknowledging import Acknowledging, MemberRequest, count_of
-from barnabas.broker.share.acquisition import ACQUIRE_MODES
-from barnabas.broker.share.share_fetch import ANSWERED_AT_ONCE, VISITED_AT_ONCE, ShareFetch
-from barnabas.broker.share.share_parts import ShareParts
-from barnabas.broker.share.share_sessions import (
+from barnabas.broker.share_partitions import shares  # noqa: F401 - the part of share groups
+from barnabas.broker.share_partitions.acknowledging import Acknowledging, MemberRequest, count_of
+from barnabas.broker.share_partitions.acquisition import ACQUIRE_MODES
+from barnabas.broker.share_partitions.share_fetch import (
+    ANSWERED_AT_ONCE,
+    VISITED_AT_ONCE,
+    ShareFetch,
+)
+from barnabas.broker.share_partitions.share_parts import ShareParts
+from barnabas.broker.share_partitions.share_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     Named,

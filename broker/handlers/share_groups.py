@@ -30,7 +30,7 @@ from barnabas.broker.parts import Parts
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.requests.wide_requests import Level, Repeats, Shape, of_partitions, of_rows
 from barnabas.broker.settings.current_features import CurrentFeatures
-from barnabas.broker.share.shares import Shares
+from barnabas.broker.share_partitions.shares import Shares
 from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC

@@ -16,8 +16,8 @@ from typing import Any
 
 from barnabas.broker.connections.connection_state import ConnectionState
 from barnabas.broker.logs.metadata import Topic
-from barnabas.broker.share.loaded_partition import LoadedPartition
-from barnabas.broker.share.share_sessions import ShareSession
+from barnabas.broker.share_partitions.loaded_partition import LoadedPartition
+from barnabas.broker.share_partitions.share_sessions import ShareSession
 from barnabas.broker.transactions.transaction_end import Ending
 from barnabas.coordinator.groups import group_timers as timers_of
 from barnabas.coordinator.groups.classic.rebalance import State

@@ -11,7 +11,7 @@ from typing import Any
 
 from barnabas.broker.handlers.fetch import _Fetch
 from barnabas.broker.logs.purgatory import WaitingFetch
-from barnabas.broker.share.loaded_partition import LoadedPartition
+from barnabas.broker.share_partitions.loaded_partition import LoadedPartition
 from barnabas.storage.log.log import Log
 from barnabas.storage.segments.segment_indexes import BuildPutOff
 

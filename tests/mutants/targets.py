@@ -24,7 +24,7 @@ TARGETS: dict[str, tuple[str, ...] | None] = {
     "broker/quotas/*.py": None,
     "barnabas/replication/*.py": None,
     "broker/security/*.py": None,
-    "broker/share/*.py": None,
+    "broker/share_partitions/*.py": None,
     "broker/transactions/*.py": None,
 }
 

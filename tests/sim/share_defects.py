@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from barnabas.broker.share import acquisition, share_fetch
-from barnabas.broker.share.loaded_partitions import LoadedPartitions
-from barnabas.broker.share.share_partition import SharePartition, Transition, _Staged
-from barnabas.broker.share.share_runtime import ShareRuntime
-from barnabas.broker.share.shares import Shares
+from barnabas.broker.share_partitions import acquisition, share_fetch
+from barnabas.broker.share_partitions.loaded_partitions import LoadedPartitions
+from barnabas.broker.share_partitions.share_partition import SharePartition, Transition, _Staged
+from barnabas.broker.share_partitions.share_runtime import ShareRuntime
+from barnabas.broker.share_partitions.shares import Shares
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.share.share_coordinator import ShareCoordinator
 from barnabas.coordinator.share.share_state import ShareState, Written

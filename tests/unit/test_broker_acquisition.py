@@ -8,9 +8,9 @@ import itertools
 
 import pytest
 
-from barnabas.broker.share.acquisition import Acquired, LogBatch, Taker, acquire, without
-from barnabas.broker.share.in_flight import ACKNOWLEDGED, ARCHIVED
-from barnabas.broker.share.share_partition import (
+from barnabas.broker.share_partitions.acquisition import Acquired, LogBatch, Taker, acquire, without
+from barnabas.broker.share_partitions.in_flight import ACKNOWLEDGED, ARCHIVED
+from barnabas.broker.share_partitions.share_partition import (
     ACCEPT,
     RELEASE,
     Acknowledgement,

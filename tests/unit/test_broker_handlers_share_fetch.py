@@ -27,15 +27,15 @@ from helpers.share_member import (
 )
 from sim.disk import Refusal
 
-from barnabas.broker.share import share_runtime, share_sessions
-from barnabas.broker.share.share_fetch import ShareFetch
-from barnabas.broker.share.share_sessions import (
+from barnabas.broker.share_partitions import share_runtime, share_sessions
+from barnabas.broker.share_partitions.share_fetch import ShareFetch
+from barnabas.broker.share_partitions.share_sessions import (
     MAX_EPOCH,
     SessionKey,
     ShareSessions,
     ShareTarget,
 )
-from barnabas.broker.share.wakes import Wakes
+from barnabas.broker.share_partitions.wakes import Wakes
 from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import delete_share_group_state as deleting

@@ -24,7 +24,7 @@ from barnabas.broker.observe import (
     GroupState,
     look_at_groups,
 )
-from barnabas.broker.share.state_changes import StateChanges
+from barnabas.broker.share_partitions.state_changes import StateChanges
 from barnabas.console.groups import describe_members
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.result import StateChange, StateRow, partition_for

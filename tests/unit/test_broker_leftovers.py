@@ -22,7 +22,7 @@ from helpers.leftovers import KEPT_OF_CONNECTIONS, KEPT_OF_TOPICS, places_of
 from helpers.share_member import SHARED, ShareMember, acquired, begin_group, topic_id
 
 from barnabas.broker.security.stored import Acl
-from barnabas.broker.share.share_sessions import FINAL_EPOCH, ShareTarget
+from barnabas.broker.share_partitions.share_sessions import FINAL_EPOCH, ShareTarget
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest

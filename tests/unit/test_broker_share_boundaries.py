@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.share.acquisition import Acquired, LogBatch, Taker, acquire, without
-from barnabas.broker.share.share_partition import (
+from barnabas.broker.share_partitions.acquisition import Acquired, LogBatch, Taker, acquire, without
+from barnabas.broker.share_partitions.share_partition import (
     ACCEPT,
     RELEASE,
     RENEW,

@@ -15,9 +15,9 @@ from helpers.disk_broker import DiskBroker
 from helpers.repeating import repeat_until
 from helpers.share_member import SHARED, ShareMember, acquired, begin_group, topic_id
 
-from barnabas.broker.share import share_sessions
-from barnabas.broker.share.share_fetch import ShareFetch
-from barnabas.broker.share.share_sessions import ShareSession, ShareTarget
+from barnabas.broker.share_partitions import share_sessions
+from barnabas.broker.share_partitions.share_fetch import ShareFetch
+from barnabas.broker.share_partitions.share_sessions import ShareSession, ShareTarget
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import share_acknowledge
 from barnabas.protocol.messages.create_partitions import (

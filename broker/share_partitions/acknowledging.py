@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.share.share_partition import RENEW, Acknowledgement
-from barnabas.broker.share.share_parts import ShareParts, Topics
+from barnabas.broker.share_partitions.share_partition import RENEW, Acknowledgement
+from barnabas.broker.share_partitions.share_parts import ShareParts, Topics
 from barnabas.broker.slices import Slices
 from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code, KafkaError
@@ -18,8 +18,8 @@ from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import NotWrittenError
 
 if TYPE_CHECKING:
-    from barnabas.broker.share.loaded_partitions import Storing
-    from barnabas.broker.share.share_sessions import Place
+    from barnabas.broker.share_partitions.loaded_partitions import Storing
+    from barnabas.broker.share_partitions.share_sessions import Place
 
 RENEWALS_SINCE = 2
 PARTITIONS_AT_ONCE = 200

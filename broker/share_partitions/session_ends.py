@@ -17,8 +17,13 @@ from typing import TYPE_CHECKING
 from barnabas.coordinator.share.share_records import SharePartitionKey
 
 if TYPE_CHECKING:
-    from barnabas.broker.share.loaded_partitions import LoadedPartitions
-    from barnabas.broker.share.share_sessions import Place, ShareSession, ShareSessions, ShareTarget
+    from barnabas.broker.share_partitions.loaded_partitions import LoadedPartitions
+    from barnabas.broker.share_partitions.share_sessions import (
+        Place,
+        ShareSession,
+        ShareSessions,
+        ShareTarget,
+    )
 
 # The maximum number of partitions released in one tick, which takes 5 to 20 ms, including the
 # records that store the change. A partition of which the member held no records costs less.

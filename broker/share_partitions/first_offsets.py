@@ -19,7 +19,7 @@ from barnabas.storage.segments.time_search import Searched, SearchResult, Search
 if TYPE_CHECKING:
     from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.settings.group_configs import GroupConfigs
-    from barnabas.broker.share.share_sessions import ShareTarget
+    from barnabas.broker.share_partitions.share_sessions import ShareTarget
     from barnabas.coordinator.share.share_records import SharePartitionKey
     from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.log.log import Log

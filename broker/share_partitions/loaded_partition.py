@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from barnabas.broker.share.share_partition import SharePartition
+from barnabas.broker.share_partitions.share_partition import SharePartition
 from barnabas.coordinator.share.share_records import SharePartitionKey
 
 if TYPE_CHECKING:
-    from barnabas.broker.share.wakes import Wakes
+    from barnabas.broker.share_partitions.wakes import Wakes
     from barnabas.coordinator.share.share_state import ShareState
     from barnabas.coordinator.share.state_batches import StateBatch
     from barnabas.storage.log.log import Log

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.logs.topics import internal_log_is_damaged
 from barnabas.broker.settings.group_configs import GroupConfigs
-from barnabas.broker.share.first_offsets import FirstOffsets
-from barnabas.broker.share.loaded_partitions import LoadedPartitions
-from barnabas.broker.share.session_ends import SessionEnds
-from barnabas.broker.share.share_runtime import ShareRuntime
-from barnabas.broker.share.share_sessions import ShareSessions
-from barnabas.broker.share.state_changes import StateChanges
+from barnabas.broker.share_partitions.first_offsets import FirstOffsets
+from barnabas.broker.share_partitions.loaded_partitions import LoadedPartitions
+from barnabas.broker.share_partitions.session_ends import SessionEnds
+from barnabas.broker.share_partitions.share_runtime import ShareRuntime
+from barnabas.broker.share_partitions.share_sessions import ShareSessions
+from barnabas.broker.share_partitions.state_changes import StateChanges
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.share.share_coordinator import ShareCoordinator
 from barnabas.coordinator.share.share_records import SharePartitionKey

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.broker.share.share_counts import StateWrites
+from barnabas.broker.share_partitions.share_counts import StateWrites
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.result import CoordinatorRecord, Result
 from barnabas.storage.disk import NotWrittenError

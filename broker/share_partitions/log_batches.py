@@ -8,7 +8,7 @@ import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.broker.share.acquisition import LogBatch
+from barnabas.broker.share_partitions.acquisition import LogBatch
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (
     HEADER_SIZE,

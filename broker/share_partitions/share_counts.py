@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from barnabas.broker.share.share_partition import Acknowledgement
+    from barnabas.broker.share_partitions.share_partition import Acknowledgement
 
 
 class StateWrites:

@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.share.loaded_partition import LoadedPartition
-from barnabas.broker.share.share_counts import ShareCounts
-from barnabas.broker.share.share_partition import (
+from barnabas.broker.share_partitions.loaded_partition import LoadedPartition
+from barnabas.broker.share_partitions.share_counts import ShareCounts
+from barnabas.broker.share_partitions.share_partition import (
     Acknowledgement,
     GroupLimits,
     SharePartition,
     Transition,
     count_of,
 )
-from barnabas.broker.share.wakes import Wakes
+from barnabas.broker.share_partitions.wakes import Wakes
 from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET, Change, Written
 from barnabas.coordinator.share.state_batches import MOST_COUNTED, combine
@@ -34,8 +34,8 @@ from barnabas.storage.exception_guard import contain
 if TYPE_CHECKING:
     from barnabas.broker.logs.purgatory import Purgatory
     from barnabas.broker.settings.group_configs import GroupConfigs
-    from barnabas.broker.share.first_offsets import FirstOffsets
-    from barnabas.broker.share.share_runtime import ShareRuntime
+    from barnabas.broker.share_partitions.first_offsets import FirstOffsets
+    from barnabas.broker.share_partitions.share_runtime import ShareRuntime
     from barnabas.coordinator.share.share_coordinator import ShareCoordinator
     from barnabas.storage.log.log import Log
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.routes import Decide, Handler, Request
-from barnabas.broker.share.share_runtime import ShareRuntime
+from barnabas.broker.share_partitions.share_runtime import ShareRuntime
 from barnabas.protocol.request_context import RequestContext
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from barnabas.storage.exception_guard import contain
 
 if TYPE_CHECKING:
-    from barnabas.broker.share.loaded_partition import LoadedPartition
+    from barnabas.broker.share_partitions.loaded_partition import LoadedPartition
 
 
 class Wakes:

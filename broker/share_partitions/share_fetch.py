@@ -11,11 +11,17 @@ from operator import length_hint
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.logs.purgatory import WaitingFetch
-from barnabas.broker.share.acknowledging import Acknowledging, Codes
-from barnabas.broker.share.acquisition import RECORD_LIMIT, Acquired, Taker, acquire, without
-from barnabas.broker.share.first_offsets import SearchedLater
-from barnabas.broker.share.log_batches import aborted_batches, batches_of, slice_of
-from barnabas.broker.share.share_parts import ShareParts, Topics
+from barnabas.broker.share_partitions.acknowledging import Acknowledging, Codes
+from barnabas.broker.share_partitions.acquisition import (
+    RECORD_LIMIT,
+    Acquired,
+    Taker,
+    acquire,
+    without,
+)
+from barnabas.broker.share_partitions.first_offsets import SearchedLater
+from barnabas.broker.share_partitions.log_batches import aborted_batches, batches_of, slice_of
+from barnabas.broker.share_partitions.share_parts import ShareParts, Topics
 from barnabas.broker.slices import Slices
 from barnabas.coordinator.share.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code, KafkaError
@@ -29,8 +35,13 @@ from barnabas.storage.log.log_reader import Isolation
 from barnabas.storage.segments.index_cache import BuildPutOff
 
 if TYPE_CHECKING:
-    from barnabas.broker.share.loaded_partition import LoadedPartition
-    from barnabas.broker.share.share_sessions import Named, Place, ShareSession, ShareTarget
+    from barnabas.broker.share_partitions.loaded_partition import LoadedPartition
+    from barnabas.broker.share_partitions.share_sessions import (
+        Named,
+        Place,
+        ShareSession,
+        ShareTarget,
+    )
     from barnabas.storage.disk import Slice
     from barnabas.storage.log.log import Log
 

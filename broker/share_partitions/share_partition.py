@@ -26,7 +26,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from barnabas.broker.share.in_flight import (
+from barnabas.broker.share_partitions.in_flight import (
     ACKNOWLEDGED,
     ACQUIRED,
     ARCHIVED,

@@ -21,7 +21,7 @@ from barnabas.storage.exception_guard import contain
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.unwritten_work import UnwrittenWork
-    from barnabas.broker.share.share_runtime import ShareRuntime
+    from barnabas.broker.share_partitions.share_runtime import ShareRuntime
     from barnabas.coordinator.result import StateChange, StateRow
     from barnabas.coordinator.share.share_coordinator import ShareCoordinator
     from barnabas.coordinator.share.share_state import Change

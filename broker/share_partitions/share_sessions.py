@@ -25,7 +25,7 @@ from barnabas.broker.fair_room import FairRoom
 from barnabas.protocol.errors import Code, KafkaError
 
 if TYPE_CHECKING:
-    from barnabas.broker.share.loaded_partition import LoadedPartition
+    from barnabas.broker.share_partitions.loaded_partition import LoadedPartition
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1

@@ -20,14 +20,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from barnabas.broker.share.in_flight import (
+from barnabas.broker.share_partitions.in_flight import (
     ACQUIRED,
     AVAILABLE,
     InFlightBatch,
     Run,
     replaced,
 )
-from barnabas.broker.share.share_partition import GroupLimits, SharePartition
+from barnabas.broker.share_partitions.share_partition import GroupLimits, SharePartition
 
 RECORD_LIMIT = 1  # the acquire mode in which the number of records is a strict limit
 ACQUIRE_MODES = (0, RECORD_LIMIT)
