@@ -391,7 +391,7 @@ def _of_share_group(
 ) -> Look[list[CommittedOffsetState]]:
     """The partitions of a share group: those that it has read, and those of its members."""
     from barnabas.broker.handlers.share_groups import UNKNOWN_LAG, start_and_lag
-    from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET
+    from barnabas.coordinator.share_states.share_state import UNINITIALIZED_OFFSET
 
     rows: list[CommittedOffsetState] = []
     initialized = groups.share_requests.initialized_partitions(group.group_id)

@@ -34,8 +34,8 @@ from barnabas.broker.share_partitions.shares import Shares
 from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
-from barnabas.coordinator.share.share_records import UNKNOWN_COUNT, SharePartitionKey
-from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET
+from barnabas.coordinator.share_states.share_records import UNKNOWN_COUNT, SharePartitionKey
+from barnabas.coordinator.share_states.share_state import UNINITIALIZED_OFFSET
 from barnabas.protocol.api import Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_share_group_offsets import (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas.broker.share_partitions.share_partition import RENEW, Acknowledgement
 from barnabas.broker.share_partitions.share_parts import ShareParts, Topics
 from barnabas.broker.slices import Slices
-from barnabas.coordinator.share.share_records import SharePartitionKey
+from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
 from barnabas.protocol.messages.share_fetch import ShareFetchRequest

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from barnabas.broker.requests.pending_requests import Requests
     from barnabas.broker.settings.group_configs import GroupConfigs
     from barnabas.broker.share_partitions.share_sessions import ShareTarget
-    from barnabas.coordinator.share.share_records import SharePartitionKey
+    from barnabas.coordinator.share_states.share_records import SharePartitionKey
     from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.log.log import Log
 

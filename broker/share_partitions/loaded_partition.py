@@ -7,12 +7,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas.broker.share_partitions.share_partition import SharePartition
-from barnabas.coordinator.share.share_records import SharePartitionKey
+from barnabas.coordinator.share_states.share_records import SharePartitionKey
 
 if TYPE_CHECKING:
     from barnabas.broker.share_partitions.wakes import Wakes
-    from barnabas.coordinator.share.share_state import ShareState
-    from barnabas.coordinator.share.state_batches import StateBatch
+    from barnabas.coordinator.share_states.share_state import ShareState
+    from barnabas.coordinator.share_states.state_batches import StateBatch
     from barnabas.storage.log.log import Log
 
 

@@ -23,9 +23,9 @@ from barnabas.broker.share_partitions.share_partition import (
     count_of,
 )
 from barnabas.broker.share_partitions.wakes import Wakes
-from barnabas.coordinator.share.share_records import SharePartitionKey
-from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET, Change, Written
-from barnabas.coordinator.share.state_batches import MOST_COUNTED, combine
+from barnabas.coordinator.share_states.share_records import SharePartitionKey
+from barnabas.coordinator.share_states.share_state import UNINITIALIZED_OFFSET, Change, Written
+from barnabas.coordinator.share_states.state_batches import MOST_COUNTED, combine
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.storage.disk import NotWrittenError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.group_configs import GroupConfigs
     from barnabas.broker.share_partitions.first_offsets import FirstOffsets
     from barnabas.broker.share_partitions.share_runtime import ShareRuntime
-    from barnabas.coordinator.share.share_coordinator import ShareCoordinator
+    from barnabas.coordinator.share_states.share_coordinator import ShareCoordinator
     from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.groups")

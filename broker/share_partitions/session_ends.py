@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from barnabas.coordinator.share.share_records import SharePartitionKey
+from barnabas.coordinator.share_states.share_records import SharePartitionKey
 
 if TYPE_CHECKING:
     from barnabas.broker.share_partitions.loaded_partitions import LoadedPartitions

@@ -23,7 +23,7 @@ from barnabas.broker.share_partitions.first_offsets import SearchedLater
 from barnabas.broker.share_partitions.log_batches import aborted_batches, batches_of, slice_of
 from barnabas.broker.share_partitions.share_parts import ShareParts, Topics
 from barnabas.broker.slices import Slices
-from barnabas.coordinator.share.share_records import SharePartitionKey
+from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.hot_responses import CurrentLeader
 from barnabas.protocol.messages.share_fetch import ShareFetchRequest

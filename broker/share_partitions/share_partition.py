@@ -37,7 +37,7 @@ from barnabas.broker.share_partitions.in_flight import (
     Run,
     replaced,
 )
-from barnabas.coordinator.share.state_batches import StateBatch
+from barnabas.coordinator.share_states.state_batches import StateBatch
 from barnabas.protocol.errors import Code, KafkaError
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)

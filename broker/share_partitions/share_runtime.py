@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.logs.unwritten_work import UnwrittenWork
     from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.coordinator.share.share_coordinator import ShareCoordinator
-    from barnabas.coordinator.share.share_records import SharePartitionKey
-    from barnabas.coordinator.share.share_state import Change
+    from barnabas.coordinator.share_states.share_coordinator import ShareCoordinator
+    from barnabas.coordinator.share_states.share_records import SharePartitionKey
+    from barnabas.coordinator.share_states.share_state import Change
     from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.groups")

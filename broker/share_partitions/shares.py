@@ -18,8 +18,8 @@ from barnabas.broker.share_partitions.share_runtime import ShareRuntime
 from barnabas.broker.share_partitions.share_sessions import ShareSessions
 from barnabas.broker.share_partitions.state_changes import StateChanges
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
-from barnabas.coordinator.share.share_coordinator import ShareCoordinator
-from barnabas.coordinator.share.share_records import SharePartitionKey
+from barnabas.coordinator.share_states.share_coordinator import ShareCoordinator
+from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.protocol.records import records_of
 from barnabas.storage.disk import NotWrittenError
 from barnabas.storage.files.segment_files import CorruptLog

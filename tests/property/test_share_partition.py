@@ -35,7 +35,7 @@ from barnabas.broker.share_partitions.share_partition import (
     SharePartition,
     Transition,
 )
-from barnabas.coordinator.share.state_batches import StateBatch, combine
+from barnabas.coordinator.share_states.state_batches import StateBatch, combine
 from barnabas.protocol.errors import Code, KafkaError
 
 MEMBERS = ("one", "two", "three")

@@ -11,8 +11,8 @@ from barnabas.broker.share_partitions.share_partition import SharePartition, Tra
 from barnabas.broker.share_partitions.share_runtime import ShareRuntime
 from barnabas.broker.share_partitions.shares import Shares
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
-from barnabas.coordinator.share.share_coordinator import ShareCoordinator
-from barnabas.coordinator.share.share_state import ShareState, Written
+from barnabas.coordinator.share_states.share_coordinator import ShareCoordinator
+from barnabas.coordinator.share_states.share_state import ShareState, Written
 from sim import focuses
 from sim.defects import changed, defect
 from sim.scenario import Scenario

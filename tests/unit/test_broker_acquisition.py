@@ -17,7 +17,7 @@ from barnabas.broker.share_partitions.share_partition import (
     GroupLimits,
     SharePartition,
 )
-from barnabas.coordinator.share.state_batches import StateBatch
+from barnabas.coordinator.share_states.state_batches import StateBatch
 
 LIMITS = GroupLimits()
 ALL = Taker("m", 500, 500)

@@ -36,7 +36,7 @@ from barnabas.broker.share_partitions.share_sessions import (
     ShareTarget,
 )
 from barnabas.broker.share_partitions.wakes import Wakes
-from barnabas.coordinator.share.share_records import SharePartitionKey
+from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import delete_share_group_state as deleting
 from barnabas.protocol.messages.delete_records import (

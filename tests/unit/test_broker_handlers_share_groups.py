@@ -28,8 +28,8 @@ from barnabas.broker.share_partitions.state_changes import StateChanges
 from barnabas.console.groups import describe_members
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.result import StateChange, StateRow, partition_for
-from barnabas.coordinator.share.share_records import SharePartitionKey
-from barnabas.coordinator.share.share_state import Change, Written
+from barnabas.coordinator.share_states.share_records import SharePartitionKey
+from barnabas.coordinator.share_states.share_state import Change, Written
 from barnabas.group_lag import Situation
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.alter_share_group_offsets import (

@@ -32,7 +32,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from barnabas.coordinator.result import CoordinatorRecord
-from barnabas.coordinator.share.state_batches import StateBatch
+from barnabas.coordinator.share_states.state_batches import StateBatch
 from barnabas.protocol.primitives import (
     Buffer,
     read_string,

@@ -20,7 +20,7 @@ from barnabas.protocol.messages import (
 from barnabas.protocol.messages.message import Message
 
 if TYPE_CHECKING:
-    from barnabas.coordinator.share.share_state import Change, ShareState
+    from barnabas.coordinator.share_states.share_state import Change, ShareState
 
 INITIALIZE, READ, WRITE, DELETE, SUMMARY = 83, 84, 85, 86, 87
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from barnabas.coordinator.result import CoordinatorRecord
-from barnabas.coordinator.share.share_records import (
+from barnabas.coordinator.share_states.share_records import (
     UNCHANGED,
     UNKNOWN_COUNT,
     SharePartitionKey,
     Snapshot,
     Update,
 )
-from barnabas.coordinator.share.state_batches import (
+from barnabas.coordinator.share_states.state_batches import (
     ACKNOWLEDGED,
     ARCHIVED,
     AVAILABLE,

@@ -25,8 +25,8 @@ from barnabas.coordinator.result import (
     ResultsByPartition,
     partition_for,
 )
-from barnabas.coordinator.share import share_messages
-from barnabas.coordinator.share.share_records import (
+from barnabas.coordinator.share_states import share_messages
+from barnabas.coordinator.share_states.share_records import (
     SNAPSHOT_VERSION,
     UNCHANGED,
     UNKNOWN_COUNT,
@@ -41,7 +41,7 @@ from barnabas.coordinator.share.share_records import (
     tombstone,
     update_record,
 )
-from barnabas.coordinator.share.share_state import (
+from barnabas.coordinator.share_states.share_state import (
     ANY_EPOCH,
     MOST_BATCHES,
     NO_CHANGE,
@@ -52,7 +52,7 @@ from barnabas.coordinator.share.share_state import (
     Summary,
     Written,
 )
-from barnabas.coordinator.share.state_batches import StateBatch, combine, complete_count
+from barnabas.coordinator.share_states.state_batches import StateBatch, combine, complete_count
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest
 from barnabas.protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
