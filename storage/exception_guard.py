@@ -18,7 +18,7 @@ with the next piece.
     new settings of one log                  TopicRegistry                the log
     the cleaning of one log                  Compaction                   the cleaning, which is
                                                                           tried again later
-    the locks of a share partition, or the   LoadedPartitions,            this time's work on
+    the locks of a share partition, or the   SharePartitionCache,            this time's work on
     look-up of its first offset              FirstOffsets                 the share partition
 
 A request that ends so is answered with an error, or its connection is closed.

@@ -18,7 +18,7 @@ from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import NotWrittenError
 
 if TYPE_CHECKING:
-    from barnabas.broker.share_partitions.loaded_partitions import Storing
+    from barnabas.broker.share_partitions.share_partition_cache import Storing
     from barnabas.broker.share_partitions.share_sessions import Place
 
 RENEWALS_SINCE = 2

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
 
 if TYPE_CHECKING:
-    from barnabas.broker.share_partitions.loaded_partitions import LoadedPartitions
+    from barnabas.broker.share_partitions.share_partition_cache import SharePartitionCache
     from barnabas.broker.share_partitions.share_sessions import (
         Place,
         ShareSession,
@@ -37,7 +37,7 @@ class SessionEnds:
     share partitions are to be dropped.
     """
 
-    def __init__(self, partitions: LoadedPartitions, sessions: ShareSessions) -> None:
+    def __init__(self, partitions: SharePartitionCache, sessions: ShareSessions) -> None:
         self._partitions, self._sessions = partitions, sessions
         sessions.on_replaced = self._on_replaced
         sessions.on_evicted = self._on_evicted

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from barnabas.broker.logs.topics import internal_log_is_damaged
 from barnabas.broker.settings.group_configs import GroupConfigs
 from barnabas.broker.share_partitions.first_offsets import FirstOffsets
-from barnabas.broker.share_partitions.loaded_partitions import LoadedPartitions
 from barnabas.broker.share_partitions.session_ends import SessionEnds
+from barnabas.broker.share_partitions.share_partition_cache import SharePartitionCache
 from barnabas.broker.share_partitions.share_runtime import ShareRuntime
 from barnabas.broker.share_partitions.share_sessions import ShareSessions
 from barnabas.broker.share_partitions.state_changes import StateChanges
@@ -50,7 +50,7 @@ class Shares:
         config: BrokerConfig,
         coordinator: ShareCoordinator,
         runtime: ShareRuntime,
-        partitions: LoadedPartitions,
+        partitions: SharePartitionCache,
         topics: TopicRegistry,
         unwritten: UnwrittenWork,
         now_ms: int,
@@ -190,5 +190,5 @@ def make_shares(
         is_durable=config.barnabas_transaction_durability == "flush",
     )
     first_offsets = FirstOffsets(group_configs, topics.logs, requests)
-    partitions = LoadedPartitions(coordinator, runtime, group_configs, purgatory, first_offsets)
+    partitions = SharePartitionCache(coordinator, runtime, group_configs, purgatory, first_offsets)
     return Shares(config, coordinator, runtime, partitions, topics, unwritten, now_ms, clock_ns)

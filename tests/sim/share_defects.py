@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from barnabas.broker.share_partitions import acquisition, share_fetch
-from barnabas.broker.share_partitions.loaded_partitions import LoadedPartitions
 from barnabas.broker.share_partitions.share_partition import SharePartition, Transition, _Staged
+from barnabas.broker.share_partitions.share_partition_cache import SharePartitionCache
 from barnabas.broker.share_partitions.share_runtime import ShareRuntime
 from barnabas.broker.share_partitions.shares import Shares
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
@@ -131,18 +131,18 @@ def locks_end_early() -> Iterator[None]:
     def on_locks_ended(self: SharePartition, limits: Any, now_ms: int, **how: bool) -> Transition:
         return ended(self, limits, now_ms + 300, **how)
 
-    tick = LoadedPartitions.on_tick
+    tick = SharePartitionCache.on_tick
 
     with (
         changed(SharePartition, "on_locks_ended", on_locks_ended),
-        changed(LoadedPartitions, "on_tick", lambda self, now_ms: tick(self, now_ms + 300)),
+        changed(SharePartitionCache, "on_tick", lambda self, now_ms: tick(self, now_ms + 300)),
     ):
         yield
 
 
 @defect("locks never end", "stuck", tweak=shared)
 def locks_never_end() -> Iterator[None]:
-    with changed(LoadedPartitions, "on_tick", lambda self, now_ms: None):
+    with changed(SharePartitionCache, "on_tick", lambda self, now_ms: None):
         yield
 
 

@@ -50,7 +50,7 @@ _REFUSALS = {
 }
 
 
-class LoadedPartitions:
+class SharePartitionCache:
     """All loaded share partitions, and the deadlines of their locks. wakes: held while transitions
     are decided and applied, and while a fetch is tried.
     """
