@@ -8,7 +8,7 @@ with the next piece.
     ---------------------------------------  ---------------------------  ------------------------
     a slice or a part of a request           SlicedWork, WideRequests     its request
     the result of the worker                 Broker.on_worked             its request
-    an attempt at a waiting fetch            Purgatory, ShareFetch        its request
+    an attempt at a waiting fetch            Purgatory, WaitingShareFetch its request
     a callback that waited for the disk,     FlushQueue, Syncs,           the callback
     for disk space, or for sent answers      UnwrittenWork, Broker
     the notification of a share partition    Purgatory                    the notification

@@ -1,8 +1,8 @@
 """Carries out the Results of the group coordinator on the logs of its internal topic.
 
 The records of a Result are appended and replayed; then its answers are sent, and the changes of
-share partitions' states that it contains are carried out (share_partitions/state_changes.py). Results of the
-transaction coordinator are carried out in transactions/transaction_end.py.
+share partitions' states that it contains are carried out (share_partitions/state_changes.py).
+Results of the transaction coordinator are carried out in transactions/transaction_end.py.
 
 If there is no space on the disk for the records, the Result is dropped or kept:
 

@@ -22,11 +22,6 @@ from barnabas.broker.parts import Parts
 from barnabas.broker.share_partitions import shares  # noqa: F401 - the part of share groups
 from barnabas.broker.share_partitions.acknowledging import Acknowledging, MemberRequest, count_of
 from barnabas.broker.share_partitions.acquisition import ACQUIRE_MODES
-from barnabas.broker.share_partitions.share_fetch import (
-    ANSWERED_AT_ONCE,
-    VISITED_AT_ONCE,
-    ShareFetch,
-)
 from barnabas.broker.share_partitions.share_parts import ShareParts
 from barnabas.broker.share_partitions.share_sessions import (
     FINAL_EPOCH,
@@ -35,6 +30,11 @@ from barnabas.broker.share_partitions.share_sessions import (
     Place,
     SessionKey,
     ShareSession,
+)
+from barnabas.broker.share_partitions.waiting_share_fetch import (
+    ANSWERED_AT_ONCE,
+    VISITED_AT_ONCE,
+    WaitingShareFetch,
 )
 from barnabas.broker.slices import Slices, run_through
 from barnabas.protocol.api import Api
@@ -101,7 +101,7 @@ class ShareHandler:
         now_ms = yield
         is_last = request.share_session_epoch == FINAL_EPOCH
         fetches = not is_last and not request.is_renew_ack
-        fetch = ShareFetch(self._parts, request, context, session if fetches else None)
+        fetch = WaitingShareFetch(self._parts, request, context, session if fetches else None)
         if not is_last:
             code = yield from self._update(session, request, fetch)
             if code:
@@ -142,7 +142,7 @@ class ShareHandler:
         return session
 
     def _update(
-        self, session: ShareSession, request: ShareFetchRequest, fetch: ShareFetch
+        self, session: ShareSession, request: ShareFetchRequest, fetch: WaitingShareFetch
     ) -> Generator[None, int, Code]:
         """Add the partitions that the request names to the session, and remove those that it
         forgets, in slices. Partitions of unknown topics are only noted for the answer.

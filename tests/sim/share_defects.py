@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from barnabas.broker.share_partitions import acquisition, share_fetch
+from barnabas.broker.share_partitions import acquisition, waiting_share_fetch
 from barnabas.broker.share_partitions.share_partition import SharePartition, Transition, _Staged
 from barnabas.broker.share_partitions.share_partition_cache import SharePartitionCache
 from barnabas.broker.share_partitions.share_runtime import ShareRuntime
@@ -97,15 +97,15 @@ def states_are_pruned_early() -> Iterator[None]:
 
 @defect("a group of committed records gets aborted ones", "aborted-read", tweak=with_kills)
 def aborted_records_are_acquired() -> Iterator[None]:
-    with changed(share_fetch, "without", lambda partition, acquired, aborted: acquired):
+    with changed(waiting_share_fetch, "without", lambda partition, acquired, aborted: acquired):
         yield
 
 
 @defect("a group of committed records reads beyond the last stable offset",
         "precommitted-read", "aborted-read", tweak=with_kills)  # fmt: skip
 def open_transactions_are_acquired() -> Iterator[None]:
-    read = share_fetch.ShareFetch._read
-    candidates = share_fetch.ShareFetch._candidates
+    read = waiting_share_fetch.WaitingShareFetch._read
+    candidates = waiting_share_fetch.WaitingShareFetch._candidates
 
     def as_uncommitted(method: Any) -> Any:
         def call(self: Any, *args: Any) -> Any:
@@ -118,8 +118,8 @@ def open_transactions_are_acquired() -> Iterator[None]:
         return call
 
     with (
-        changed(share_fetch.ShareFetch, "_read", as_uncommitted(read)),
-        changed(share_fetch.ShareFetch, "_candidates", as_uncommitted(candidates)),
+        changed(waiting_share_fetch.WaitingShareFetch, "_read", as_uncommitted(read)),
+        changed(waiting_share_fetch.WaitingShareFetch, "_candidates", as_uncommitted(candidates)),
     ):
         yield
 

@@ -16,8 +16,8 @@ from helpers.share_member import SHARED, ShareMember, begin_group, configure
 
 from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.outbox import NO_CONNECTION, Outbox, Work
-from barnabas.broker.share_partitions.share_fetch import ShareFetch
 from barnabas.broker.share_partitions.share_partition import SharePartition
+from barnabas.broker.share_partitions.waiting_share_fetch import ShareFetch
 from barnabas.broker.slices import SlicedWork, Slices
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest

@@ -2,9 +2,9 @@
 
 The group is hard state: it consists of its records (share_group_records.py) and of values that are
 computed from them. Only `replay` changes it. A share group has no committed offsets: its progress
-is the state of each share partition, which the share coordinator stores (coordinator/share_states/). The
-group stores which partitions have a state, since a partition is assigned only once its state is
-initialised.
+is the state of each share partition, which the share coordinator stores
+(coordinator/share_states/). The group stores which partitions have a state, since a partition is
+assigned only once its state is initialised.
 
     state of the group    when
     Empty                 it has no members

@@ -62,7 +62,7 @@ class _Candidate(NamedTuple):
     offset: int
 
 
-class ShareFetch:
+class WaitingShareFetch:
     """One ShareFetch request in progress, to which exactly one response is sent."""
 
     __slots__ = (
