@@ -250,7 +250,7 @@ class ShareHandler:
 
         def reply(_: int) -> None:
             self._parts.requests.reply_in_slices(
-                context, self._acknowledged(request, context, acknowledging)
+                context, self._acknowledged(context, acknowledging)
             )
 
         yield from acknowledging.in_slices(reply, now_ms)
@@ -258,12 +258,7 @@ class ShareHandler:
             self._parts.shares.get().session_ends.close_session(session, now_ms)
         return PARKED
 
-    def _acknowledged(
-        self,
-        request: ShareAcknowledgeRequest,
-        context: RequestContext,
-        acknowledging: Acknowledging,
-    ) -> Slices:
+    def _acknowledged(self, context: RequestContext, acknowledging: Acknowledging) -> Slices:
         """Make the response to a ShareAcknowledge, in slices."""
         yield
         parts = self._parts
@@ -274,21 +269,17 @@ class ShareHandler:
                 yield
             topic_id, row = acknowledging.rows[place]
             data = PartitionData(row.partition_index, code, message)
-            topic = None if topic_id is None else parts.metadata.topic_by_id(topic_id)
-            leader = None
-            if topic is not None:
-                leader = parts.cluster.hint(topic.name, row.partition_index, code)
+            leader = parts.leader(topic_id, row.partition_index, code) if code else None
             if leader is not None:
                 data.current_leader = LeaderIdAndEpoch(*leader)
                 leaders.append(leader)
             topics.setdefault(topic_id, []).append(data)
-        limits = parts.shares.get().partitions.limits(request.group_id or "")
+        endpoints = parts.addresses.endpoints_of(leaders, context) if leaders else ()
         return ShareAcknowledgeResponse(
-            acquisition_lock_timeout_ms=limits.lock_duration_ms,
+            acquisition_lock_timeout_ms=acknowledging.lock_duration_ms,
             responses=[ShareAcknowledgeTopicResponse(*item) for item in topics.items()],
             node_endpoints=[
-                NodeEndpoint(one.node_id, one.host, one.port, one.rack)
-                for one in parts.addresses.endpoints_of(leaders, context)
+                NodeEndpoint(one.node_id, one.host, one.port, one.rack) for one in endpoints
             ],
         )
 

@@ -66,6 +66,11 @@ class Acknowledging:
             for row in topic.partitions
         )
 
+    @property
+    def lock_duration_ms(self) -> int:
+        """How long the group's members hold the records that they acquire."""
+        return self._shares.partitions.limits(self._group_id).lock_duration_ms
+
     def in_slices(self, then: Callable[[int], None], now_ms: int) -> Slices:
         """Decide about the acknowledgements of all partitions, and make the changes. Each slice
         does this for some of the partitions.

@@ -1,5 +1,5 @@
 """A share partition that is loaded: its value, its log, and the sessions that are notified when
-records may be acquired.
+records may be acquired. `Wakes` notifies them, for one share partition after the other.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from barnabas.broker.share_partitions.share_partition import SharePartition
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
+from barnabas.storage.exception_guard import contain
 
 if TYPE_CHECKING:
-    from barnabas.broker.share_partitions.wakes import Wakes
     from barnabas.coordinator.share_states.share_state import ShareState
     from barnabas.coordinator.share_states.state_batches import StateBatch
     from barnabas.storage.log.log import Log
@@ -108,3 +108,44 @@ class LoadedPartition:
             target.make_ready()
         for target in idle:
             target.try_fetches(now_ms)
+
+
+class Wakes:
+    """The deferred wakes. Used as a context manager, it defers all wakes to the end of the block.
+
+    A fetch that is tried may acquire records, and may load or drop share partitions, so that other
+    fetches have to be tried as well (a wake). Such a wake is deferred while the states of share
+    partitions are in use: between the decision about a transition and its `apply`, and while a
+    fetch is tried.
+    """
+
+    __slots__ = ("_depth", "_waiting")
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._waiting: dict[LoadedPartition, int] = {}
+
+    def wake(self, loaded: LoadedPartition, now_ms: int) -> None:
+        """Try the fetches that wait for a share partition, now or at the end of the block."""
+        with self:
+            self._waiting[loaded] = now_ms
+
+    def __enter__(self) -> None:
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        """At the end of the outermost block, notify the waiting fetches. This may cause further
+        wakes, which are handled as well.
+        """
+        try:
+            if self._depth == 1:
+                waiting = self._waiting
+                while waiting:
+                    loaded = next(iter(waiting))
+                    now_ms = waiting.pop(loaded)
+                    try:
+                        loaded.wake_now(now_ms)
+                    except Exception as error:
+                        contain(error, loaded.key)
+        finally:
+            self._depth -= 1

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.share_partitions.loaded_partition import LoadedPartition
+from barnabas.broker.share_partitions.loaded_partition import LoadedPartition, Wakes
 from barnabas.broker.share_partitions.share_counts import ShareCounts
 from barnabas.broker.share_partitions.share_partition import (
     Acknowledgement,
@@ -22,7 +22,6 @@ from barnabas.broker.share_partitions.share_partition import (
     Transition,
     count_of,
 )
-from barnabas.broker.share_partitions.wakes import Wakes
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.coordinator.share_states.share_state import UNINITIALIZED_OFFSET, Change, Written
 from barnabas.coordinator.share_states.state_batches import MOST_COUNTED, combine
@@ -198,7 +197,7 @@ class SharePartitionCache:
         """The limits from the settings of a group. They are read again after a change of the
         settings.
         """
-        own = self._group_configs.overrides(group_id)
+        own = self._group_configs.own(group_id)
         known = self._limits.get(group_id)
         if known is not None and known[0] is own:
             return known[1]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.current_features import CurrentFeatures
     from barnabas.broker.settings.group_configs import GroupConfigs
     from barnabas.broker.share_partitions.shares import Shares
+    from barnabas.protocol.hot_responses import CurrentLeader
     from barnabas.storage.directory.log_manager import LogManager
     from barnabas.storage.log.log import Log
 
@@ -43,6 +44,11 @@ class ShareParts(NamedTuple):
     addresses: Addresses
     group_configs: Lazy[GroupConfigs]
     shares: Lazy[Shares]
+
+    def leader(self, topic_id: uuid.UUID | None, index: int, code: int) -> CurrentLeader | None:
+        """The current leader of a partition, if the error code says that it is another broker."""
+        topic = None if topic_id is None else self.metadata.topic_by_id(topic_id)
+        return None if topic is None else self.cluster.hint(topic.name, index, code)
 
 
 class Topics:

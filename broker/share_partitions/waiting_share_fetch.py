@@ -214,7 +214,8 @@ class WaitingShareFetch:
         for place, (topic_id, row) in self._rows.items():
             yield topic_id, acknowledged(place, row)
         for target, code in self._errors.items():
-            row = SharedPartition(target.index, code, leader=self._leader(target, code))
+            leader = self._parts.leader(target.topic_id, target.index, code)
+            row = SharedPartition(target.index, code, leader=leader)
             yield target.topic_id, acknowledged(target.place, row)
         for target in self._fresh:
             if target.place not in self._rows:
@@ -225,11 +226,6 @@ class WaitingShareFetch:
             yield topic_id, acknowledged(place, row)
         for place in list(codes):
             yield uuid.UUID(bytes=place[0]), acknowledged(place, SharedPartition(place[1]))
-
-    def _leader(self, target: ShareTarget, code: int) -> CurrentLeader | None:
-        """The current leader of a partition, if the error code says that it is another broker."""
-        topic = self._parts.metadata.topic_by_id(target.topic_id)
-        return None if topic is None else self._parts.cluster.hint(topic.name, target.index, code)
 
     # --- records ---------------------------------------------------------------------------------
 

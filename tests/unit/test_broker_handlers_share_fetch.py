@@ -28,6 +28,7 @@ from helpers.share_member import (
 from sim.disk import Refusal
 
 from barnabas.broker.share_partitions import share_runtime, share_sessions
+from barnabas.broker.share_partitions.loaded_partition import Wakes
 from barnabas.broker.share_partitions.share_sessions import (
     MAX_EPOCH,
     SessionKey,
@@ -35,7 +36,6 @@ from barnabas.broker.share_partitions.share_sessions import (
     ShareTarget,
 )
 from barnabas.broker.share_partitions.waiting_share_fetch import WaitingShareFetch
-from barnabas.broker.share_partitions.wakes import Wakes
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import delete_share_group_state as deleting
