@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from barnabas.broker.security.authorizer import Authorizer
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.group_configs import GroupConfigs
-    from barnabas.broker.share.shares import Shares
+    from barnabas.broker.share_partitions.shares import Shares
     from barnabas.broker.topic_changes.new_topics import NewTopics
     from barnabas.broker.topic_changes.streams_topics import StreamsTopics
     from barnabas.storage.directory.log_manager import LogManager
@@ -305,7 +305,7 @@ def _shares(
     clock_ns: Callable[[], int],
 ) -> Shares:
     """Make the part for share groups. Its parameters are the parts that it uses."""
-    from barnabas.broker.share.shares import make_shares
+    from barnabas.broker.share_partitions.shares import make_shares
 
     return make_shares(
         config, topics, flushes, progress, requests, purgatory, group_configs.get(), unwritten,

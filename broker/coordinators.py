@@ -41,7 +41,7 @@ from barnabas.storage.cleaning import clean_plan  # noqa: F401 - for the next ti
 from barnabas.storage.opening import new_log  # noqa: F401 - for the logs of internal topics
 
 if TYPE_CHECKING:
-    from barnabas.broker.share.shares import Shares
+    from barnabas.broker.share_partitions.shares import Shares
 
 
 class Coordinators(NamedTuple):

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.listeners import ListenerConfig
-    from barnabas.broker.share.shares import Shares
+    from barnabas.broker.share_partitions.shares import Shares
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
     from barnabas.storage.cleaning.clean_job import CleanJob, CleanResult

@@ -30,8 +30,8 @@ from barnabas.group_lag import (
 )
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.index_cache import BuildPutOff
 from barnabas.storage.log.log_reader import Isolation
+from barnabas.storage.segments.index_cache import BuildPutOff
 from barnabas.texts import is_batch_number
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from barnabas.broker.lazy import Lazy
     from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.share.shares import Shares
+    from barnabas.broker.share_partitions.shares import Shares
     from barnabas.coordinator.groups.group import Group
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
@@ -248,12 +248,12 @@ def look_at_groups(
         rows.append(
             GroupState(
                 group.group_id,
-                group.state_name,
+                group.state.state_name,
                 len(group.member_ids),
                 tuple(of_group),
                 sum(map(len, group.offsets.pending.values())),
                 group.kind,
-                is_simple=group.kind == CLASSIC_TYPE and not group.protocol_type,
+                is_simple=group.kind == CLASSIC_TYPE and not group.state.protocol_type,
             )
         )
         if len(rows) % ROWS_AT_ONCE == 0:
@@ -297,7 +297,9 @@ def _of_members(group: Group, topics: TopicRegistry) -> Iterator[list[tuple[str,
 
         currents = list(share_group(group).currents.values())
     else:
-        currents = list(group.require_consumer().currents.values())
+        from barnabas.coordinator.groups.consumer.consumer_group import consumer_group
+
+        currents = list(consumer_group(group).currents.values())
     for current in currents:
         yield [
             (topic.name, index)
@@ -389,7 +391,7 @@ def _of_share_group(
 ) -> Look[list[CommittedOffsetState]]:
     """The partitions of a share group: those that it has read, and those of its members."""
     from barnabas.broker.handlers.share_groups import UNKNOWN_LAG, start_and_lag
-    from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET
+    from barnabas.coordinator.share_states.share_state import UNINITIALIZED_OFFSET
 
     rows: list[CommittedOffsetState] = []
     initialized = groups.share_requests.initialized_partitions(group.group_id)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.current_features import CurrentFeatures
     from barnabas.broker.settings.group_configs import GroupConfigs
-    from barnabas.broker.share.shares import Shares
+    from barnabas.broker.share_partitions.shares import Shares
     from barnabas.broker.topic_changes.new_topics import NewTopics
     from barnabas.broker.topic_changes.streams_topics import StreamsTopics
     from barnabas.broker.topic_changes.topic_deletion import TopicDeletion

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import struct
+import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -20,8 +21,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from barnabas.coordinator.groups.share.state_changes import StateChange
-    from barnabas.coordinator.groups.streams.topology import CreateTopics
     from barnabas.coordinator.transactions.transaction_state import (
         Decision,
         SessionAtEnd,
@@ -54,6 +53,58 @@ class Reply(NamedTuple):
 
     ticket: int
     response: Message
+
+
+BY_THE_GROUP = -1
+"""The start offset of a state whose start is decided by the group's `share.auto.offset.reset`."""
+
+
+class StateRow(NamedTuple):
+    """The state of one partition. start_offset: the start offset of a state that is initialised."""
+
+    topic_id: uuid.UUID
+    partition: int
+    start_offset: int = BY_THE_GROUP
+
+
+class StateChange(NamedTuple):
+    """A change of the states of a share group's partitions: their initialisation or deletion.
+
+    The share coordinator stores the states. After the records of a Result are written, the host
+    carries the change out, part by part. When all rows are durable, it passes their error codes to
+    `GroupCoordinator.on_states_changed`.
+
+    state_epoch: the group's epoch, for an initialisation. reply: the response to send after the
+    change. The error codes of the partitions are added to it before.
+    """
+
+    group_id: str
+    is_deletion: bool
+    rows: tuple[StateRow, ...]
+    state_epoch: int = 0
+    reply: Reply | None = None
+
+
+class InternalTopic(NamedTuple):
+    """An internal topic of the application: a repartition topic, or the changelog of a state store.
+
+    partition_count: 0 if the broker decides. replication_factor: 0 for the broker's default.
+    """
+
+    name: str
+    partition_count: int
+    replication_factor: int
+    configs: tuple[tuple[str, str], ...]
+
+
+class CreateTopics(NamedTuple):
+    """The topics that the host has to create after it has sent the response.
+
+    kept_ms: how long the host remembers why a creation failed.
+    """
+
+    topics: tuple[InternalTopic, ...]
+    kept_ms: int
 
 
 class Counted(Enum):

@@ -8,7 +8,7 @@ with the next piece.
     ---------------------------------------  ---------------------------  ------------------------
     a slice or a part of a request           SlicedWork, WideRequests     its request
     the result of the worker                 Broker.on_worked             its request
-    an attempt at a waiting fetch            Purgatory, ShareFetch        its request
+    an attempt at a waiting fetch            Purgatory, WaitingShareFetch its request
     a callback that waited for the disk,     FlushQueue, Syncs,           the callback
     for disk space, or for sent answers      UnwrittenWork, Broker
     the notification of a share partition    Purgatory                    the notification
@@ -18,7 +18,7 @@ with the next piece.
     new settings of one log                  TopicRegistry                the log
     the cleaning of one log                  Compaction                   the cleaning, which is
                                                                           tried again later
-    the locks of a share partition, or the   LoadedPartitions,            this time's work on
+    the locks of a share partition, or the   SharePartitionCache,            this time's work on
     look-up of its first offset              FirstOffsets                 the share partition
 
 A request that ends so is answered with an error, or its connection is closed.

@@ -20,7 +20,6 @@ from barnabas.cli import log_verify
 from barnabas.cli.errors import CommandError
 from barnabas.cli.options import DEFAULT_ADDRESS, SETTING, dry_run_option, ending, json_option
 from barnabas.cli.output import Output, note, progress
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.checkpoints import (
     LOCK_NAME,
@@ -28,6 +27,7 @@ from barnabas.storage.files.checkpoints import (
     CorruptCheckpoint,
     decode_properties,
 )
+from barnabas.storage.log.log_directory import LogDirectoryError
 from barnabas.texts import count_text, time_text
 
 if TYPE_CHECKING:

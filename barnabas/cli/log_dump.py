@@ -279,7 +279,7 @@ def _flush_journal_rows(name: str, data: bytes) -> Iterator[Row]:
     """The entries and decisions in a flush journal; bytes that cannot be read are one row at the
     end.
     """
-    from barnabas.storage.directory.flush_journal import frames_in
+    from barnabas.storage.files.flush_journal import frames_in
 
     end = 0
     for frame in frames_in(data):

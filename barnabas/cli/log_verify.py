@@ -646,7 +646,7 @@ def _read_or_none(path: str) -> bytes | None:
 
 def _check_flush_journal(path: str, *, in_use: bool) -> Iterator[Fault]:
     """Yields a fault if a flush journal has bytes after its last complete frame."""
-    from barnabas.storage.directory.flush_journal import frames_in, later_frame
+    from barnabas.storage.files.flush_journal import frames_in, later_frame
 
     data = _read_or_none(path) or b""
     end = 0

@@ -6,16 +6,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from barnabas.broker.observe import ROWS_AT_ONCE
-from barnabas.broker.share.in_flight import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE
+from barnabas.broker.share_partitions.in_flight import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE
 from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment
-from barnabas.coordinator.groups.group_types import SHARE_TYPE, STREAMS_TYPE
+from barnabas.coordinator.groups.group_types import CONSUMER_TYPE, SHARE_TYPE, STREAMS_TYPE
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.observe import CommittedOffsetState, GroupState, Look
-    from barnabas.broker.share.in_flight import Run
-    from barnabas.broker.share.loaded_partition import LoadedPartition
-    from barnabas.broker.share.shares import Shares
+    from barnabas.broker.share_partitions.in_flight import Run
+    from barnabas.broker.share_partitions.loaded_partition import LoadedPartition
+    from barnabas.broker.share_partitions.shares import Shares
     from barnabas.console.history import Trend
     from barnabas.coordinator.groups.group import Group
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
@@ -121,7 +121,9 @@ def describe_members(groups: GroupCoordinator, group_id: str) -> list[dict[str, 
         return _streams_members(groups, group)
     if group.kind == SHARE_TYPE:
         return _share_members(groups, group)
-    return _consumer_members(groups, group) if group.is_consumer else _classic_members(group)
+    if group.kind == CONSUMER_TYPE:
+        return _consumer_members(groups, group)
+    return _classic_members(group)
 
 
 def _classic_members(group: Group) -> list[dict[str, Any]]:

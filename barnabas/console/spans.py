@@ -42,7 +42,7 @@ from barnabas.storage.files.txn_index import AbortedTxn
 
 if TYPE_CHECKING:
     from barnabas.storage.log.log import Log
-    from barnabas.storage.log.segment import Segment
+    from barnabas.storage.segments.segment import Segment
 
 PLAIN, COMMITTED, ABORTED, OPEN = "plain", "committed", "aborted", "open"
 COMMIT_MARKER, ABORT_MARKER, GAP = "commit", "abort", "gap"

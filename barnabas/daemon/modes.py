@@ -86,7 +86,7 @@ def start(options: argparse.Namespace) -> int:
 def _stand_by(config: BrokerConfig, leader: str) -> int:
     """Run as the standby of a leader until a signal. Gives: the exit code."""
     from barnabas.replication.rim.standby import Standby
-    from barnabas.storage.directory.log_directory import LogDirectoryError
+    from barnabas.storage.log.log_directory import LogDirectoryError
 
     host, colon, port = leader.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) <= 65535:
@@ -152,7 +152,7 @@ def _wait_until_leading(options: argparse.Namespace, config: BrokerConfig) -> Pa
     """
     from barnabas.replication.lease_record import LeaseRecordError
     from barnabas.replication.rim.pair_member import PairMember, PairSettingsError
-    from barnabas.storage.directory.log_directory import LogDirectoryError
+    from barnabas.storage.log.log_directory import LogDirectoryError
 
     try:
         for sock in (*listen_for_each(config, options.port),
@@ -202,9 +202,9 @@ def _open_and_serve(
     from barnabas.broker.rim.clocks import busy_ns, steady_ms, wall_ms
     from barnabas.broker.rim.flusher import sync_together
     from barnabas.daemon.opening import open_broker
-    from barnabas.storage.directory.log_directory import LogDirectoryError
     from barnabas.storage.disk import sync_file_system
     from barnabas.storage.files.checkpoints import STANDBY_NOTE_NAME
+    from barnabas.storage.log.log_directory import LogDirectoryError
 
     # Collect before the start makes its objects, while there are few objects to traverse.
     gc.collect()

@@ -82,7 +82,6 @@ from barnabas.storage.directory.graduated import (
     MARK_NAME,
     is_graduated,
 )
-from barnabas.storage.directory.last_run import BOOT_ID_NAME
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_NAME,
@@ -94,6 +93,7 @@ from barnabas.storage.files.checkpoints import (
     decode_properties,
 )
 from barnabas.storage.files.leader_epochs import HighestEpoch
+from barnabas.storage.opening.last_run import BOOT_ID_NAME
 
 if TYPE_CHECKING:
     from barnabas.broker.settings.config import BrokerConfig

@@ -28,7 +28,6 @@ from collections.abc import Callable, Iterator
 
 from barnabas.graduation.survey import FLUSH_JOURNAL, GraduationError
 from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, KAFKA_METADATA_NAME, MARK_NAME
-from barnabas.storage.directory.last_run import BOOT_ID_NAME
 from barnabas.storage.files.checkpoints import (
     LEASE_SESSION_NAME,
     LOCK_NAME,
@@ -36,6 +35,7 @@ from barnabas.storage.files.checkpoints import (
     NOT_SENT_NAME,
 )
 from barnabas.storage.files.segment_files import LOG_SUFFIX
+from barnabas.storage.opening.last_run import BOOT_ID_NAME
 
 _NOT_IN_THE_COPY = {
     LOCK_NAME, BOOT_ID_NAME, BOOTSTRAP_NAME, KAFKA_METADATA_NAME, MARK_NAME, MANIFEST_NAME,

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from barnabas.broker.settings.features import SHARE_VERSION, STREAMS_VERSION
+from barnabas.coordinator.groups.group_state import GroupKind
 from barnabas.coordinator.groups.group_types import SHARE_TYPE, STREAMS_TYPE, type_of_version
 from barnabas.coordinator.groups.share.share_group import ShareKind
 from barnabas.coordinator.groups.streams.streams_group import StreamsKind
-from barnabas.coordinator.groups.typed_group import TypedKind
 from barnabas.graduation.kafka_versions import KafkaVersion
 from barnabas.protocol.records import Record
 
-_KINDS: dict[str, TypedKind] = {SHARE_TYPE: ShareKind(), STREAMS_TYPE: StreamsKind()}
+_KINDS: dict[str, GroupKind] = {SHARE_TYPE: ShareKind(), STREAMS_TYPE: StreamsKind()}
 _FEATURES = {SHARE_TYPE: SHARE_VERSION, STREAMS_TYPE: STREAMS_VERSION}
 _SHOWN = 10
 
@@ -28,8 +28,10 @@ def replay_group(types: dict[str, str], record: Record) -> None:
     """
     key = b"" if record.key is None else bytes(record.key)
     kind = type_of_version(int.from_bytes(key[:2], "big"))
-    decoded = None if kind is None else _KINDS[kind].decode_key(key)
-    if kind is None or decoded is None or not _KINDS[kind].is_group_key(decoded):
+    if kind not in _KINDS:
+        return
+    decoded = _KINDS[kind].decode_key(key)
+    if decoded is None or not _KINDS[kind].is_group_key(decoded):
         return
     if record.value is not None:
         types[decoded.group_id] = kind

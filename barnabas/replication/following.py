@@ -37,8 +37,6 @@ from barnabas.replication.wire import (
     proof,
     unpack,
 )
-from barnabas.storage.directory.last_run import LastRun, RunNote
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
@@ -47,6 +45,8 @@ from barnabas.storage.files.checkpoints import (
     CorruptCheckpoint,
     decode_properties,
 )
+from barnabas.storage.log.log_directory import LogDirectoryError
+from barnabas.storage.opening.last_run import LastRun, RunNote
 
 PARTS_IN_A_FRAME = 64
 MOST_LETTERS = 200

@@ -24,8 +24,6 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.logs.metadata import topics_in
 from barnabas.replication.operations import Kind
-from barnabas.storage.directory.last_run import LastRun, RunNote
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.directory.partition_directories import free_stray_path
 from barnabas.storage.files.checkpoints import (
     NOT_SENT_NAME,
@@ -37,6 +35,8 @@ from barnabas.storage.files.checkpoints import (
     decode_partition_metadata,
 )
 from barnabas.storage.files.segment_files import LOG_SUFFIX
+from barnabas.storage.log.log_directory import LogDirectoryError
+from barnabas.storage.opening.last_run import LastRun, RunNote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

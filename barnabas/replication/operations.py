@@ -25,8 +25,6 @@ from collections import OrderedDict
 from enum import IntEnum
 from typing import NamedTuple
 
-from barnabas.storage.directory.last_run import BOOT_ID_NAME
-from barnabas.storage.directory.new_files import is_of_new_files
 from barnabas.storage.disk import REPLACING_SUFFIX, TEMPORARY_SUFFIX, Disk, File
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
@@ -36,6 +34,8 @@ from barnabas.storage.files.checkpoints import (
     STANDBY_NOTE_NAME,
 )
 from barnabas.storage.files.segment_files import CLEANED_SUFFIX, STRAY_SUFFIX
+from barnabas.storage.log.new_files import is_of_new_files
+from barnabas.storage.opening.last_run import BOOT_ID_NAME
 
 LOCAL = frozenset(
     {LOCK_NAME, BOOT_ID_NAME, CLEAN_SHUTDOWN_NAME, STANDBY_NOTE_NAME, LEASE_SESSION_NAME}

@@ -21,9 +21,9 @@ from barnabas.replication.operations import (
     is_local,
     is_unfinished,
 )
-from barnabas.storage.directory.new_files import is_of_new_files
 from barnabas.storage.disk import REPLACING_SUFFIX, Data, Disk, File
 from barnabas.storage.files.checkpoints import NOT_SENT_NAME
+from barnabas.storage.log.new_files import is_of_new_files
 
 PIECE_BYTES = 1 << 20
 Publish = Callable[[Operation], None]

@@ -10,9 +10,9 @@ not replicated.
 
 from __future__ import annotations
 
-from barnabas.storage.directory.last_run import RunNote
 from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import LEASE_SESSION_NAME
+from barnabas.storage.opening.last_run import RunNote
 
 
 def read_session(disk: Disk, data_dir: str) -> str:

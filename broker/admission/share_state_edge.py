@@ -17,8 +17,12 @@ from barnabas.broker.connections.connection_state import CoordinatorWait
 from barnabas.broker.outbox import Answer
 from barnabas.broker.routes import Route
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
-from barnabas.coordinator.share.share_messages import StateRequest
-from barnabas.coordinator.share.share_records import NO_TOPIC_ID, SharePartitionKey, coordinator_key
+from barnabas.coordinator.share_states.share_messages import StateRequest
+from barnabas.coordinator.share_states.share_records import (
+    NO_TOPIC_ID,
+    SharePartitionKey,
+    coordinator_key,
+)
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.request_context import RequestContext

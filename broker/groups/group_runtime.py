@@ -1,8 +1,8 @@
 """Carries out the Results of the group coordinator on the logs of its internal topic.
 
 The records of a Result are appended and replayed; then its answers are sent, and the changes of
-share partitions' states that it contains are carried out (share/state_changes.py). Results of the
-transaction coordinator are carried out in transactions/transaction_end.py.
+share partitions' states that it contains are carried out (share_partitions/state_changes.py).
+Results of the transaction coordinator are carried out in transactions/transaction_end.py.
 
 If there is no space on the disk for the records, the Result is dropped or kept:
 
@@ -36,9 +36,8 @@ from barnabas.broker.observation.counters import Counters
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.slices import Wait
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-from barnabas.coordinator.groups.share.state_changes import StateChange
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
-from barnabas.coordinator.result import Reply, Result
+from barnabas.coordinator.result import Reply, Result, StateChange
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.request_context import RequestContext
@@ -47,7 +46,7 @@ from barnabas.storage.log.broker_appends import append_records
 from barnabas.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from barnabas.broker.share.shares import Shares
+    from barnabas.broker.share_partitions.shares import Shares
 
 PUT_OFF_AT_ONCE = 5_000  # handling this many deadlines takes 10 ms
 
@@ -236,7 +235,7 @@ class GroupRuntime:
                 all the same, and the member sends its change again with its next heartbeat.
         """
         group = self._groups.group(request.group_id)
-        stays = request.member_epoch > 0 and group is not None and group.has_member_epochs
+        stays = request.member_epoch > 0 and group is not None and group.state.has_member_epochs
         if not stays or self._groups.is_being_removed(request.group_id, request.member_id):
             self.check_writable(request.group_id)
         result = decide()

@@ -47,12 +47,12 @@ from barnabas.protocol.hot_responses import (
 )
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.request_context import RequestContext
-from barnabas.storage import index_builds  # noqa: F401 - logs use it
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.files.txn_index import AbortedTxn
-from barnabas.storage.index_cache import BuildPutOff
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation
+from barnabas.storage.segments import index_builds  # noqa: F401 - logs use it
+from barnabas.storage.segments.index_cache import BuildPutOff
 
 DIVERGING_SINCE = 12
 TARGETS_AT_ONCE, LOGS_READ_AT_ONCE = 2000, 500

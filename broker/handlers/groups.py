@@ -44,7 +44,7 @@ from barnabas.protocol.messages.list_groups import ListGroupsRequest
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
-    from barnabas.broker.share.shares import Shares
+    from barnabas.broker.share_partitions.shares import Shares
 
 
 def on_list_groups(

@@ -29,14 +29,14 @@ from barnabas.protocol.messages.list_offsets import (
 from barnabas.protocol.records import NO_LEADER_EPOCH
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage import index_builds  # noqa: F401 - logs use it
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.files.segment_files import CorruptLog
-from barnabas.storage.index_cache import BuildPutOff
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation, reading
 from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
-from barnabas.storage.log.time_search import Searched, SearchResult, SearchTakesLong
+from barnabas.storage.segments import index_builds  # noqa: F401 - logs use it
+from barnabas.storage.segments.index_cache import BuildPutOff
+from barnabas.storage.segments.time_search import Searched, SearchResult, SearchTakesLong
 
 logger = logging.getLogger("barnabas.broker")
 

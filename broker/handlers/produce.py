@@ -61,10 +61,10 @@ from barnabas.storage.batch.validate import (
     TakesLongError,
     check_client_batch,
 )
-from barnabas.storage.directory.new_files import NewFiles
 from barnabas.storage.disk import NotWrittenError, is_out_of_resources
 from barnabas.storage.log.append_info import AppendInfo
 from barnabas.storage.log.log import Log
+from barnabas.storage.log.new_files import NewFiles
 from barnabas.storage.log_config import NEVER_MS
 from barnabas.storage.producers import producer_rows, repetition  # noqa: F401 - logs use them
 from barnabas.storage.producers.producer_state import BatchMeta

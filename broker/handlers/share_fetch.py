@@ -19,18 +19,22 @@ from barnabas.broker.api_row import ApiRow
 from barnabas.broker.logs.purgatory import WaitingFetch
 from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.parts import Parts
-from barnabas.broker.share import shares  # noqa: F401 - the part of share groups
-from barnabas.broker.share.acknowledging import Acknowledging, MemberRequest, count_of
-from barnabas.broker.share.acquisition import ACQUIRE_MODES
-from barnabas.broker.share.share_fetch import ANSWERED_AT_ONCE, VISITED_AT_ONCE, ShareFetch
-from barnabas.broker.share.share_parts import ShareParts
-from barnabas.broker.share.share_sessions import (
+from barnabas.broker.share_partitions import shares  # noqa: F401 - the part of share groups
+from barnabas.broker.share_partitions.acknowledging import Acknowledging, MemberRequest, count_of
+from barnabas.broker.share_partitions.acquisition import ACQUIRE_MODES
+from barnabas.broker.share_partitions.share_parts import ShareParts
+from barnabas.broker.share_partitions.share_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     Named,
     Place,
     SessionKey,
     ShareSession,
+)
+from barnabas.broker.share_partitions.waiting_share_fetch import (
+    ANSWERED_AT_ONCE,
+    VISITED_AT_ONCE,
+    WaitingShareFetch,
 )
 from barnabas.broker.slices import Slices, run_through
 from barnabas.protocol.api import Api
@@ -97,7 +101,7 @@ class ShareHandler:
         now_ms = yield
         is_last = request.share_session_epoch == FINAL_EPOCH
         fetches = not is_last and not request.is_renew_ack
-        fetch = ShareFetch(self._parts, request, context, session if fetches else None)
+        fetch = WaitingShareFetch(self._parts, request, context, session if fetches else None)
         if not is_last:
             code = yield from self._update(session, request, fetch)
             if code:
@@ -138,7 +142,7 @@ class ShareHandler:
         return session
 
     def _update(
-        self, session: ShareSession, request: ShareFetchRequest, fetch: ShareFetch
+        self, session: ShareSession, request: ShareFetchRequest, fetch: WaitingShareFetch
     ) -> Generator[None, int, Code]:
         """Add the partitions that the request names to the session, and remove those that it
         forgets, in slices. Partitions of unknown topics are only noted for the answer.
@@ -246,7 +250,7 @@ class ShareHandler:
 
         def reply(_: int) -> None:
             self._parts.requests.reply_in_slices(
-                context, self._acknowledged(request, context, acknowledging)
+                context, self._acknowledged(context, acknowledging)
             )
 
         yield from acknowledging.in_slices(reply, now_ms)
@@ -254,12 +258,7 @@ class ShareHandler:
             self._parts.shares.get().session_ends.close_session(session, now_ms)
         return PARKED
 
-    def _acknowledged(
-        self,
-        request: ShareAcknowledgeRequest,
-        context: RequestContext,
-        acknowledging: Acknowledging,
-    ) -> Slices:
+    def _acknowledged(self, context: RequestContext, acknowledging: Acknowledging) -> Slices:
         """Make the response to a ShareAcknowledge, in slices."""
         yield
         parts = self._parts
@@ -270,21 +269,17 @@ class ShareHandler:
                 yield
             topic_id, row = acknowledging.rows[place]
             data = PartitionData(row.partition_index, code, message)
-            topic = None if topic_id is None else parts.metadata.topic_by_id(topic_id)
-            leader = None
-            if topic is not None:
-                leader = parts.cluster.hint(topic.name, row.partition_index, code)
+            leader = parts.leader(topic_id, row.partition_index, code) if code else None
             if leader is not None:
                 data.current_leader = LeaderIdAndEpoch(*leader)
                 leaders.append(leader)
             topics.setdefault(topic_id, []).append(data)
-        limits = parts.shares.get().partitions.limits(request.group_id or "")
+        endpoints = parts.addresses.endpoints_of(leaders, context) if leaders else ()
         return ShareAcknowledgeResponse(
-            acquisition_lock_timeout_ms=limits.lock_duration_ms,
+            acquisition_lock_timeout_ms=acknowledging.lock_duration_ms,
             responses=[ShareAcknowledgeTopicResponse(*item) for item in topics.items()],
             node_endpoints=[
-                NodeEndpoint(one.node_id, one.host, one.port, one.rack)
-                for one in parts.addresses.endpoints_of(leaders, context)
+                NodeEndpoint(one.node_id, one.host, one.port, one.rack) for one in endpoints
             ],
         )
 

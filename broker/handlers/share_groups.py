@@ -30,12 +30,12 @@ from barnabas.broker.parts import Parts
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.requests.wide_requests import Level, Repeats, Shape, of_partitions, of_rows
 from barnabas.broker.settings.current_features import CurrentFeatures
-from barnabas.broker.share.shares import Shares
+from barnabas.broker.share_partitions.shares import Shares
 from barnabas.broker.slices import ROWS_READ_AT_ONCE, Slices
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
-from barnabas.coordinator.share.share_records import UNKNOWN_COUNT, SharePartitionKey
-from barnabas.coordinator.share.share_state import UNINITIALIZED_OFFSET
+from barnabas.coordinator.share_states.share_records import UNKNOWN_COUNT, SharePartitionKey
+from barnabas.coordinator.share_states.share_state import UNINITIALIZED_OFFSET
 from barnabas.protocol.api import Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_share_group_offsets import (

@@ -10,8 +10,8 @@ from barnabas.broker.api_row import ApiRow
 from barnabas.broker.parts import Parts
 from barnabas.broker.requests.wide_requests import Level, Repeats, Shape, of_partitions
 from barnabas.broker.routes import Decide, Handler, Request
-from barnabas.broker.share import shares  # noqa: F401 - the part of share groups
-from barnabas.broker.share.to_share_coordinator import to_share_coordinator
+from barnabas.broker.share_partitions import shares  # noqa: F401 - the part of share groups
+from barnabas.broker.share_partitions.to_share_coordinator import to_share_coordinator
 from barnabas.protocol.api import Api
 
 # --- the APIs of this family ----------------------------------------------------------------------

@@ -31,9 +31,8 @@ from barnabas.broker.settings.current_features import CurrentFeatures
 from barnabas.broker.topic_changes.streams_topics import StreamsTopics, check_names
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.groups.streams.topic_plan import Status
-from barnabas.coordinator.groups.streams.topology import CreateTopics, InternalTopic
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
-from barnabas.coordinator.result import Result
+from barnabas.coordinator.result import CreateTopics, InternalTopic, Result
 from barnabas.protocol.api import Api
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest

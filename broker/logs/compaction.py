@@ -29,7 +29,7 @@ from barnabas.storage.files.checkpoints import (
     encode_offsets,
 )
 from barnabas.storage.files.segment_files import CorruptLog
-from barnabas.storage.index_cache import BuildPutOff
+from barnabas.storage.segments.index_cache import BuildPutOff
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.flush_queue import FlushQueue

@@ -34,8 +34,8 @@ from barnabas.storage.exception_guard import contain
 if TYPE_CHECKING:
     from barnabas.broker.logs.disk_space import DiskSpace
     from barnabas.broker.outbox import Outbox
-    from barnabas.storage.directory.flush_journal import FlushJournal, JournalEntry, JournalRecord
     from barnabas.storage.disk import Syncable
+    from barnabas.storage.files.flush_journal import FlushJournal, JournalEntry, JournalRecord
     from barnabas.storage.log.durability import FlushToken, LogEnd
     from barnabas.storage.log.log import Log
 

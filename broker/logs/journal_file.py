@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from barnabas.protocol.checksum import crc32c
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import DirectorySync, append_whole, is_out_of_resources
+from barnabas.storage.log.log_directory import LogDirectoryError
 
 if TYPE_CHECKING:
     from barnabas.storage.disk import Disk, File, SyncSteps

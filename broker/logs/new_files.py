@@ -30,8 +30,8 @@ from collections.abc import Callable, Sequence
 
 from barnabas.broker.outbox import NO_CONNECTION, Outbox, Work
 from barnabas.storage.directory.log_manager import LogManager
-from barnabas.storage.directory.new_files import NewFiles
 from barnabas.storage.log.log import Log
+from barnabas.storage.log.new_files import NewFiles
 
 FEWEST_AHEAD, MOST_AHEAD = 9, 1000
 MADE_AT_ONCE = 16

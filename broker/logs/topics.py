@@ -28,7 +28,6 @@ from barnabas.coordinator.internal_topics import (
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import NO_LEADER_EPOCH
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import NotWrittenError, is_out_of_resources
 from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.checkpoints import (
@@ -38,6 +37,7 @@ from barnabas.storage.files.checkpoints import (
     encode_topic_id,
 )
 from barnabas.storage.files.segment_files import ForeignLog
+from barnabas.storage.log.log_directory import LogDirectoryError
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.disk_space import DiskSpace

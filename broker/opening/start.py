@@ -50,7 +50,7 @@ from barnabas.storage.log.durability import FlushToken
 from barnabas.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from barnabas.broker.share.shares import Shares
+    from barnabas.broker.share_partitions.shares import Shares
 
 logger = logging.getLogger("barnabas.broker")
 

@@ -26,7 +26,7 @@ FOR_COORDINATORS = (  # the modules that `_coordinators` in broker/assemble.py u
 FOR_NEW_LOGS = (
     "broker.logs.new_files",
     "storage.cleaning.clean_plan",  # used by the next tick of the compaction
-    "storage.directory.new_files",
+    "storage.log.new_files",
     "storage.opening.new_log",
 )
 FOR_TOPICS_AT_A_START = (  # a start imports these modules only if it finds topics

@@ -243,7 +243,7 @@ class GroupConfigs:
         """The settings of the group itself, as typed values by name, and those of all consumer
         groups that were changed at run time.
         """
-        own, config = self._own(group_id), self._config
+        own, config = self.own(group_id), self._config
         changed = {
             name: config[f"group.{name}"]
             for name in DYNAMIC_OF_CONSUMERS
@@ -251,8 +251,10 @@ class GroupConfigs:
         }
         return {**own, **changed} if changed else own
 
-    def _own(self, group_id: str) -> Mapping[str, Any]:
-        """The settings of the group itself, as typed values by name."""
+    def own(self, group_id: str) -> Mapping[str, Any]:
+        """The settings of the group itself, as typed values by name. The same object, as long as
+        they do not change.
+        """
         configs = self._journal.group_configs.get(group_id)
         if configs is None:
             if self._parsed:
@@ -265,5 +267,5 @@ class GroupConfigs:
 
     def value(self, group_id: str, name: str) -> Any:
         """The value of one setting: the group's own value, or else the broker's."""
-        own = self._own(group_id)
+        own = self.own(group_id)
         return own[name] if name in own else default_value(self._config, name)

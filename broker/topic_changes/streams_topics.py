@@ -19,8 +19,8 @@ from barnabas.broker.quotas.quotas import Quotas
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.slices import MOST_PARTITIONS_AT_ONCE, Slices
 from barnabas.broker.topic_changes.new_topics import UNSET, NewTopics
-from barnabas.coordinator.groups.streams.topology import InternalTopic
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
+from barnabas.coordinator.result import InternalTopic
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from barnabas.protocol.messages.streams_group_heartbeat import Topology

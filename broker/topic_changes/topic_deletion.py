@@ -30,7 +30,7 @@ from barnabas.storage.disk import NotWrittenError, SyncSteps, not_written
 from barnabas.storage.log.log import Log
 
 if TYPE_CHECKING:
-    from barnabas.broker.share.shares import Shares
+    from barnabas.broker.share_partitions.shares import Shares
 
 
 class TopicDeletion:

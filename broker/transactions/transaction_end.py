@@ -80,9 +80,9 @@ from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
 from barnabas.storage.disk import NotWrittenError, is_out_of_resources
 from barnabas.storage.exception_guard import contain
+from barnabas.storage.files.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
 from barnabas.storage.log.append_info import NewMarker
 from barnabas.storage.log.broker_appends import append_records, write_marker
 from barnabas.storage.log.log import Log

@@ -25,7 +25,7 @@ from barnabas.coordinator.transactions.transaction_state import (
     TransactionState,
 )
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.directory.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
+from barnabas.storage.files.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
 from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.transactions")

@@ -28,8 +28,8 @@ from typing import NamedTuple
 import msgpack
 
 from barnabas.protocol.checksum import crc32c
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import Disk, not_written
+from barnabas.storage.log.log_directory import LogDirectoryError
 
 UNWRITTEN_MARKERS_NAME = "barnabas-unwritten-markers"
 

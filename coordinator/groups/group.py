@@ -13,23 +13,19 @@ When the retention of an offset begins (KIP-211):
     any other group with members                   without limit
 
 An offset whose commit specified a retention time is retained for that time after its commit
-(offsets/group_offsets.py), except in the last kind of group.
+(group_offsets.py), except in the last kind of group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 
 from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
-from barnabas.coordinator.groups.classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE
-from barnabas.coordinator.groups.classic.rebalance import State
-from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
-from barnabas.coordinator.groups.group_records import group_tombstone, offset_tombstone
+from barnabas.coordinator.groups.group_offsets import CommittedOffset, Expiry, GroupOffsets
+from barnabas.coordinator.groups.group_records import offset_tombstone
 from barnabas.coordinator.groups.group_settings import GroupSettings
-from barnabas.coordinator.groups.group_types import CLASSIC_TYPE, CONSUMER_TYPE
-from barnabas.coordinator.groups.offsets.group_offsets import CommittedOffset, Expiry, GroupOffsets
-from barnabas.coordinator.groups.typed_group import TypedGroup
-from barnabas.coordinator.result import CoordinatorRecord, Counted, Result
+from barnabas.coordinator.groups.group_state import GroupState, ModernGroup
+from barnabas.coordinator.result import Counted, Result
 from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
 
@@ -37,24 +33,40 @@ PartitionCodes = dict[str, dict[int, Code]]
 
 
 class Group:
-    """One group. `classic`, `consumer` or `typed` contains its members, and `offsets` its offsets.
+    """One group: its state by the protocol of its members, and its offsets.
 
-    partition: the group's partition of the internal topic. consumer: for a group of another type,
-    None or a consumer group without an epoch. typed: the share group or streams group; for a group
-    of another type, None or a typed group that does not exist. metadata_value: the value of the
-    last group record, or None; it stays encoded, since only a restart reads it.
+    partition: the group's partition of the internal topic. classic: the group as a classic one, in
+    which members may join before a record of the group exists. modern: the consumer, share or
+    streams group; None, or one that does not exist, if the group is a classic one. metadata_value:
+    the value of the last group record, or None; it stays encoded, since only a restart reads it.
     """
 
-    __slots__ = (
-        "classic", "consumer", "group_id", "metadata_value", "offsets", "partition", "typed",
-    )  # fmt: skip
+    __slots__ = ("classic", "group_id", "metadata_value", "modern", "offsets", "partition")
 
     def __init__(self, group_id: str, partition: int, classic: ClassicGroup) -> None:
         self.group_id, self.partition, self.classic = group_id, partition, classic
         self.offsets = GroupOffsets()
-        self.consumer: ConsumerGroup | None = None
-        self.typed: TypedGroup | None = None
+        self.modern: ModernGroup | None = None
         self.metadata_value: bytes | None = None
+
+    @property
+    def state(self) -> GroupState:
+        """The state of the group by the protocol that its members use."""
+        modern = self.modern
+        return self.classic if modern is None or not modern.exists else modern
+
+    @property
+    def kind(self) -> str:
+        """The type of the group, as in ListGroups."""
+        return self.state.kind
+
+    @property
+    def has_members(self) -> bool:
+        return self.state.has_members
+
+    @property
+    def member_ids(self) -> Collection[str]:
+        return self.state.member_ids
 
     @property
     def has_hard_state(self) -> bool:
@@ -62,128 +74,17 @@ class Group:
         return (
             self.metadata_value is not None
             or bool(self.offsets)
-            or self.is_consumer
-            or self.is_typed
+            or (self.modern is not None and self.modern.exists)
         )
-
-    @property
-    def is_consumer(self) -> bool:
-        """Whether the group uses the consumer protocol."""
-        return self.consumer is not None and self.consumer.epoch > 0
-
-    @property
-    def has_member_epochs(self) -> bool:
-        """Whether the members have epochs. The members of a classic group have none."""
-        return self.is_consumer or self.is_typed
-
-    def require_consumer(self) -> ConsumerGroup:
-        """The state of the consumer group, which exists or is being created."""
-        assert self.consumer is not None, f"group {self.group_id} is a classic one"
-        return self.consumer
-
-    @property
-    def is_typed(self) -> bool:
-        """Whether this is a share group or a streams group."""
-        return self.typed is not None and self.typed.exists
-
-    def require_typed(self) -> TypedGroup:
-        """The state of the share group or streams group."""
-        assert self.typed is not None, f"group {self.group_id} has no type of its own"
-        return self.typed
-
-    @property
-    def kind(self) -> str:
-        """The type of the group, as in ListGroups."""
-        if self.is_typed:
-            return self.require_typed().kind
-        return CONSUMER_TYPE if self.is_consumer else CLASSIC_TYPE
-
-    @property
-    def state_name(self) -> str:
-        """The name of the group's state, by the type of the group."""
-        if self.is_typed:
-            return self.require_typed().state
-        return self.require_consumer().state if self.is_consumer else self.classic.state.value
-
-    @property
-    def protocol_type(self) -> str:
-        """The type of the members' protocol; empty if the group never had members."""
-        if self.is_typed:
-            return self.require_typed().protocol_type
-        return (
-            CONSUMER_PROTOCOL_TYPE
-            if self.is_consumer
-            else self.classic.rebalance.protocol_type or ""
-        )
-
-    @property
-    def has_members(self) -> bool:
-        """Whether the group has members, whatever its type."""
-        if self.is_typed:
-            return bool(self.require_typed().member_ids)
-        if self.is_consumer:
-            return bool(self.require_consumer().members)
-        return self.classic.state is not State.EMPTY
-
-    @property
-    def member_ids(self) -> Collection[str]:
-        """The ids of the members."""
-        if self.is_typed:
-            return self.require_typed().member_ids
-        if self.is_consumer:
-            return self.require_consumer().members.keys()
-        return self.classic.members.keys()
-
-    @property
-    def reads_on(self) -> bool:
-        """Whether members of this kind of group continue from their own positions after a
-        restart.
-        """
-        return self.require_typed().reads_on if self.is_typed else self.is_consumer
-
-    def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member of the group reads the topic."""
-        if self.is_typed:
-            return topic in self.require_typed().subscribed_topics
-        if self.is_consumer:
-            return topic in self.require_consumer().subscribed_topics
-        return self.classic.is_subscribed_to(topic)
-
-    def check_offset_delete(self) -> Code:
-        """NONE if offsets may be deleted, otherwise the error code."""
-        if self.is_typed:
-            return self.require_typed().check_offset_delete()
-        return Code.NONE if self.is_consumer else self.classic.check_offset_delete()
-
-    def tombstones(self) -> Iterator[CoordinatorRecord]:
-        """The records that remove the group, but not its offsets."""
-        if self.is_typed:
-            yield from self.require_typed().tombstones(self.group_id)
-        elif self.is_consumer:
-            yield from self.require_consumer().tombstones(self.group_id)
-        else:
-            yield group_tombstone(self.group_id)
-
-    @property
-    def is_unused(self) -> bool:
-        """Whether the group has neither members nor pending member ids."""
-        if self.is_typed:
-            return self.require_typed().is_unused
-        if self.is_consumer:
-            return not self.has_members
-        return self.classic.state is State.EMPTY and not self.classic.pending_ids
 
     def expiry(
         self, settings: GroupSettings, now_ms: int, *, max_count: int | None = None
     ) -> Expiry | None:
         """The offsets whose retention is over; None if the group's state retains all offsets."""
-        rebalance = self.classic.rebalance
-        since_ms: int | None = None
-        if self.kind == CLASSIC_TYPE and rebalance.protocol_type is not None:
-            if rebalance.state is State.EMPTY:
-                since_ms = rebalance.state_since_ms
-            elif rebalance.state is not State.STABLE or rebalance.subscribed_topics is None:
-                return None
+        state = self.state
+        if state.retains_offsets:
+            return None
+        since_ms = state.emptied_ms
 
         def retained_since_ms(committed: CommittedOffset) -> int:
             return committed.since_ms if since_ms is None else since_ms
@@ -192,7 +93,7 @@ class Group:
             now_ms,
             settings.offsets_retention_ms,
             retained_since_ms,
-            self.is_subscribed_to,
+            state.is_subscribed_to,
             max_count,
         )
 
@@ -217,9 +118,9 @@ class Group:
 
         After:  `codes` has GROUP_SUBSCRIBED_TO_TOPIC for each partition that a member reads.
         """
-        deleted: dict[TopicPartition, None] = {}
+        state, deleted = self.state, dict[TopicPartition, None]()
         for partition in partitions:
-            if self.is_subscribed_to(partition.topic):
+            if state.is_subscribed_to(partition.topic):
                 codes[partition.topic][partition.partition] = Code.GROUP_SUBSCRIBED_TO_TOPIC
             elif self.offsets.has_any(partition):
                 deleted[partition] = None

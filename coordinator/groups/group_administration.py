@@ -14,7 +14,7 @@ from barnabas.coordinator.groups.group_kinds import GroupKinds
 from barnabas.coordinator.groups.group_records import offset_tombstone
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
-from barnabas.coordinator.groups.group_types import CLASSIC_TYPE
+from barnabas.coordinator.groups.group_types import CLASSIC_TYPE, CONSUMER_TYPE
 from barnabas.coordinator.result import Reply, Result, ResultsByPartition
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import consumer_group_describe as describing
@@ -55,13 +55,13 @@ class GroupAdministration:
         types = [kind.lower() for kind in request.types_filter]
         listed: list[ListedGroup] = []
         for number, group in enumerate(list(self._table.by_id.values()), 1):
-            state = group.state_name
-            kind = group.kind
+            of_group = group.state
+            state, kind = of_group.state_name, of_group.kind
             if (not states or state.lower() in states) and (not types or kind in types):
                 listed.append(
                     ListedGroup(
                         group_id=group.group_id,
-                        protocol_type=group.protocol_type,
+                        protocol_type=of_group.protocol_type,
                         group_state=state,
                         group_type=kind,
                     )
@@ -125,7 +125,7 @@ class GroupAdministration:
         """The row of a consumer group. If no consumer group has the id, the row has an error."""
 
         group = self._table.by_id.get(group_id)
-        if group is not None and group.is_consumer:
+        if group is not None and group.kind == CONSUMER_TYPE:
             return (yield from self._kinds.consumers.describe(group))
         code = Code.GROUP_ID_NOT_FOUND if group_id else Code.INVALID_GROUP_ID
         message = f"there is no consumer group '{group_id}'."
@@ -157,7 +157,7 @@ class GroupAdministration:
         tombstones = [
             offset_tombstone(group_id, *partition) for partition in group.offsets.all_partitions()
         ]
-        results.add(group.partition, [*tombstones, *group.tombstones()])
+        results.add(group.partition, [*tombstones, *group.state.tombstones(group_id)])
         return Code.NONE
 
 

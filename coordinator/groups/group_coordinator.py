@@ -4,7 +4,7 @@ The methods `on_*` decide from the hard state, and do not change it. Only `repla
 `replay_marker` change it. The coordinator's parts share one `GroupTable`, which they read:
 
     this module              replay, the start, deadlines, Heartbeat
-    group_kinds.py           the state machines: classic/, consumer/, share/, streams/, conversions
+    group_kinds.py           the state machines of the four kinds of groups
     membership.py            JoinGroup, SyncGroup, LeaveGroup, ConsumerGroupHeartbeat
     offset_commits.py        OffsetCommit, TxnOffsetCommit
     offset_fetches.py        OffsetFetch
@@ -26,15 +26,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from barnabas.coordinator.descriptions import at_once
-from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.consumer.topic_patterns import InvalidPatternError, TopicPattern
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_administration import GroupAdministration
-from barnabas.coordinator.groups.group_kinds import GroupKinds, GroupsContext
+from barnabas.coordinator.groups.group_kinds import MODERN_KINDS, GroupKinds, GroupsContext
+from barnabas.coordinator.groups.group_offsets import OffsetReset, OpenTransaction
 from barnabas.coordinator.groups.group_records import (
     GroupKey,
-    decode_group,
     decode_key,
     decode_offset,
     decode_topic_partition,
@@ -45,17 +44,14 @@ from barnabas.coordinator.groups.group_records import (
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
 from barnabas.coordinator.groups.group_timers import (
-    JOIN,
     RETENTION,
     SESSION,
-    SYNC,
     TimerKey,
     one_slice,
 )
 from barnabas.coordinator.groups.group_types import type_of_version
 from barnabas.coordinator.groups.membership import Membership
 from barnabas.coordinator.groups.offsets import offset_resets
-from barnabas.coordinator.groups.offsets.group_offsets import OffsetReset, OpenTransaction
 from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
 from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
 from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
@@ -134,19 +130,27 @@ class GroupCoordinator:
             new_member_id,
         )
         self._kinds = GroupKinds(self._context)
-        self._table = GroupTable(partition_count, self._timers, self._kinds.new_classic_group)
+        self._table = GroupTable(partition_count, self._timers, self._kinds.classic.new)
         self._groups = self._table.by_id
         self.open_transactions: dict[tuple[int, int], OpenTransaction] = {}
         self._topic_partitions: dict[bytes, TopicPartition] = {}  # a cache by encoded key
         table, kinds = self._table, self._kinds
         self.removal = OffsetRemoval(table, settings, partition_exists)
         self.membership = Membership(table, kinds, settings, self.removal)
-        self.commits = OffsetCommits(table, self.removal, self._context, partition_exists)
+        self.commits = OffsetCommits(
+            table,
+            self.removal,
+            settings,
+            topics,
+            wall,
+            partition_exists,
+            is_preview=consumer_settings.is_preview,
+        )
         self.fetches = OffsetFetches(table, topics)
         self.administration = GroupAdministration(table, kinds, settings)
-        self.share_requests = ShareRequests(table, kinds, settings)
+        self.share_requests = ShareRequests(table, kinds.shares, settings)
         self.share_offsets = ShareOffsets(table, topics)
-        self.streams_requests = StreamsRequests(table, kinds, settings, self.removal)
+        self.streams_requests = StreamsRequests(table, kinds.streams, settings, self.removal)
 
     # --- hard state ------------------------------------------------------------------------------
 
@@ -177,9 +181,7 @@ class GroupCoordinator:
         if isinstance(decoded, GroupKey):
             self._replay_group(partition, decoded.group_id, value)
         elif (kind := type_of_version(int.from_bytes(key[:2], "big"))) is not None:
-            self._replay_typed_group(partition, kind, key, value)
-        else:
-            self._replay_consumer_group(partition, key, value)
+            self._replay_modern_group(partition, kind, key, value)
 
     def _replay_offset(
         self,
@@ -217,43 +219,24 @@ class GroupCoordinator:
         group.metadata_value = None
         self._table.maybe_forget(group)
 
-    def _replay_consumer_group(
-        self, partition: int, encoded_key: bytes, value: bytes | None
+    def _replay_modern_group(
+        self, partition: int, kind: str, encoded_key: bytes, value: bytes | None
     ) -> None:
-        records = self._kinds.consumer_records
-        key = records.decode_consumer_key(encoded_key)
+        reader = MODERN_KINDS[kind]
+        key = reader.decode_key(encoded_key)
         if key is None:
             return
         group = self._groups.get(key.group_id)
-        if value is None and (group is None or group.consumer is None):
-            return
-        group = self._table.get_or_create(partition, key.group_id)
-        if group.consumer is None:
-            group.consumer = ConsumerGroup()
-        group.consumer.replay(key, value)
-        if value is None and key.version == records.GROUP_VERSION:
-            group.consumer = None
-            if not group.classic.pending_ids:  # a group with pending ids becomes a classic group
-                self._table.maybe_forget(group)
-
-    def _replay_typed_group(
-        self, partition: int, kind: str, encoded_key: bytes, value: bytes | None
-    ) -> None:
-        typed_kind = self._kinds.typed_kind(kind)
-        key = None if typed_kind is None else typed_kind.decode_key(encoded_key)
-        if typed_kind is None or key is None:
-            return
-        group = self._groups.get(key.group_id)
-        typed = None if group is None else group.typed
-        if typed is None or typed.kind != kind:
+        modern = None if group is None else group.modern
+        if modern is None or modern.kind != kind:
             if value is None:
                 return
             group = self._table.get_or_create(partition, key.group_id)
-            typed = group.typed = typed_kind.new_group()
+            modern = group.modern = reader.new_group()
         assert group is not None
-        typed.replay(key, value)
-        if value is None and typed_kind.is_group_key(key):
-            self._table.drop_typed(group)
+        modern.replay(key, value)
+        if value is None and reader.is_group_key(key):
+            self._table.drop_modern(group)
 
     def replay_marker(
         self, partition: int, offset: int, producer_id: int, producer_epoch: int, commit: bool
@@ -287,18 +270,8 @@ class GroupCoordinator:
         results = ResultsByPartition()
         interval_ms = self._settings.offsets_retention_check_interval_ms
         for number, group in enumerate(self._groups.values(), 1):
-            if group.is_consumer or group.is_typed:
-                self._kinds.machine_of(group).on_loaded(group, now_ms)
-            elif group.metadata_value is not None:
-                value = decode_group(group.metadata_value)
-                group.classic = self._kinds.load_classic_group(group.group_id, value, now_ms)
-                result = results.of(group.partition)
-                # A group that has members but no leader was converted from a consumer group, and
-                # its rebalance is still pending (`group_conversion`).
-                if value.members and value.leader_id is None:
-                    group.classic.rebalance.prepare(result, now_ms)
-                else:
-                    group.classic.maybe_rebalance_oversized(result, now_ms)
+            machine, result = self._kinds.machine_of(group), results.of(group.partition)
+            machine.on_loaded(group, result, now_ms)
             # spread the checks over one interval, so that thousands of groups are not due together
             due_ms = now_ms + interval_ms * number // len(self._groups)
             self._timers.schedule((RETENTION, group.group_id, ""), due_ms)
@@ -315,11 +288,9 @@ class GroupCoordinator:
         """
         results = ResultsByPartition()
         for group in self._groups.values():
-            if group.reads_on and group.has_members:
+            if group.state.reads_on and group.has_members:
                 result, machine = results.of(group.partition), self._kinds.machine_of(group)
                 machine.remove_members(group, list(group.member_ids), result, now_ms)
-            elif group.classic.members:
-                group.classic.remove_all_members(results.of(group.partition), now_ms)
         return results.as_one()
 
     def offsets_beyond_log_end(
@@ -363,24 +334,12 @@ class GroupCoordinator:
         self._check_retention(due, results, now_ms)
         due_of_groups: dict[str, list[TimerKey]] = {}
         for key in due:
-            kind, group_id, member_id = key
+            kind, group_id, _ = key
             group = self._groups.get(group_id)
             if group is None or kind == RETENTION:
                 continue
-            if self._timers.deadline_ms(key) is not None:
-                continue  # rescheduled while this tick handled an earlier deadline
-            if group.is_consumer or group.is_typed:
+            if self._timers.deadline_ms(key) is None:  # not rescheduled by a retention check
                 due_of_groups.setdefault(group_id, []).append(key)
-                continue
-            result = results.of(group.partition)
-            if kind == SESSION:
-                group.classic.on_session_timeout(member_id, result, now_ms)
-            elif (
-                kind == JOIN and not member_id
-            ):  # not a timer of a member, which may be left from a conversion of the group
-                group.classic.on_join_timeout(result, now_ms)
-            elif kind == SYNC and not member_id:
-                group.classic.on_sync_timeout(result, now_ms)
         for group_id, keys in due_of_groups.items():
             group = self._groups[group_id]
             machine = self._kinds.machine_of(group)
@@ -417,12 +376,11 @@ class GroupCoordinator:
         group = self._groups.get(request.group_id)
         if not request.group_id:
             code = Code.INVALID_GROUP_ID
-        elif group is None or group.is_typed:
+        elif group is None:
             code = Code.UNKNOWN_MEMBER_ID
-        elif group.is_consumer:
-            code = self._kinds.classic_members.on_heartbeat(group, request, now_ms)
         else:
-            code = group.classic.on_heartbeat(request, now_ms)
+            machine = self._kinds.machine_of(group)
+            code = machine.on_classic_heartbeat(group, request, now_ms)
         return self._table.result_with_reply(
             request.group_id, context, HeartbeatResponse(error_code=code)
         )
@@ -434,10 +392,8 @@ class GroupCoordinator:
     def on_records_dropped(self, group_id: str) -> None:
         """Make the next heartbeat decide again, since this decision's records were not written."""
         group = self._groups.get(group_id)
-        if group is not None and group.is_typed:
-            group.require_typed().decide_again()
-        elif group is not None and group.is_consumer:
-            group.require_consumer().decide_again()
+        if group is not None:
+            group.state.decide_again()
 
     def describe_consumer_group(
         self, group: Group, most: int | None = None

@@ -37,7 +37,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from barnabas.coordinator.groups.offsets.group_offsets import NO_TIMESTAMP, CommittedOffset
+from barnabas.coordinator.groups.group_offsets import NO_TIMESTAMP, CommittedOffset
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock

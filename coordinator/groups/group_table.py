@@ -11,7 +11,7 @@ from collections.abc import Callable
 from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_timers import (
-    OF_TYPED_GROUPS,
+    OF_MODERN_GROUPS,
     RETENTION,
     TimerKey,
     cancel_member,
@@ -54,7 +54,7 @@ class GroupTable:
         """Remove a group that has no state."""
         if group.offsets or group.metadata_value is not None:
             return
-        if group.consumer is not None or group.typed is not None:
+        if group.modern is not None:
             return
         # Keep the group: it has just become a classic group, and its record is replayed next.
         if group.classic.members:
@@ -67,14 +67,15 @@ class GroupTable:
         for member_id in group.classic.pending_ids:
             cancel_member(self.timers, group.group_id, member_id)
 
-    def drop_typed(self, group: Group) -> None:
-        """Remove the state of a share group or streams group from a group, and cancel
-        its timers.
+    def drop_modern(self, group: Group) -> None:
+        """Remove the state of a consumer, share or streams group from a group, and cancel its
+        timers.
         """
-        group.typed = None
-        for kind in OF_TYPED_GROUPS:
+        group.modern = None
+        for kind in OF_MODERN_GROUPS:
             self.timers.cancel((kind, group.group_id, ""))
-        self.maybe_forget(group)
+        if not group.classic.pending_ids:  # a group with pending ids becomes a classic group
+            self.maybe_forget(group)
 
     def result(self, group_id: str) -> Result:
         """An empty result for the partition of a group.

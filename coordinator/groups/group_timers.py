@@ -1,7 +1,7 @@
 """The kinds of groups' timers. The key of each timer is (kind, group, member).
 
-classic/rebalance.py, classic/group_members.py, consumer/consumer_groups.py,
-streams/streams_groups.py and offsets/offset_removal.py describe the timers.
+classic_groups.py, consumer/consumer_groups.py, streams/streams_groups.py and
+offsets/offset_removal.py describe the timers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ REBALANCE, PATTERNS, FIRST_TARGET = "rebalance", "patterns", "first target"
 ASSIGNING = "assigning"
 
 OF_MEMBERS = (SESSION, REBALANCE, JOIN, SYNC)
-OF_TYPED_GROUPS = (FIRST_TARGET, ASSIGNING)
+OF_MODERN_GROUPS = (FIRST_TARGET, ASSIGNING)
 
 
 def one_slice(timers: Timers[TimerKey], due: list[TimerKey], now_ms: int) -> list[TimerKey]:

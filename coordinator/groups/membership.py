@@ -1,8 +1,7 @@
 """Handles the requests with which members join, sync with and leave a group of any kind.
 
 This module makes the checks that do not depend on the kind of the group, and passes the request to
-the state machine of that kind: `ClassicGroup`; `ConsumerGroups`, or `ClassicMembers` for a member
-of the classic protocol in a consumer group.
+the state machine of that kind (group_machine.py).
 
 Source: KIP-345, KIP-394, KIP-848.
 """
@@ -24,6 +23,7 @@ from barnabas.coordinator.groups.consumer.consumer_groups import (
 from barnabas.coordinator.groups.group_kinds import GroupKinds
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
+from barnabas.coordinator.groups.group_types import CLASSIC_TYPE, CONSUMER_TYPE
 from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
 from barnabas.coordinator.result import Reply, Result
 from barnabas.protocol.errors import Code, KafkaError
@@ -68,20 +68,9 @@ class Membership:
             return result
         group = self._table.get_or_create(result.partition, request.group_id)
         join = _join_of(request, context)
-        if group.is_typed and not group.require_typed().is_replaceable:
-            code = Code.INCONSISTENT_GROUP_PROTOCOL
-            response = join_error_response(code, "", context.api_version)
-            result.replies.append(Reply(context.ticket, response))
-            return result
-        self._removal.schedule_check(group, now_ms)
-        if group.is_typed:
-            result.records += group.tombstones()
-        if group.is_consumer and group.has_members:
-            self._kinds.classic_members.on_join(group, join, result, now_ms)
-            return result
-        if group.is_consumer:
-            self._kinds.conversion.replace_empty(group, result)
-        group.classic.on_join(join, result, now_ms)
+        if group.state.accepts_join_group:
+            self._removal.schedule_check(group, now_ms)
+        self._kinds.machine_of(group).on_classic_join(group, join, result, now_ms)
         return result
 
     def _check_join(self, request: JoinGroupRequest) -> Code:
@@ -120,13 +109,12 @@ class Membership:
             response = sync_response(Code.INVALID_GROUP_ID)
         elif needs_protocol and (request.protocol_type is None or request.protocol_name is None):
             response = sync_response(Code.INCONSISTENT_GROUP_PROTOCOL)
-        elif group is None or group.is_typed:
+        elif group is None:
             response = sync_response(Code.UNKNOWN_MEMBER_ID)
-        elif group.is_consumer:
-            response = self._kinds.classic_members.on_sync(group, request, result, now_ms)
         else:
             parked = ParkedRequest(context.ticket, context.api_version)
-            group.classic.on_sync(request, parked, result, now_ms)
+            machine = self._kinds.machine_of(group)
+            machine.on_classic_sync(group, request, parked, result, now_ms)
             return result
         result.replies.append(Reply(context.ticket, response))
         return result
@@ -137,7 +125,9 @@ class Membership:
         """
         group = self._table.by_id.get(request.group_id)
         return (
-            group is not None and not group.is_consumer and group.classic.is_completed_by(request)
+            group is not None
+            and group.kind == CLASSIC_TYPE
+            and group.classic.is_completed_by(request)
         )
 
     def on_leave_group(
@@ -158,12 +148,9 @@ class Membership:
         group = self._table.by_id.get(request.group_id)
         if not request.group_id:
             code, leaving = Code.INVALID_GROUP_ID, []
-        elif group is None or group.is_typed:
-            pass  # members of share and streams groups do not leave with this request
-        elif group.is_consumer:
-            codes = self._kinds.classic_members.on_leave(group, leaving, result, now_ms)
-        else:
-            codes = group.classic.on_leave(leaving, result, now_ms)
+        elif group is not None:
+            machine = self._kinds.machine_of(group)
+            codes = machine.on_classic_leave(group, leaving, result, now_ms)
         if is_single:
             response = LeaveGroupResponse(error_code=codes[0] if code is Code.NONE else code)
         else:
@@ -192,9 +179,9 @@ class Membership:
         try:
             consumers.check_request(request, context.api_version)
             group = self._table.by_id.get(group_id)
-            is_there = group is not None and group.is_consumer
-            is_other = group is not None and group.is_typed
-            if is_other or (request.member_epoch != JOINING and not is_there):
+            kind = None if group is None else group.kind
+            may_join = request.member_epoch == JOINING and kind in (None, CLASSIC_TYPE)
+            if kind != CONSUMER_TYPE and not may_join:
                 raise KafkaError(
                     Code.GROUP_ID_NOT_FOUND, f"there is no consumer group '{group_id}': join it."
                 )

@@ -24,7 +24,7 @@ from barnabas.storage.log_config import NEVER_MS
 if TYPE_CHECKING:
     from barnabas.storage.files.txn_index import AbortedEntry
     from barnabas.storage.log.log import Log
-    from barnabas.storage.log.segment import Segment
+    from barnabas.storage.segments.segment import Segment
 
 
 class Dirt(NamedTuple):

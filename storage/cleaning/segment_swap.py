@@ -50,7 +50,7 @@ from barnabas.storage.files.segment_files import (
     offset_name,
 )
 from barnabas.storage.files.time_index import TimeIndex
-from barnabas.storage.log.segment import Segment
+from barnabas.storage.segments.segment import Segment
 
 if TYPE_CHECKING:
     from barnabas.storage.disk import Disk

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.log.log_directory import LogDirectoryError
 
 if TYPE_CHECKING:
     from barnabas.storage.disk import Disk

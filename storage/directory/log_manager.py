@@ -28,14 +28,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.protocol.errors import detached
 from barnabas.protocol.topic_partition import TopicIdPartition
-from barnabas.storage.directory.flush_journal import FlushJournal
 from barnabas.storage.directory.graduated import check_is_ours
-from barnabas.storage.directory.last_run import LastRun, RunNote
-from barnabas.storage.directory.log_directory import (
-    DamagedFlushJournalError,
-    LogDirectory,
-    LogDirectoryError,
-)
 from barnabas.storage.directory.log_starts import LogStarts
 from barnabas.storage.directory.log_upkeep import LogUpkeep
 from barnabas.storage.directory.meta_properties import MetaProperties, take_directory
@@ -51,18 +44,25 @@ from barnabas.storage.files.checkpoints import (
     RECOVERY_POINT_NAME,
     REPLICATION_NAME,
 )
+from barnabas.storage.files.flush_journal import FlushJournal
 from barnabas.storage.files.leader_epochs import HighestEpoch
 from barnabas.storage.files.segment_files import CorruptLog, ForeignLog
-from barnabas.storage.index_cache import IndexCache
+from barnabas.storage.log.log_directory import (
+    DamagedFlushJournalError,
+    LogDirectory,
+    LogDirectoryError,
+)
+from barnabas.storage.opening.last_run import LastRun, RunNote
+from barnabas.storage.segments.index_cache import IndexCache
 
 if TYPE_CHECKING:
     from barnabas.protocol.topic_partition import TopicPartition
-    from barnabas.storage.directory.flush_journal import JournalDecision, Redo
-    from barnabas.storage.directory.new_files import NewFiles
     from barnabas.storage.directory.partition_directories import Topics
     from barnabas.storage.disk import Disk, Lock, Syncable, SyncSteps
     from barnabas.storage.files.checkpoints import Offsets
+    from barnabas.storage.files.flush_journal import JournalDecision, Redo
     from barnabas.storage.log.log import Log
+    from barnabas.storage.log.new_files import NewFiles
     from barnabas.storage.log_config import LogConfig, LogManagerConfig
     from barnabas.storage.opening.log_loader import Opening
 
@@ -385,7 +385,7 @@ class LogManager(LogStarts):
 
     def begin_files(self, log: Log) -> NewFiles:
         """The files for a log that has none, which another thread makes; see `LogFiles.take`."""
-        from barnabas.storage.directory.new_files import NewFiles, new_suffix
+        from barnabas.storage.log.new_files import NewFiles, new_suffix
 
         self._new_files_count += 1
         name = f"{log!r} {self.leader_epoch} {self._new_files_count}"

@@ -25,15 +25,15 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from barnabas.storage.directory.trash import Trash
 from barnabas.storage.disk import is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.segment_files import CorruptLog
-from barnabas.storage.index_cache import BuildPutOff
+from barnabas.storage.log.trash import Trash
+from barnabas.storage.segments.index_cache import BuildPutOff
 
 if TYPE_CHECKING:
-    from barnabas.storage.directory.log_directory import ChangedLog, LogDirectory
     from barnabas.storage.log.log import Log
+    from barnabas.storage.log.log_directory import ChangedLog, LogDirectory
     from barnabas.storage.log_config import LogManagerConfig
 
 # To read this many bytes of a log takes longer than to write its checkpoint.

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import (
     META_PROPERTIES_NAME,
     CorruptCheckpoint,
     decode_properties,
     encode_properties,
 )
+from barnabas.storage.log.log_directory import LogDirectoryError
 
 if TYPE_CHECKING:
     from barnabas.storage.disk import Disk

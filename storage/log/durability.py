@@ -25,11 +25,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from barnabas.protocol.topic_partition import TopicIdPartition
-from barnabas.storage.directory.flush_journal import JournalEntry
 from barnabas.storage.disk import DirectorySync, Disk, FileSync, Syncable
+from barnabas.storage.files.flush_journal import JournalEntry
 from barnabas.storage.files.segment_files import LOG_SUFFIX
-from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.segment_list import SegmentList
+from barnabas.storage.segments.segment import Segment
+from barnabas.storage.segments.segment_list import SegmentList
 
 
 class LogEnd(NamedTuple):

@@ -50,7 +50,6 @@ from barnabas.storage.batch.validate import (
     check_client_batch,
     with_append_time,
 )
-from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import Slice, Syncable, is_out_of_resources, not_written
 from barnabas.storage.files.checkpoints import NO_TOPIC_ID
 from barnabas.storage.files.leader_epochs import LeaderEpochs
@@ -59,10 +58,10 @@ from barnabas.storage.files.txn_index import AbortedTxn
 from barnabas.storage.log.append_info import AppendInfo, NewMarker
 from barnabas.storage.log.durability import Durability, FlushToken
 from barnabas.storage.log.log_checkpoint import LogCheckpoint
+from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.log.log_files import LogFiles
 from barnabas.storage.log.log_reader import FetchData, Isolation, LogReader, unreadable
 from barnabas.storage.log.retention import expired_count
-from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log.segment_turnover import SegmentTurnover
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots, aborted_entry
@@ -72,6 +71,7 @@ from barnabas.storage.producers.producer_state import (
     used_again,
 )
 from barnabas.storage.producers.producer_window import restore_window
+from barnabas.storage.segments.segment_list import SegmentList
 
 if TYPE_CHECKING:
     from barnabas.storage.producers.repetition import Comparison

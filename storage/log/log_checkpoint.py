@@ -24,10 +24,10 @@ from barnabas.storage.files.checkpoints import (
 )
 from barnabas.storage.files.leader_epochs import LeaderEpochs
 from barnabas.storage.files.segment_files import INDEX_SUFFIXES, offset_name
-from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
 from barnabas.storage.producers.producer_state import ProducerStateManager
+from barnabas.storage.segments.segment import Segment
+from barnabas.storage.segments.segment_list import SegmentList
 
 
 class LogCheckpoint:

@@ -17,10 +17,10 @@ from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
 from barnabas.storage.files.leader_epochs import LeaderEpochs
 from barnabas.storage.log.durability import Durability
-from barnabas.storage.log.segment_list import SegmentList
+from barnabas.storage.segments.segment_list import SegmentList
 
 if TYPE_CHECKING:
-    from barnabas.storage.directory.new_files import NewFiles
+    from barnabas.storage.log.new_files import NewFiles
 
 
 class LogFiles:

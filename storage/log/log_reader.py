@@ -22,14 +22,14 @@ from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import LENGTH_END, BatchHeader, batch_size_of, has_right_crc
 from barnabas.storage.disk import Slice, is_out_of_descriptors
 from barnabas.storage.files.txn_index import AbortedTxn, TxnIndex
-from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.producers.producer_snapshots import (
     ProducerSnapshots,
     aborted_entry,
     replaying,
 )
 from barnabas.storage.producers.producer_state import CompletedTxn
+from barnabas.storage.segments.segment import Segment
+from barnabas.storage.segments.segment_list import SegmentList
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import sys
 
-from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.segments.segment import Segment
+from barnabas.storage.segments.segment_list import SegmentList
 
 
 def expired_count(

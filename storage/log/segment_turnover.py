@@ -9,14 +9,14 @@ import logging
 from zlib import crc32
 
 from barnabas.protocol.topic_partition import TopicIdPartition
-from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import is_out_of_resources
 from barnabas.storage.log.durability import Durability
 from barnabas.storage.log.log_checkpoint import LogCheckpoint
-from barnabas.storage.log.segment import RollLimits, Segment
-from barnabas.storage.log.segment_list import SegmentList
+from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
+from barnabas.storage.segments.segment import RollLimits, Segment
+from barnabas.storage.segments.segment_list import SegmentList
 
 # All modules log messages about one log with this logger.
 logger = logging.getLogger("barnabas.storage.log.log")

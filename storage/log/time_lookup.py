@@ -21,9 +21,9 @@ from barnabas.protocol.compression import TooLargeError
 from barnabas.protocol.records import HEADER_SIZE, BatchHeader
 from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.log.log_reader import reading
-from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.segment_list import SegmentList
-from barnabas.storage.log.time_search import BatchSearch, Searched
+from barnabas.storage.segments.segment import Segment
+from barnabas.storage.segments.segment_list import SegmentList
+from barnabas.storage.segments.time_search import BatchSearch, Searched
 
 if TYPE_CHECKING:
     from barnabas.storage.log.log import Log

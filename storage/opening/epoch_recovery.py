@@ -27,8 +27,8 @@ from barnabas.storage.files.checkpoints import (
 )
 from barnabas.storage.files.leader_epochs import LeaderEpochs
 from barnabas.storage.files.segment_files import CorruptLog
-from barnabas.storage.log.segment import Segment
 from barnabas.storage.opening.partition_files import PartitionFiles
+from barnabas.storage.segments.segment import Segment
 
 logger = logging.getLogger(__name__)
 

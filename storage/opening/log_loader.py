@@ -23,13 +23,12 @@ from typing import NamedTuple
 
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import HEADER_SIZE, BatchHeader, has_right_crc, read_header
-from barnabas.storage.directory.flush_journal import Redo
-from barnabas.storage.directory.last_run import TRUST, LastRun
 from barnabas.storage.disk import log_lack_of_space
+from barnabas.storage.files.flush_journal import Redo
 from barnabas.storage.files.segment_files import LOG_SUFFIX, SEGMENT_SUFFIXES, TXN_SUFFIX
 from barnabas.storage.log.log import UNREAD_BATCH_BYTES
-from barnabas.storage.log.segment import Segment
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.opening.last_run import TRUST, LastRun
 from barnabas.storage.opening.partition_files import SET_ASIDE_SUFFIX, PartitionFiles
 from barnabas.storage.opening.torn_tail import (
     fault_of,
@@ -40,6 +39,7 @@ from barnabas.storage.opening.torn_tail import (
 )
 from barnabas.storage.producers.producer_snapshots import aborted_entry, replay_batch
 from barnabas.storage.producers.producer_state import ProducerStateManager
+from barnabas.storage.segments.segment import Segment
 
 _READ_BYTES = 1 << 20
 _END_OF_TIME = 1 << 63

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from barnabas.protocol.topic_partition import TopicIdPartition
-from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.files.leader_epochs import LeaderEpochs
 from barnabas.storage.log.log import Log, LogContents
-from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.segment_list import SegmentList
+from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
 from barnabas.storage.producers.producer_state import ProducerStateManager
+from barnabas.storage.segments.segment import Segment
+from barnabas.storage.segments.segment_list import SegmentList
 
 
 def new_log(

@@ -16,7 +16,6 @@ import logging
 import uuid
 
 from barnabas.protocol.topic_partition import TopicIdPartition
-from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import log_lack_of_space
 from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
@@ -37,9 +36,10 @@ from barnabas.storage.files.segment_files import (
     CorruptLog,
     offset_name,
 )
-from barnabas.storage.log.segment import Segment
+from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
+from barnabas.storage.segments.segment import Segment
 
 SET_ASIDE_SUFFIX = ".log.set-aside"
 _LEFT_OVER = (DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")

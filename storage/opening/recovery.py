@@ -17,15 +17,15 @@ is never cut: CorruptLog names the file, the position, and what to do.
 
 from __future__ import annotations
 
-from barnabas.storage.directory.last_run import TRUST
-from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.files.checkpoints import NO_TOPIC_ID
 from barnabas.storage.log.log import Log, LogContents
-from barnabas.storage.log.segment_list import SegmentList
+from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening.epoch_recovery import load_epochs
+from barnabas.storage.opening.last_run import TRUST
 from barnabas.storage.opening.log_loader import LogLoader, Opening
 from barnabas.storage.opening.partition_files import PartitionFiles
+from barnabas.storage.segments.segment_list import SegmentList
 
 
 def load_log(

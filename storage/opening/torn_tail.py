@@ -24,7 +24,7 @@ from barnabas.protocol.records import (
     read_header,
 )
 from barnabas.storage.files.segment_files import HIGHEST_RELATIVE_OFFSET
-from barnabas.storage.log.segment import Segment
+from barnabas.storage.segments.segment import Segment
 
 _SEARCH_BYTES = 64 << 20  # the distance after a bad batch within which a valid one is searched for
 _SECTOR_BYTES = 512

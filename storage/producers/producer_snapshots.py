@@ -18,13 +18,13 @@ from barnabas.protocol.records import CONTROL, BatchHeader, decode_marker, has_r
 from barnabas.storage.disk import Disk
 from barnabas.storage.files.segment_files import SNAPSHOT_SUFFIX, offset_name
 from barnabas.storage.files.txn_index import AbortedEntry
-from barnabas.storage.log.batch_file import in_slices
-from barnabas.storage.log.segment import Segment
 from barnabas.storage.producers.producer_state import (
     CompletedTxn,
     CorruptSnapshot,
     ProducerStateManager,
 )
+from barnabas.storage.segments.batch_file import in_slices
+from barnabas.storage.segments.segment import Segment
 
 KEPT_SNAPSHOTS = 2
 

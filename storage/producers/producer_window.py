@@ -11,8 +11,8 @@ import logging
 
 from barnabas.storage.batch.validate import CheckBudget, TakesLongError
 from barnabas.storage.files.segment_files import CorruptLog
-from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.producers.producer_state import REMEMBERED_BATCHES, BatchMeta, ProducerEntry
+from barnabas.storage.segments.segment_list import SegmentList
 
 _MOST_HEADERS = 1 << 18  # of one search
 _HEADERS_AT_ONCE = 1 << 14  # reading them takes 16 ms

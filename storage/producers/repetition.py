@@ -37,8 +37,8 @@ from barnabas.protocol.records import HEADER_SIZE, has_right_crc, read_header
 from barnabas.storage.batch.record_content import content_digest
 from barnabas.storage.batch.validate import CheckBudget, TakesLongError
 from barnabas.storage.files.segment_files import CorruptLog
-from barnabas.storage.log.segment_list import BatchPlace, SegmentList
 from barnabas.storage.producers.producer_state import NO_CRC, BatchMeta
+from barnabas.storage.segments.segment_list import BatchPlace, SegmentList
 
 _MOST_RECORDS_AT_ONCE = 5000  # comparing them takes 5 ms
 _MOST_BYTES_AT_ONCE = 1 << 20  # of a stored batch, and of decompressed records

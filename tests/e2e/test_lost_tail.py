@@ -32,7 +32,7 @@ from helpers.e2e_clients import (
 )
 
 from barnabas import LocalBroker
-from barnabas.storage.directory.last_run import BOOT_ID_NAME
+from barnabas.storage.opening.last_run import BOOT_ID_NAME
 
 pytestmark = pytest.mark.e2e
 

@@ -54,11 +54,11 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from barnabas.protocol.records import NewRecord, batches_in, encode_batch, records_of
-from barnabas.storage.directory.last_run import BOOT_ID_NAME
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import Slice
 from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_directory import LogDirectoryError
 from barnabas.storage.log.log_reader import Isolation
+from barnabas.storage.opening.last_run import BOOT_ID_NAME
 from helpers.admin_host import NOW_MS, AdminHost, CountedIds, creatable
 from helpers.hard_state import hard_state
 from helpers.scratch import IN_MEMORY, SamePlaceDisk, scratch_directory

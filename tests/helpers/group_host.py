@@ -21,12 +21,18 @@ from barnabas.coordinator.groups.consumer.consumer_group_settings import Consume
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.group_types import CONSUMER_TYPE
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
-from barnabas.coordinator.groups.share.state_changes import StateChange
 from barnabas.coordinator.groups.streams.streams_group import StreamsGroup
 from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
-from barnabas.coordinator.groups.streams.topology import InternalTopic
-from barnabas.coordinator.result import Counted, Reply, Result, partition_for
+from barnabas.coordinator.result import (
+    Counted,
+    InternalTopic,
+    Reply,
+    Result,
+    StateChange,
+    partition_for,
+)
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from barnabas.protocol.messages.join_group import JoinGroupRequestProtocol
@@ -109,10 +115,8 @@ def check_timers(coordinator: GroupCoordinator) -> None:
     timers = coordinator.timers
 
     def members_of(group: Group) -> set[str]:
-        if group.is_consumer:
-            return set(group.require_consumer().members)
-        if group.typed is not None:
-            return set(group.typed.member_ids)
+        if group.modern is not None and (group.modern.exists or group.modern.kind != CONSUMER_TYPE):
+            return set(group.modern.member_ids)
         of_classic = group.classic._members
         return {*of_classic.by_id, *of_classic.pending_ids}
 
@@ -122,9 +126,11 @@ def check_timers(coordinator: GroupCoordinator) -> None:
         if member_id:
             assert member_id in members_of(group), f"a timer {kind} of {member_id}, who is gone"
         elif kind == group_timers.PATTERNS:
-            assert group.is_consumer, f"{group_id} is no consumer group, and looks for patterns"
+            assert group.kind == CONSUMER_TYPE, (
+                f"{group_id} is no consumer group, and looks for patterns"
+            )
         elif kind in (group_timers.FIRST_TARGET, group_timers.ASSIGNING):
-            assert group.typed is not None, f"{group_id} waits for a target of no use"
+            assert group.modern is not None, f"{group_id} waits for a target of no use"
     for group in coordinator.all_groups():
         for member_id in members_of(group):
             key = (group_timers.SESSION, group.group_id, member_id)
@@ -138,12 +144,12 @@ def check_members(coordinator: GroupCoordinator) -> None:
     it.
     """
     for group in coordinator.all_groups():
-        one: Any = group.consumer if group.is_consumer else group.typed
-        if one is None:
+        one: Any = group.modern
+        if one is None or not one.exists:
             continue
         gone = (one.targets.keys() | one.currents.keys()) - set(group.member_ids)
         assert not gone, f"{group.group_id} has assignments of {gone}"
-        if group.is_consumer:
+        if group.kind == CONSUMER_TYPE:
             owners: dict[uuid.UUID, dict[int, str]] = {}
             for member_id, current in one.currents.items():
                 for topic_id, partition in held(current):

@@ -10,7 +10,7 @@ from typing import Any
 
 from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-from barnabas.coordinator.groups.offsets.group_offsets import (
+from barnabas.coordinator.groups.group_offsets import (
     NO_TIMESTAMP,
     CommittedOffset,
     GroupOffsets,
@@ -51,8 +51,7 @@ def _of_coordinator(coordinator: GroupCoordinator) -> dict[str, Any]:
             group.partition,
             group.metadata_value,
             hard_state(group.offsets),
-            hard_state(group.consumer),
-            _of_typed(group.typed),
+            _of_modern(group.modern),
         )
         for group in coordinator.all_groups()
         if group.has_hard_state
@@ -66,10 +65,12 @@ def _of_coordinator(coordinator: GroupCoordinator) -> dict[str, Any]:
     }
 
 
-def _of_typed(typed: Any) -> Any:
-    """The hard state of a share group or streams group, or None for a group that does not exist."""
+def _of_modern(typed: Any) -> Any:
+    """The hard state of a consumer, share or streams group; None if it does not exist."""
     if typed is None or not typed.exists:
         return None
+    if isinstance(typed, ConsumerGroup):
+        return hard_state(typed)
     if isinstance(typed, StreamsGroup):
         return _of_streams(typed)
     assert isinstance(typed, ShareGroup)

@@ -220,7 +220,7 @@ def groups_unknown_to_a_start(broker: Any) -> list[str]:
 def _is_without_state(group: Any) -> bool:
     """Whether the group has neither offsets nor members, and never had a generation."""
     offsets = group.offsets
-    has_any = offsets.committed or offsets.pending or group.member_ids or group.typed is not None
+    has_any = offsets.committed or offsets.pending or group.member_ids or group.modern is not None
     return not has_any and group.classic.rebalance.generation == 0
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from barnabas.broker.share.share_partition import ACCEPT, GAP, REJECT, RELEASE, RENEW
+from barnabas.broker.share_partitions.share_partition import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from barnabas.protocol.messages import initialize_share_group_state as initialize
 from barnabas.protocol.messages import share_acknowledge, share_fetch
 from barnabas.protocol.messages.incremental_alter_configs import (

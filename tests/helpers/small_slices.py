@@ -17,7 +17,7 @@ _BOUND = re.compile(
 # Limits whose names match this pattern stay unchanged, since they bound the size of a request, and
 # larger requests are refused.
 _OF_REQUESTS = re.compile(r"MOST_(TOPICS|PARTITIONS)_.*|LONGEST_.*")
-_FOLDERS = ("broker.logs", "broker.share", "broker.requests", "replication",
+_FOLDERS = ("broker.logs", "broker.share_partitions", "broker.requests", "replication",
             "broker.transactions", "broker.handlers", "coordinator", "storage")  # fmt: skip
 
 

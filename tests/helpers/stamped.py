@@ -27,7 +27,7 @@ def wrongly_current(groups: GroupCoordinator) -> Iterator[str]:
     """
     topics = groups._context.topics
     for group in groups.all_groups():
-        one = group.require_consumer() if group.is_consumer else group.typed
+        one = group.modern
         if isinstance(one, ConsumerGroup):
             yield from _patterns(one, groups, topics)
         if (

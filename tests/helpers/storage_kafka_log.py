@@ -12,11 +12,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from barnabas.storage.directory.last_run import LastRun
-from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.opening.last_run import LastRun
 from barnabas.storage.opening.log_loader import Opening
 from barnabas.storage.opening.recovery import load_log
 from helpers.storage_logs import NOW_MS

@@ -25,12 +25,12 @@ from barnabas.protocol.records import (
     records_of,
 )
 from barnabas.storage.batch.validate import Checked
-from barnabas.storage.directory.last_run import BOOT_ID_NAME
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import Disk, OsDisk
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import FetchData, Isolation
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
+from barnabas.storage.opening.last_run import BOOT_ID_NAME
 from barnabas.storage.producers.producer_snapshots import replay_segment
 from barnabas.storage.producers.producer_state import ProducerStateManager
 

@@ -16,14 +16,16 @@ from typing import Any
 
 from barnabas.broker.connections.connection_state import ConnectionState
 from barnabas.broker.logs.metadata import Topic
-from barnabas.broker.share.loaded_partition import LoadedPartition
-from barnabas.broker.share.share_sessions import ShareSession
+from barnabas.broker.share_partitions.loaded_partition import LoadedPartition
+from barnabas.broker.share_partitions.share_sessions import ShareSession
 from barnabas.broker.transactions.transaction_end import Ending
 from barnabas.coordinator.groups import group_timers as timers_of
 from barnabas.coordinator.groups.classic.rebalance import State
+from barnabas.coordinator.groups.consumer.consumer_group import consumer_group
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.groups.group_timers import OF_MEMBERS, TimerKey
+from barnabas.coordinator.groups.group_types import CONSUMER_TYPE
 from barnabas.coordinator.groups.share.share_group import ShareGroup
 from barnabas.coordinator.groups.streams.streams_group import StreamsGroup
 from barnabas.coordinator.groups.streams.streams_group_records import MemberState as TasksState
@@ -166,7 +168,7 @@ def lacking_deadlines_of_groups(groups: GroupCoordinator) -> Iterator[str]:
 def _wanted_deadlines(group: Group) -> Iterator[TimerKey]:
     """The timers that a group in this state must have."""
     group_id, classic = group.group_id, group.classic
-    if not isinstance(group.typed, ShareGroup):  # the offsets of a share group do not expire
+    if not isinstance(group.modern, ShareGroup):  # the offsets of a share group do not expire
         yield timers_of.RETENTION, group_id, ""
     for member_id in (*group.member_ids, *classic.pending_ids):
         yield timers_of.SESSION, group_id, member_id
@@ -174,16 +176,16 @@ def _wanted_deadlines(group: Group) -> Iterator[TimerKey]:
         yield timers_of.JOIN, group_id, ""
     if classic.state is State.COMPLETING_REBALANCE:
         yield timers_of.SYNC, group_id, ""
-    if group.is_consumer:
-        consumer = group.require_consumer()
+    if group.kind == CONSUMER_TYPE:
+        consumer = consumer_group(group)
         for member_id, value in consumer.members.items():
             if consumer.current(member_id).pending_revocation and value.classic is None:
                 yield timers_of.REBALANCE, group_id, member_id
-    if isinstance(group.typed, StreamsGroup):
-        for member_id in group.typed.members:
-            if group.typed.current(member_id).state is TasksState.UNREVOKED_TASKS:
+    if isinstance(group.modern, StreamsGroup):
+        for member_id in group.modern.members:
+            if group.modern.current(member_id).state is TasksState.UNREVOKED_TASKS:
                 yield timers_of.REBALANCE, group_id, member_id
-        if group.typed.assigning is not None:
+        if group.modern.assigning is not None:
             yield timers_of.ASSIGNING, group_id, ""
 
 

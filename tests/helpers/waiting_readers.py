@@ -11,9 +11,9 @@ from typing import Any
 
 from barnabas.broker.handlers.fetch import _Fetch
 from barnabas.broker.logs.purgatory import WaitingFetch
-from barnabas.broker.share.loaded_partition import LoadedPartition
+from barnabas.broker.share_partitions.loaded_partition import LoadedPartition
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment_indexes import BuildPutOff
+from barnabas.storage.segments.segment_indexes import BuildPutOff
 
 
 def waiting_for_what_is_there(

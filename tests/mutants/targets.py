@@ -24,7 +24,7 @@ TARGETS: dict[str, tuple[str, ...] | None] = {
     "broker/quotas/*.py": None,
     "barnabas/replication/*.py": None,
     "broker/security/*.py": None,
-    "broker/share/*.py": None,
+    "broker/share_partitions/*.py": None,
     "broker/transactions/*.py": None,
 }
 
@@ -60,12 +60,12 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
     "coordinator/groups/offsets/offset_commits.py": ("OffsetCommits.*",),
     "coordinator/groups/offsets/offset_fetches.py": ("OffsetFetches._offsets_of",),
     "coordinator/groups/offsets/offset_removal.py": ("OffsetRemoval.on_topics_deleted",),
-    "coordinator/groups/offsets/group_offsets.py": ("GroupOffsets.*",),
+    "coordinator/groups/group_offsets.py": ("GroupOffsets.*",),
     "coordinator/transactions/producer_ids.py": ("*",),
     "storage/producers/producer_state.py": ("*",),
-    "storage/directory/flush_journal.py": ("*",),
+    "storage/files/flush_journal.py": ("*",),
     "storage/opening/recovery.py": ("*",),
-    "storage/directory/last_run.py": ("*",),
+    "storage/opening/last_run.py": ("*",),
     "storage/opening/partition_files.py": ("*",),
     "storage/opening/epoch_recovery.py": ("*",),
     "storage/opening/log_loader.py": ("*",),
@@ -92,7 +92,7 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
         "ProducerSnapshots.state_at*", "aborted_entry", "replay*",
     ),
     "storage/producers/producer_window.py": ("*",),
-    "storage/log/segment_list.py": (
+    "storage/segments/segment_list.py": (
         "SegmentList.find", "SegmentList.headers_before",
     ),
     "storage/files/checkpoints.py": ("encode_offsets", "decode_offsets"),

@@ -387,7 +387,7 @@ def _notes_the_topics_of_its_end(
     topics may have changed since its start.
     """
     look_up(groups, group, result, now_ms)
-    consumer = group.require_consumer()
+    consumer = group.modern
     if consumer.lookup is None:
         consumer.patterns_version = groups._topics.version
 

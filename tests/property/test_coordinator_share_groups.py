@@ -34,8 +34,7 @@ from barnabas.coordinator.groups.share.share_group_change import ShareGroupChang
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
 from barnabas.coordinator.groups.share.share_groups import share_group
 from barnabas.coordinator.groups.share.simple_assignor import MemberToAssign, assign_simple
-from barnabas.coordinator.groups.share.state_changes import StateRow
-from barnabas.coordinator.result import Result
+from barnabas.coordinator.result import Result, StateRow
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequestPartition,

@@ -242,7 +242,7 @@ class World:
     def agrees(self, member: Member, number: int) -> bool | None:
         """Whether the group assigns the task to the member, or None if the group has no members."""
         group = self.host.coordinator.group(GROUP)
-        if group is None or not group.is_typed or not group.has_members:
+        if group is None or group.kind != "streams" or not group.has_members:
             return None
         current = streams_group_of(group).current(member.id)
         return any(
@@ -265,7 +265,7 @@ class World:
                 assert task not in owners, f"{owners[task]} and {member.name} both have {task}"
                 owners[task] = member.name
         group = self.host.coordinator.group(GROUP)
-        if group is not None and group.is_typed:
+        if group is not None and group.kind == "streams":
             self.check_processes(group)
 
     def check_processes(self, group: Any) -> None:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas.daemon.opening import JOURNAL
-from barnabas.storage.directory.last_run import BOOT_ID_NAME
+from barnabas.storage.opening.last_run import BOOT_ID_NAME
 
 
 @settings(max_examples=drawn(150), suppress_health_check=[HealthCheck.too_slow])

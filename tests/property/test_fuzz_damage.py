@@ -41,7 +41,7 @@ def test_the_fuzzer_finds_a_broker_that_ends_with_the_first_damaged_file(
 ) -> None:
     monkeypatch.setattr(exception_guard, "ends_process", lambda error: True)
     monkeypatch.setattr(
-        "barnabas.storage.log.segment_indexes.SegmentIndexes._noting_error",
+        "barnabas.storage.segments.segment_indexes.SegmentIndexes._noting_error",
         lambda self, build, *, is_for_aborted: build,
     )
     assert any(run(seed) for seed in range(QUICK))

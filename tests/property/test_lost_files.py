@@ -52,13 +52,13 @@ from barnabas.graduation.kafka_directory.kafka_records import (
 )
 from barnabas.graduation.survey import GraduationError, UncleanError
 from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, MARK_NAME, is_graduated
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     PARTITION_METADATA_NAME,
     encode_partition_metadata,
 )
 from barnabas.storage.log.broker_appends import append_records
+from barnabas.storage.log.log_directory import LogDirectoryError
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 DAY_MS = 86_400_000

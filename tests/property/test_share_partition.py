@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from barnabas.broker.share.acquisition import (
+from barnabas.broker.share_partitions.acquisition import (
     LEAST_LIMIT,
     Acquired,
     LogBatch,
@@ -23,8 +23,8 @@ from barnabas.broker.share.acquisition import (
     acquire,
     without,
 )
-from barnabas.broker.share.in_flight import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE
-from barnabas.broker.share.share_partition import (
+from barnabas.broker.share_partitions.in_flight import ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE
+from barnabas.broker.share_partitions.share_partition import (
     ACCEPT,
     GAP,
     REJECT,
@@ -35,7 +35,7 @@ from barnabas.broker.share.share_partition import (
     SharePartition,
     Transition,
 )
-from barnabas.coordinator.share.state_batches import StateBatch, combine
+from barnabas.coordinator.share_states.state_batches import StateBatch, combine
 from barnabas.protocol.errors import Code, KafkaError
 
 MEMBERS = ("one", "two", "three")

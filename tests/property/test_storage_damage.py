@@ -32,11 +32,11 @@ from hypothesis import strategies as st
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import batches_in
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_directory import LogDirectoryError
 from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
 from barnabas.storage.log_config import LogConfig
 

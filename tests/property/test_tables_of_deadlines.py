@@ -16,7 +16,7 @@ from barnabas.broker.logs import purgatory
 from barnabas.broker.logs.purgatory import Purgatory, WaitingFetch
 from barnabas.coordinator import timers
 from barnabas.coordinator.timers import Timers
-from barnabas.storage.directory.trash import Trash
+from barnabas.storage.log.trash import Trash
 
 
 class Table(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 from checkers import Finding
 
 from barnabas.protocol import hot_requests
-from barnabas.storage.log import segment
+from barnabas.storage.segments import segment
 from sim.world import Report, run_seed
 
 

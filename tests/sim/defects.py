@@ -35,10 +35,11 @@ from barnabas.coordinator.groups.classic.rebalance import State
 from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup
 from barnabas.coordinator.groups.consumer.consumer_group_change import GroupChange
 from barnabas.coordinator.groups.consumer.consumer_groups import ConsumerGroups
+from barnabas.coordinator.groups.consumer.group_conversion import GroupConversion
 from barnabas.coordinator.groups.group import Group as CoordinatorGroup
-from barnabas.coordinator.groups.group_conversion import GroupConversion
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck, GroupOffsets
+from barnabas.coordinator.groups.group_offsets import GroupOffsets
+from barnabas.coordinator.groups.group_state import CommitCheck
 from barnabas.coordinator.groups.offsets.offset_commits import OffsetCommits
 from barnabas.coordinator.groups.offsets.offset_fetches import OffsetFetches
 from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
@@ -59,32 +60,33 @@ from barnabas.protocol.records import HEADER, read_header
 from barnabas.protocol.wall_clock import WallClock
 from barnabas.storage.batch import validate
 from barnabas.storage.cleaning import clean_plan, cleaner, segment_swap
-from barnabas.storage.directory import flush_journal
-from barnabas.storage.directory.flush_journal import OFFLINE_END, FlushJournal, Redo
-from barnabas.storage.directory.last_run import RunNote
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.directory.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.disk import DirectorySync
+from barnabas.storage.files import flush_journal
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     LOG_START_NAME,
     Offsets,
 )
-from barnabas.storage.log import broker_appends, log_reader, retention, segment
+from barnabas.storage.files.flush_journal import OFFLINE_END, FlushJournal, Redo
+from barnabas.storage.log import broker_appends, log_reader, retention
 from barnabas.storage.log import log as log_module
 from barnabas.storage.log.broker_appends import append_records
 from barnabas.storage.log.durability import Durability
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_files import LogFiles
 from barnabas.storage.log.log_reader import Isolation, LogReader
-from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.opening import log_loader
+from barnabas.storage.opening.last_run import RunNote
 from barnabas.storage.opening.log_loader import LogLoader
 from barnabas.storage.pooled_disk import PooledDisk
 from barnabas.storage.producers import producer_window, repetition
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots
 from barnabas.storage.producers.producer_state import ProducerEntry, ProducerStateManager
+from barnabas.storage.segments import segment
+from barnabas.storage.segments.segment import Segment
+from barnabas.storage.segments.segment_list import SegmentList
 from sim import focuses
 from sim.disk import SimDisk, SimFile
 from sim.node import Node

@@ -24,11 +24,11 @@ from barnabas.protocol.messages.sync_group import SyncGroupRequest
 from barnabas.protocol.records import HEADER_SIZE, LENGTH_END, batch_size_of
 from barnabas.storage.cleaning.clean_job import CleanJob, CleanResult
 from barnabas.storage.cleaning.cleaner import clean
-from barnabas.storage.directory.last_run import BOOT_ID_NAME
-from barnabas.storage.directory.log_directory import DamagedFlushJournalError
 from barnabas.storage.disk import Slice, is_out_of_resources
 from barnabas.storage.files.checkpoints import MANIFEST_NAME
 from barnabas.storage.files.segment_files import CorruptLog
+from barnabas.storage.log.log_directory import DamagedFlushJournalError
+from barnabas.storage.opening.last_run import BOOT_ID_NAME
 from sim.disk import Crash, Inode, SimDisk
 from sim.network import Forgiving
 from sim.quotas import Throttles
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 DATA_DIR = "/data"
 UPTIME_MS = 1_000_000
-_FRAME = struct.Struct(">4sIQQI")  # storage/directory/flush_journal.py
+_FRAME = struct.Struct(">4sIQQI")  # storage/files/flush_journal.py
 _IN_A_FRAME = _FRAME.size
 # Requests that may wait for long: for records, or for other members of a group.
 MAY_WAIT = frozenset({FetchRequest.API_KEY, JoinGroupRequest.API_KEY, SyncGroupRequest.API_KEY})

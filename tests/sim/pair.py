@@ -37,9 +37,9 @@ from barnabas.replication.standby_feed import StandbyFeed
 from barnabas.replication.standby_steps import Connect, Copy, Receive, Send, Steps, Wait
 from barnabas.replication.steps_of_end import Until, steps_of_end
 from barnabas.replication.wire import NONCE_BYTES
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import LOCK_NAME
 from barnabas.storage.files.leader_epochs import HighestEpoch
+from barnabas.storage.log.log_directory import LogDirectoryError
 from sim.disk import Crash
 from sim.etcd import PASSWORD, USER, HttpClient
 from sim.node import DATA_DIR, Node, _joined, _Session

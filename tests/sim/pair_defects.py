@@ -21,9 +21,9 @@ from barnabas.replication.operations import Kind, Operation, Replica, is_unfinis
 from barnabas.replication.replicated_disk import ReplicatedDisk
 from barnabas.replication.rim.early_sync import EarlySync
 from barnabas.replication.steps_of_end import Ending, Until
-from barnabas.storage.directory.last_run import RunNote
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.files.leader_epochs import HighestEpoch
+from barnabas.storage.opening.last_run import RunNote
 from sim import pair as pair_module
 from sim.defects import changed
 from sim.disk import SimDisk

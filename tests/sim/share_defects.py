@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from barnabas.broker.share import acquisition, share_fetch
-from barnabas.broker.share.loaded_partitions import LoadedPartitions
-from barnabas.broker.share.share_partition import SharePartition, Transition, _Staged
-from barnabas.broker.share.share_runtime import ShareRuntime
-from barnabas.broker.share.shares import Shares
+from barnabas.broker.share_partitions import acquisition, waiting_share_fetch
+from barnabas.broker.share_partitions.share_partition import SharePartition, Transition, _Staged
+from barnabas.broker.share_partitions.share_partition_cache import SharePartitionCache
+from barnabas.broker.share_partitions.share_runtime import ShareRuntime
+from barnabas.broker.share_partitions.shares import Shares
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
-from barnabas.coordinator.share.share_coordinator import ShareCoordinator
-from barnabas.coordinator.share.share_state import ShareState, Written
+from barnabas.coordinator.share_states.share_coordinator import ShareCoordinator
+from barnabas.coordinator.share_states.share_state import ShareState, Written
 from sim import focuses
 from sim.defects import changed, defect
 from sim.scenario import Scenario
@@ -97,15 +97,15 @@ def states_are_pruned_early() -> Iterator[None]:
 
 @defect("a group of committed records gets aborted ones", "aborted-read", tweak=with_kills)
 def aborted_records_are_acquired() -> Iterator[None]:
-    with changed(share_fetch, "without", lambda partition, acquired, aborted: acquired):
+    with changed(waiting_share_fetch, "without", lambda partition, acquired, aborted: acquired):
         yield
 
 
 @defect("a group of committed records reads beyond the last stable offset",
         "precommitted-read", "aborted-read", tweak=with_kills)  # fmt: skip
 def open_transactions_are_acquired() -> Iterator[None]:
-    read = share_fetch.ShareFetch._read
-    candidates = share_fetch.ShareFetch._candidates
+    read = waiting_share_fetch.WaitingShareFetch._read
+    candidates = waiting_share_fetch.WaitingShareFetch._candidates
 
     def as_uncommitted(method: Any) -> Any:
         def call(self: Any, *args: Any) -> Any:
@@ -118,8 +118,8 @@ def open_transactions_are_acquired() -> Iterator[None]:
         return call
 
     with (
-        changed(share_fetch.ShareFetch, "_read", as_uncommitted(read)),
-        changed(share_fetch.ShareFetch, "_candidates", as_uncommitted(candidates)),
+        changed(waiting_share_fetch.WaitingShareFetch, "_read", as_uncommitted(read)),
+        changed(waiting_share_fetch.WaitingShareFetch, "_candidates", as_uncommitted(candidates)),
     ):
         yield
 
@@ -131,18 +131,18 @@ def locks_end_early() -> Iterator[None]:
     def on_locks_ended(self: SharePartition, limits: Any, now_ms: int, **how: bool) -> Transition:
         return ended(self, limits, now_ms + 300, **how)
 
-    tick = LoadedPartitions.on_tick
+    tick = SharePartitionCache.on_tick
 
     with (
         changed(SharePartition, "on_locks_ended", on_locks_ended),
-        changed(LoadedPartitions, "on_tick", lambda self, now_ms: tick(self, now_ms + 300)),
+        changed(SharePartitionCache, "on_tick", lambda self, now_ms: tick(self, now_ms + 300)),
     ):
         yield
 
 
 @defect("locks never end", "stuck", tweak=shared)
 def locks_never_end() -> Iterator[None]:
-    with changed(LoadedPartitions, "on_tick", lambda self, now_ms: None):
+    with changed(SharePartitionCache, "on_tick", lambda self, now_ms: None):
         yield
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from checkers import Ending, Partition
 
-from barnabas.broker.share.share_partition import ACCEPT, REJECT, RELEASE, RENEW
-from barnabas.coordinator.share.share_records import SharePartitionKey
+from barnabas.broker.share_partitions.share_partition import ACCEPT, REJECT, RELEASE, RENEW
+from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import initialize_share_group_state as initialize
 from barnabas.protocol.messages import share_acknowledge, share_fetch

@@ -55,7 +55,7 @@ class Group:
         """The broker's state of the group; None if the group does not exist."""
         broker = self.world.node.broker
         group = None if broker is None else broker.groups.group(self.name)
-        typed = None if group is None else group.typed
+        typed = None if group is None else group.modern
         return typed if isinstance(typed, StreamsGroup) else None
 
     def check(self) -> None:
@@ -76,7 +76,7 @@ class Group:
     def is_at_rest(self) -> bool:
         """Whether each task is active at one member, and the group has no other members."""
         state = self.state()
-        if state is None or state.state != STABLE:
+        if state is None or state.state_name != STABLE:
             return False
         active = [task for member in self.members for task in member.active]
         ids = {member.id for member in self.members}

@@ -24,11 +24,11 @@ from barnabas.broker.logs.unwritten_work import UnwrittenWork
 from barnabas.broker.topic_changes import topic_deletion
 from barnabas.broker.transactions import transaction_end
 from barnabas.coordinator.groups import group_administration, group_coordinator
-from barnabas.coordinator.groups.group_conversion import GroupConversion
+from barnabas.coordinator.groups.consumer.group_conversion import GroupConversion
 from barnabas.coordinator.transactions import transaction_coordinator, transaction_listing
-from barnabas.storage.directory.log_directory import LogDirectory
-from barnabas.storage.index_cache import BuildPutOff
-from barnabas.storage.log import batch_file, segment, segment_indexes
+from barnabas.storage.log.log_directory import LogDirectory
+from barnabas.storage.segments import batch_file, segment, segment_indexes
+from barnabas.storage.segments.index_cache import BuildPutOff
 from sim import focuses, wire
 from sim.caches import run_without_caches
 from sim.disk import Refusal

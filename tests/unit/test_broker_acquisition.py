@@ -8,16 +8,16 @@ import itertools
 
 import pytest
 
-from barnabas.broker.share.acquisition import Acquired, LogBatch, Taker, acquire, without
-from barnabas.broker.share.in_flight import ACKNOWLEDGED, ARCHIVED
-from barnabas.broker.share.share_partition import (
+from barnabas.broker.share_partitions.acquisition import Acquired, LogBatch, Taker, acquire, without
+from barnabas.broker.share_partitions.in_flight import ACKNOWLEDGED, ARCHIVED
+from barnabas.broker.share_partitions.share_partition import (
     ACCEPT,
     RELEASE,
     Acknowledgement,
     GroupLimits,
     SharePartition,
 )
-from barnabas.coordinator.share.state_batches import StateBatch
+from barnabas.coordinator.share_states.state_batches import StateBatch
 
 LIMITS = GroupLimits()
 ALL = Taker("m", 500, 500)

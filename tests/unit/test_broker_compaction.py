@@ -38,11 +38,11 @@ from barnabas.storage.cleaning.clean_job import CleanResult
 from barnabas.storage.cleaning.cleaner import clean
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.checkpoints import decode_offsets
-from barnabas.storage.log.batch_file import BatchFile
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment import Segment
 from barnabas.storage.log.time_lookup import offset_for_timestamp
+from barnabas.storage.segments.batch_file import BatchFile
+from barnabas.storage.segments.segment import Segment
 
 BACKOFF_MS = 100
 

@@ -40,9 +40,9 @@ from barnabas.protocol.messages.txn_offset_commit import (
 )
 from barnabas.protocol.records import batches_in, decode_marker
 from barnabas.protocol.request_context import RequestContext
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.log.broker_appends import append_records
 from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_directory import LogDirectoryError
 
 KAFKA = Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir"
 DELTA_BEGAN_MS = 1_795_222_690_308

@@ -20,7 +20,7 @@ from helpers.disk_broker import DiskBroker, Producer
 from helpers.sasl import PASSWORD, USER, plain_token, sasl_host, scram_log_in
 from helpers.share_member import ACCEPT, SHARED, ShareMember, begin_group
 
-from barnabas.broker.share.share_sessions import FINAL_EPOCH
+from barnabas.broker.share_partitions.share_sessions import FINAL_EPOCH
 from barnabas.console.sessions import Sessions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import consumer_group_heartbeat, join_group, sync_group

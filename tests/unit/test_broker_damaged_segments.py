@@ -21,7 +21,7 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from barnabas.protocol.records import batches_in
-from barnabas.storage.log import segment_indexes
+from barnabas.storage.segments import segment_indexes
 
 SEGMENTS = {"segment_bytes": "400"}
 COMPACTED = SEGMENTS | {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"}

@@ -12,7 +12,7 @@ from helpers.disk_broker import DATA_DIR, DiskBroker, Producer
 from sim.disk import Crash, Inode
 
 from barnabas.coordinator.result import partition_for
-from barnabas.storage.directory.log_directory import LogDirectoryError
+from barnabas.storage.log.log_directory import LogDirectoryError
 
 TRANSACTIONS = "__transaction_state"
 

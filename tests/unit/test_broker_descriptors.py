@@ -19,10 +19,10 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from barnabas.storage.disk import File, OsDisk
-from barnabas.storage.log import segment_indexes
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment import Segment
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.segments import segment_indexes
+from barnabas.storage.segments.segment import Segment
 
 
 @pytest.mark.parametrize("name", [".log", ".index", ".timeindex"])

@@ -18,10 +18,10 @@ from helpers.core_host import CoreHost
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.broker_appends import append_records
+from barnabas.storage.log.log_directory import LogDirectoryError
 from barnabas.storage.log.log_reader import Isolation
 from barnabas.storage.log.time_lookup import offset_for_timestamp
 from barnabas.storage.pooled_disk import PooledDisk

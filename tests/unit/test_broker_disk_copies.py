@@ -17,8 +17,8 @@ from helpers.storage_logs import batch, kill, new_log, open_manager
 from sim.disk import Refusal
 
 from barnabas.protocol.errors import Code
-from barnabas.storage.directory.last_run import BOOT_ID_NAME
 from barnabas.storage.disk import OsDisk
+from barnabas.storage.opening.last_run import BOOT_ID_NAME
 
 NOW_MS = 1_700_000_100_000
 

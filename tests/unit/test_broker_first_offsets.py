@@ -9,9 +9,9 @@ from helpers.admin_host import NOW_MS
 from helpers.disk_broker import DiskBroker
 from helpers.share_member import SHARED, ShareMember, acquired, begin_group, configure
 
-from barnabas.broker.share import first_offsets
+from barnabas.broker.share_partitions import first_offsets
 from barnabas.protocol.errors import Code
-from barnabas.storage.log import time_search
+from barnabas.storage.segments import time_search
 
 HOUR_MS = 3_600_000
 

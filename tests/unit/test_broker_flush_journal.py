@@ -11,9 +11,9 @@ from barnabas.broker.logs import flush_queue
 from barnabas.broker.logs.disk_space import DiskSpace
 from barnabas.broker.logs.flush_queue import FlushQueue, Frame
 from barnabas.broker.outbox import FlushJob, Outbox
-from barnabas.storage.directory.flush_journal import FlushJournal, JournalDecision
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import OsDisk
+from barnabas.storage.files.flush_journal import FlushJournal, JournalDecision
 from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig
 

@@ -19,12 +19,12 @@ from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
 )
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
     PARTITION_METADATA_NAME,
     decode_partition_metadata,
 )
+from barnabas.storage.log.log_directory import LogDirectoryError
 
 
 def two_topics() -> DiskBroker:

@@ -12,8 +12,8 @@ from helpers.full_disk import ALL, FullDisk
 from sim.disk import Refusal
 
 from barnabas.protocol.errors import Code
-from barnabas.storage.directory.last_run import LastRun
 from barnabas.storage.disk import NotWrittenError
+from barnabas.storage.opening.last_run import LastRun
 
 NO_SPACE = Refusal(ALL, errno.ENOSPC)
 

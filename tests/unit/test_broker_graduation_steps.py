@@ -45,8 +45,6 @@ from barnabas.graduation.kafka_directory.kafka_records import (
 from barnabas.graduation.survey import GraduationError
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, MARK_NAME, is_graduated
-from barnabas.storage.directory.last_run import LastRun, RunNote
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     MANIFEST_NAME,
@@ -58,6 +56,8 @@ from barnabas.storage.files.checkpoints import (
     decode_partition_metadata,
     encode_partition_metadata,
 )
+from barnabas.storage.log.log_directory import LogDirectoryError
+from barnabas.storage.opening.last_run import LastRun, RunNote
 
 NEW_ID = uuid.UUID(int=0xABC)
 TOPICS = ["__transaction_state", "events", "orders"]

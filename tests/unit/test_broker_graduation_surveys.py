@@ -33,10 +33,10 @@ from barnabas.graduation.survey import (
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.replication.following import StandbyNote
 from barnabas.replication.wire import AnswersWait
-from barnabas.storage.directory.last_run import RunNote
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME
 from barnabas.storage.log.broker_appends import append_records
+from barnabas.storage.log.log_directory import LogDirectoryError
+from barnabas.storage.opening.last_run import RunNote
 
 
 @pytest.fixture

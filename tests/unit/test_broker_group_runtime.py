@@ -14,8 +14,8 @@ from helpers.core_host import CoreHost, fetch
 from helpers.disk_broker import DiskBroker, Producer
 from sim.disk import SimFile
 
+from barnabas.coordinator.groups.group_offsets import CommittedOffset
 from barnabas.coordinator.groups.group_records import offset_record, offset_tombstone
-from barnabas.coordinator.groups.offsets.group_offsets import CommittedOffset
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import CoordinatorRecord, Reply, Result
 from barnabas.protocol.errors import Code

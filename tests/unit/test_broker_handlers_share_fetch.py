@@ -27,16 +27,16 @@ from helpers.share_member import (
 )
 from sim.disk import Refusal
 
-from barnabas.broker.share import share_runtime, share_sessions
-from barnabas.broker.share.share_fetch import ShareFetch
-from barnabas.broker.share.share_sessions import (
+from barnabas.broker.share_partitions import share_runtime, share_sessions
+from barnabas.broker.share_partitions.loaded_partition import Wakes
+from barnabas.broker.share_partitions.share_sessions import (
     MAX_EPOCH,
     SessionKey,
     ShareSessions,
     ShareTarget,
 )
-from barnabas.broker.share.wakes import Wakes
-from barnabas.coordinator.share.share_records import SharePartitionKey
+from barnabas.broker.share_partitions.waiting_share_fetch import WaitingShareFetch
+from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import delete_share_group_state as deleting
 from barnabas.protocol.messages.delete_records import (
@@ -473,13 +473,13 @@ def test_a_fetch_visits_the_partitions_that_it_gets_records_of(
     b = queue(3, partitions=count)
     member = ShareMember(b, "g", "m")
     visits: list[int] = []
-    visit = ShareFetch._visit
+    visit = WaitingShareFetch._visit
 
-    def counted(fetch: ShareFetch, target: ShareTarget, now_ms: int) -> object:
+    def counted(fetch: WaitingShareFetch, target: ShareTarget, now_ms: int) -> object:
         visits.append(target.index)
         return visit(fetch, target, now_ms)
 
-    monkeypatch.setattr(ShareFetch, "_visit", counted)
+    monkeypatch.setattr(WaitingShareFetch, "_visit", counted)
     every = [("t", index) for index in range(count)]
     first = member.fetch(*every, max_records=3, batch_size=3)
     assert len(acquired(first)) == 1

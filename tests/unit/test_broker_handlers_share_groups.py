@@ -24,13 +24,12 @@ from barnabas.broker.observe import (
     GroupState,
     look_at_groups,
 )
-from barnabas.broker.share.state_changes import StateChanges
+from barnabas.broker.share_partitions.state_changes import StateChanges
 from barnabas.console.groups import describe_members
-from barnabas.coordinator.groups.share.state_changes import StateChange, StateRow
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
-from barnabas.coordinator.result import partition_for
-from barnabas.coordinator.share.share_records import SharePartitionKey
-from barnabas.coordinator.share.share_state import Change, Written
+from barnabas.coordinator.result import StateChange, StateRow, partition_for
+from barnabas.coordinator.share_states.share_records import SharePartitionKey
+from barnabas.coordinator.share_states.share_state import Change, Written
 from barnabas.group_lag import Situation
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.alter_share_group_offsets import (
@@ -346,7 +345,7 @@ def test_the_states_of_a_deleted_topic_are_deleted() -> None:
     for _ in range(20):
         b.tick()
     group = b.broker.groups.group("g")
-    assert group is not None and group.typed.states.initialized == {}  # type: ignore[union-attr]
+    assert group is not None and group.modern.states.initialized == {}  # type: ignore[union-attr]
     assert state(b, topic_id) is None
     assert offsets(b, None) == {}
     b.topic("t", partitions=1)
@@ -470,7 +469,7 @@ def test_states_with_acknowledgements_are_not_initialised_again_after_a_power_lo
             b.tick()
         acknowledged: list[int] = []
         group = b.broker.groups.group("g")
-        if group is not None and group.typed.states.initialized:  # type: ignore[union-attr]
+        if group is not None and group.modern.states.initialized:  # type: ignore[union-attr]
             shares = b.broker.shares.get()
             key = SharePartitionKey("g", topic_id.bytes, 0)
             change = shares.coordinator.write(key, Written(-1, -1, 10, 0, []), b.now_ms)

@@ -25,7 +25,6 @@ from barnabas.broker.settings.config import BrokerConfig
 from barnabas.daemon.opening import open_broker
 from barnabas.graduation.kafka_directory.kafka_metadata import DIRECTORY, read_kafka_metadata
 from barnabas.protocol.records import NewRecord, encode_batch, read_header
-from barnabas.storage.directory.last_run import BOOT_ID_NAME
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
@@ -33,6 +32,7 @@ from barnabas.storage.files.checkpoints import (
     RECOVERY_POINT_NAME,
     decode_partition_metadata,
 )
+from barnabas.storage.opening.last_run import BOOT_ID_NAME
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 NOW_MS = 1_700_000_100_000

@@ -22,7 +22,7 @@ from helpers.leftovers import KEPT_OF_CONNECTIONS, KEPT_OF_TOPICS, places_of
 from helpers.share_member import SHARED, ShareMember, acquired, begin_group, topic_id
 
 from barnabas.broker.security.stored import Acl
-from barnabas.broker.share.share_sessions import FINAL_EPOCH, ShareTarget
+from barnabas.broker.share_partitions.share_sessions import FINAL_EPOCH, ShareTarget
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -35,7 +35,7 @@ from barnabas.protocol.messages.list_offsets import (
 )
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas.storage.directory.flush_journal import JournalDecision, Redo
+from barnabas.storage.files.flush_journal import JournalDecision, Redo
 from barnabas.storage.opening.log_loader import LogLoader, Opening
 from barnabas.storage.opening.partition_files import PartitionFiles
 

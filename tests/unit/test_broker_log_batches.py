@@ -10,7 +10,7 @@ import struct
 import pytest
 from helpers.storage_logs import set_offset_and_epoch
 
-from barnabas.broker.share.log_batches import READ_AT_ONCE, aborted_batches, batches_of
+from barnabas.broker.share_partitions.log_batches import READ_AT_ONCE, aborted_batches, batches_of
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import (
     HEADER_SIZE,

@@ -32,8 +32,8 @@ from barnabas.broker.logs.metadata import SMALLEST_REWRITE, ClusterMetadata, Top
 from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.outbox import Outbox
 from barnabas.broker.security.stored import ScramCredential
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import REPLACING_SUFFIX, File, OsDisk
+from barnabas.storage.log.log_directory import LogDirectoryError
 
 IDS = [uuid.UUID(int=number) for number in range(1, 9)]
 OF_USER, OF_DEFAULT = (("client-id", "c"), ("user", "u")), (("user", None),)

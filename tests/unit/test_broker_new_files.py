@@ -47,10 +47,10 @@ from barnabas.protocol.messages.write_txn_markers import (
 from barnabas.protocol.records import NewRecord, decode_marker, encode_batch
 from barnabas.replication.operations import Kind, Operation
 from barnabas.replication.replicated_disk import ReplicatedDisk
-from barnabas.storage.directory.new_files import is_of_new_files, new_suffix
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.checkpoints import LEADER_EPOCH_NAME, PARTITION_METADATA_NAME
 from barnabas.storage.log.log import Log
+from barnabas.storage.log.new_files import is_of_new_files, new_suffix
 
 A_LOGS_FILES = {
     PARTITION_METADATA_NAME,

@@ -31,8 +31,8 @@ from barnabas.replication.standby_steps import (
     Steps,
     Wait,
 )
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import META_PROPERTIES_NAME, STANDBY_NOTE_NAME
+from barnabas.storage.log.log_directory import LogDirectoryError
 
 
 class SignalledWhileWriting(io.StringIO):

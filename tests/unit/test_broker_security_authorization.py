@@ -730,7 +730,7 @@ def test_a_members_topic_pattern_matches_only_visible_topics(host: Guarded) -> N
     assert reported == {host.id_of("t")}
     assert {
         topic
-        for member in host.broker.groups.group("g").consumer.targets.values()  # type: ignore[union-attr]
+        for member in host.broker.groups.group("g").modern.targets.values()  # type: ignore[union-attr]
         for topic in member
     } == reported, "the target assignment has no hidden topic either"
 

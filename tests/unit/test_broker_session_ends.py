@@ -11,7 +11,7 @@ from helpers.disk_broker import DiskBroker
 from helpers.repeating import repeat_until
 from helpers.share_member import ACCEPT, SHARED, ShareMember, acquired, begin_group
 
-from barnabas.broker.share import session_ends
+from barnabas.broker.share_partitions import session_ends
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.broker.share.acquisition import Acquired, LogBatch, Taker, acquire, without
-from barnabas.broker.share.share_partition import (
+from barnabas.broker.share_partitions.acquisition import Acquired, LogBatch, Taker, acquire, without
+from barnabas.broker.share_partitions.share_partition import (
     ACCEPT,
     RELEASE,
     RENEW,
@@ -15,7 +15,7 @@ from barnabas.broker.share.share_partition import (
     GroupLimits,
     SharePartition,
 )
-from barnabas.coordinator.share.state_batches import StateBatch
+from barnabas.coordinator.share_states.state_batches import StateBatch
 
 NOW_MS = 1000
 LIMITS = GroupLimits(delivery_count=5, record_locks=5, lock_duration_ms=100)

@@ -16,7 +16,7 @@ from helpers.share_member import (
     values,
 )
 
-from barnabas.coordinator.share.share_records import SharePartitionKey
+from barnabas.coordinator.share_states.share_records import SharePartitionKey
 
 LOCK_MS = 30_000
 COMPACTED = {

@@ -14,7 +14,7 @@ from helpers.share_member import (
     configure,
 )
 
-from barnabas.broker.share.share_counts import ShareCounts
+from barnabas.broker.share_partitions.share_counts import ShareCounts
 from barnabas.metrics.rim.share_rows import TYPES
 from barnabas.protocol.errors import Code
 

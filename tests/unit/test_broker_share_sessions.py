@@ -15,9 +15,9 @@ from helpers.disk_broker import DiskBroker
 from helpers.repeating import repeat_until
 from helpers.share_member import SHARED, ShareMember, acquired, begin_group, topic_id
 
-from barnabas.broker.share import share_sessions
-from barnabas.broker.share.share_fetch import ShareFetch
-from barnabas.broker.share.share_sessions import ShareSession, ShareTarget
+from barnabas.broker.share_partitions import share_sessions
+from barnabas.broker.share_partitions.share_sessions import ShareSession, ShareTarget
+from barnabas.broker.share_partitions.waiting_share_fetch import WaitingShareFetch
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import share_acknowledge
 from barnabas.protocol.messages.create_partitions import (
@@ -124,7 +124,7 @@ def test_the_memory_of_a_share_session_is_freed_at_its_end(
     before = None
     for turn in range(12):
         if turn == 2:  # the first sessions load code, and fill caches
-            before = count_of(ShareSession, ShareTarget, ShareFetch, Exception, FetchTopic)
+            before = count_of(ShareSession, ShareTarget, WaitingShareFetch, Exception, FetchTopic)
         one = b.connect()
         answer_of(b, one, fetch_of(topics))
         b.send(one, fetch_of([], 1, wait_ms=1_000), 2)
@@ -143,7 +143,7 @@ def test_the_memory_of_a_share_session_is_freed_at_its_end(
         for _ in range(4):
             b.tick(30_000)
     assert len(b.broker.shares.get().sessions) == 0
-    assert count_of(ShareSession, ShareTarget, ShareFetch, Exception, FetchTopic) == before
+    assert count_of(ShareSession, ShareTarget, WaitingShareFetch, Exception, FetchTopic) == before
 
 
 # --- work -----------------------------------------------------------------------------------------
@@ -153,9 +153,9 @@ def test_the_memory_of_a_share_session_is_freed_at_its_end(
 def most_visits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of partitions that ShareFetches visited, one number for each event."""
     visits = [0]
-    visit, begin = ShareFetch._visit, DiskBroker.tick
+    visit, begin = WaitingShareFetch._visit, DiskBroker.tick
 
-    def counted(fetch: ShareFetch, target: ShareTarget, now_ms: int) -> object:
+    def counted(fetch: WaitingShareFetch, target: ShareTarget, now_ms: int) -> object:
         visits[-1] += 1
         return visit(fetch, target, now_ms)
 
@@ -163,7 +163,7 @@ def most_visits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         visits.append(0)
         begin(self, ms)
 
-    monkeypatch.setattr(ShareFetch, "_visit", counted)
+    monkeypatch.setattr(WaitingShareFetch, "_visit", counted)
     monkeypatch.setattr(DiskBroker, "tick", tick)
     return visits
 

@@ -12,7 +12,7 @@ from helpers.disk_broker import READER, DiskBroker, Producer
 
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.result import CoordinatorRecord
-from barnabas.coordinator.share.share_records import SharePartitionKey
+from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import (
     delete_share_group_state,

@@ -22,9 +22,9 @@ from barnabas.broker.transactions.transaction_end import (
     Step,
 )
 from barnabas.broker.transactions.transaction_end import TransactionEnds as Ends
-from barnabas.storage.directory.new_files import NewFiles
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_files import LogFiles
+from barnabas.storage.log.new_files import NewFiles
 
 WAITS = {
     Action.FLUSH_DATA: Event.DATA,

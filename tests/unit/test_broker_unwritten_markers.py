@@ -18,9 +18,9 @@ from barnabas.broker.transactions.unwritten_markers import (
     UnwrittenMarkers,
 )
 from barnabas.protocol.errors import Code
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import NotWrittenError
 from barnabas.storage.files.checkpoints import MANIFEST_NAME
+from barnabas.storage.log.log_directory import LogDirectoryError
 
 LOG = f"{DATA_DIR}/t-1/{0:020d}.log"
 UNWRITTEN = f"{DATA_DIR}/{UNWRITTEN_MARKERS_NAME}"

@@ -17,13 +17,13 @@ from barnabas.coordinator.transactions.transaction_state import (
     TransactionMetadata,
     TransactionState,
 )
-from barnabas.storage.directory.flush_journal import (
+from barnabas.storage.disk import OsDisk
+from barnabas.storage.files.flush_journal import (
     FlushJournal,
     JournalDecision,
     JournalEntry,
     PartitionEnd,
 )
-from barnabas.storage.disk import OsDisk
 from barnabas.storage.log.broker_appends import append_records
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

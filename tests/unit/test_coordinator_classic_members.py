@@ -715,7 +715,7 @@ def test_a_conversion_writes_the_records_of_a_consumer_group_and_a_tombstone() -
     assert written[:6] == [(2, True), (5, False), (3, False), (7, False), (6, False), (8, False)]
     group = host.coordinator.group("g")
     assert group.classic.members == {}
-    assert [sorted(row) for row in group.consumer.currents[old.id].assigned.values()] == [[0, 1]]
+    assert [sorted(row) for row in group.modern.currents[old.id].assigned.values()] == [[0, 1]]
 
 
 def test_the_session_of_a_classic_member_continues_over_a_conversion() -> None:
@@ -837,5 +837,5 @@ def test_a_converted_member_has_the_subscription_of_the_groups_protocol() -> Non
     first.join()
     assert host.answers[second].protocol_name == "roundrobin"
     assert host.consumer_heartbeat("m").error_code == Code.NONE
-    members = host.coordinator.group("g").consumer.members
+    members = host.coordinator.group("g").modern.members
     assert members[first.id].subscribed_topic_names == ("u",)

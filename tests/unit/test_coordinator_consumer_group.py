@@ -17,7 +17,7 @@ from barnabas.coordinator.groups.consumer.consumer_group_records import (
     PatternValue,
 )
 from barnabas.coordinator.groups.consumer.reconciliation import NOTHING
-from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
+from barnabas.coordinator.groups.group_state import CommitCheck, CommitSender
 from barnabas.coordinator.groups.streams import streams_group_records
 from barnabas.coordinator.groups.streams.streams_group import StreamsGroup
 from barnabas.coordinator.groups.streams.tasks import NONE_HELD, HeldTasks
@@ -144,14 +144,14 @@ def test_a_partition_is_owned_by_the_member_of_its_latest_record() -> None:
 
 def test_states() -> None:
     group = group_of()
-    assert group.state == "Empty"
+    assert group.state_name == "Empty"
     feed(group, *(records.member_record("g", name, member("t")) for name in ("one", "two")))
-    assert group.state == "Assigning"
+    assert group.state_name == "Assigning"
     feed(group, records.target_epoch_record("g", 1))
     feed(group, records.current_record("g", "one", having(1, 0)))
-    assert group.state == "Reconciling"
+    assert group.state_name == "Reconciling"
     feed(group, records.current_record("g", "two", having(1, 1)))
-    assert group.state == "Stable"
+    assert group.state_name == "Stable"
 
 
 # --- commits and fetches of offsets -------------------------------------------------------------
@@ -159,11 +159,11 @@ def test_states() -> None:
 
 def test_commits_without_an_epoch_are_accepted_only_by_an_empty_group() -> None:
     empty, group = group_of(), group_of(m=member("t"))
-    assert empty.check_commit("", -1, 9, transactional=False) == CommitCheck(Code.NONE)
+    assert empty.check_commit(CommitSender("", -1, 9, False)) == CommitCheck(Code.NONE)
     for epoch in (0, 1):
-        unknown = empty.check_commit("m", epoch, 9, transactional=False)
+        unknown = empty.check_commit(CommitSender("m", epoch, 9, False))
         assert unknown == CommitCheck(Code.UNKNOWN_MEMBER_ID)
-    unknown = group.check_commit("", -1, 9, transactional=False)
+    unknown = group.check_commit(CommitSender("", -1, 9, False))
     assert unknown == CommitCheck(Code.UNKNOWN_MEMBER_ID)
 
 
@@ -179,13 +179,13 @@ def test_commits_of_an_earlier_epoch_are_checked_for_each_partition(
     """
     group = group_of(m=member("t", classic=classic))
     feed(group, records.current_record("g", "m", having(5, 0)))
-    assert group.check_commit("m", 5, 9, transactional=False) == CommitCheck(Code.NONE)
+    assert group.check_commit(CommitSender("m", 5, 9, False)) == CommitCheck(Code.NONE)
     for epoch in (0, 4):
-        earlier = group.check_commit("m", epoch, 9, transactional=False)
+        earlier = group.check_commit(CommitSender("m", epoch, 9, False))
         assert earlier == CommitCheck(Code.NONE, code, "m", epoch)
         assert not group.has_had(earlier, "t", T, 0)
     for epoch in (-1, 6):
-        assert group.check_commit("m", epoch, 9, transactional=False) == CommitCheck(code)
+        assert group.check_commit(CommitSender("m", epoch, 9, False)) == CommitCheck(code)
 
 
 # (epoch in which the member got the partition, or None; epoch of its commit; whether it may commit)
@@ -205,7 +205,7 @@ def test_a_member_may_commit_partitions_that_it_owns_or_is_revoking(
     group = group_of(m=member("t"))
     current = CurrentValue(5, 4, MemberState.UNREVOKED_PARTITIONS, *sides)
     feed(group, records.current_record("g", "m", current))
-    check = group.check_commit("m", epoch, 9, transactional=False)
+    check = group.check_commit(CommitSender("m", epoch, 9, False))
     assert group.has_had(check, "t", T, 0) is is_taken
     assert not group.has_had(check, "t", T, 1) and not group.has_had(check, "t", None, 0)
 
@@ -233,7 +233,7 @@ def test_a_streams_member_may_commit_tasks_that_it_owns_or_is_revoking(
         key = made.decode_streams_key(row.key)
         assert key is not None
         group.replay(key, row.value)
-    check = group.check_commit("m", epoch, 9, transactional=False)
+    check = group.check_commit(CommitSender("m", epoch, 9, False))
     assert group.has_had(check, "t", None, 0) is is_taken
     assert not group.has_had(check, "t", None, 1) and not group.has_had(check, "u", None, 0)
 
@@ -242,10 +242,10 @@ def test_commit_versions_before_9_are_accepted_only_from_classic_members() -> No
     group = group_of(old=member("t", classic=CLASSIC), new=member("t"))
     for name in ("old", "new"):
         feed(group, records.current_record("g", name, having(1)))
-    assert group.check_commit("old", 1, 8, transactional=False) == CommitCheck(Code.NONE)
-    refused = group.check_commit("new", 1, 8, transactional=False)
+    assert group.check_commit(CommitSender("old", 1, 8, False)) == CommitCheck(Code.NONE)
+    refused = group.check_commit(CommitSender("new", 1, 8, False))
     assert refused == CommitCheck(Code.UNSUPPORTED_VERSION)
-    assert group.check_commit("new", 1, 8, transactional=True) == CommitCheck(Code.NONE)
+    assert group.check_commit(CommitSender("new", 1, 8, True)) == CommitCheck(Code.NONE)
 
 
 def test_an_offset_fetch_names_both_a_member_and_its_epoch_or_neither() -> None:

@@ -263,14 +263,14 @@ def test_fields_that_a_heartbeat_omits_remain_unchanged() -> None:
         server_assignor="range",
         rebalance_timeout_ms=REBALANCE_MS,
     )
-    before = host.coordinator.group("g").consumer.members["m"]
+    before = host.coordinator.group("g").modern.members["m"]
     assert (before.instance_id, before.rack_id, before.server_assignor) == ("i", "r", "range")
     assert before.rebalance_timeout_ms == REBALANCE_MS
     records = len(host.log)
     assert host.consumer_heartbeat("m", 2).error_code == 0
     assert len(host.log) == records
     assert host.consumer_heartbeat("m", 2, server_assignor="uniform").error_code == 0
-    after = host.coordinator.group("g").consumer.members["m"]
+    after = host.coordinator.group("g").modern.members["m"]
     assert after == before._replace(server_assignor="uniform")
     assert host.describe_consumer_group().members[0].rack_id == "r"
 
@@ -675,11 +675,11 @@ def test_patterns_are_resolved_in_slices() -> None:
     host.pass_time(0)
     other = Consumer(host, "other", "u", subscribed_topic_regex="orders.b")
     other.beat()
-    assert host.coordinator.group("g").consumer.patterns == {}
+    assert host.coordinator.group("g").modern.patterns == {}
     host.pass_time(500)
-    assert set(host.coordinator.group("g").consumer.patterns) == {heavy}
+    assert set(host.coordinator.group("g").modern.patterns) == {heavy}
     host.pass_time(2_000)
-    patterns = host.coordinator.group("g").consumer.patterns
+    patterns = host.coordinator.group("g").modern.patterns
     assert patterns[heavy].topics == ("orders.a", "orders.b", "t", "u")
     assert patterns["orders.b"].topics == ("orders.b",)
 
@@ -706,7 +706,7 @@ def test_a_group_without_patterns_does_not_list_the_topics() -> None:
     host.pass_time(SESSION_MS - 1)
     three.beat()
     host.pass_time(2_000)
-    assert list(host.coordinator.group("g").consumer.members) == ["three"]
+    assert list(host.coordinator.group("g").modern.members) == ["three"]
     host.topics["later"] = 1
     three.beat()
     host.pass_time(2_000)
@@ -754,7 +754,7 @@ def test_a_pattern_without_matches_is_recorded_and_does_not_raise_the_epoch() ->
     n.beat()
     epoch = state(host)[1]
     host.pass_time(0)
-    patterns = host.coordinator.group("g").consumer.patterns
+    patterns = host.coordinator.group("g").modern.patterns
     assert {regex: row.topics for regex, row in patterns.items()} == {"nothing": ()}
     assert patterns["nothing"].timestamp_ms == host.now_ms + 7_000, "by the wall clock"
     assert state(host)[1] == epoch
@@ -783,7 +783,7 @@ def test_a_pattern_that_arrives_during_a_lookup_does_not_delay_the_others() -> N
     two.beat()
     host.pass_time(0)
     one.beat(subscribed_topic_regex="orders.b")
-    consumer = host.coordinator.group("g").consumer
+    consumer = host.coordinator.group("g").modern
     assert consumer.patterns == {} and consumer.lookup is not None
     repeat_until(lambda: consumer.lookup is None, lambda: host.pass_time(1))
     assert set(consumer.patterns) == {"orders.a"}
@@ -800,7 +800,7 @@ def test_a_topic_created_during_a_lookup_of_patterns_is_found_soon(ticks: int) -
     heavy = "([a-z.]?[a-z._]?){500}" * 4
     m = Consumer(host, "m", "u", subscribed_topic_regex=heavy)
     m.beat()
-    consumer = host.coordinator.group("g").consumer
+    consumer = host.coordinator.group("g").modern
     for _ in range(ticks):
         host.pass_time(2)
     assert consumer.lookup is not None, "the lookup is under way"
@@ -822,7 +822,7 @@ def test_patterns_are_resolved_in_a_tick_that_removes_a_silent_member() -> None:
     m = Consumer(host, "m", "u", subscribed_topic_regex="orders.a")
     m.beat()
     host.pass_time(1)
-    assert list(host.coordinator.group("g").consumer.members) == ["m"]
+    assert list(host.coordinator.group("g").modern.members) == ["m"]
     m.beat()
     assert m.given["orders.a"] == [0]
 
@@ -934,7 +934,7 @@ def test_a_member_may_add_its_instance_id_later() -> None:
     host = GroupHost(topics={"t": 4}, consumer_settings=AT_ONCE._replace(max_size=1))
     host.consumer_heartbeat("m")
     assert host.consumer_heartbeat("m", 0, instance_id="i").error_code == 0
-    consumer = host.coordinator.group("g").consumer
+    consumer = host.coordinator.group("g").modern
     assert (list(consumer.members), consumer.static_members) == (["m"], {"i": "m"})
 
 

@@ -10,6 +10,7 @@ from barnabas.coordinator.groups.classic.classic_answers import JoinRequest
 from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.classic.rebalance import State
 from barnabas.coordinator.groups.group import Group, PartitionCodes
+from barnabas.coordinator.groups.group_offsets import CommittedOffset
 from barnabas.coordinator.groups.group_records import (
     GroupMetadataValue,
     MemberMetadata,
@@ -17,7 +18,6 @@ from barnabas.coordinator.groups.group_records import (
     offset_tombstone,
 )
 from barnabas.coordinator.groups.group_settings import GroupSettings
-from barnabas.coordinator.groups.offsets.group_offsets import CommittedOffset
 from barnabas.coordinator.result import Result
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code
@@ -175,7 +175,7 @@ def test_a_group_with_pending_offsets_or_members_is_not_removed_with_its_last_of
     for group in (pending, joining, member):
         commit(group, U0, 0)
         assert deleted(group, U0)[0].records == [offset_tombstone("g", *U0)]
-    assert not joining.is_unused and not member.is_unused
+    assert not joining.state.is_unused and not member.state.is_unused
 
 
 def test_pending_offsets_are_deleted_too() -> None:

@@ -916,7 +916,7 @@ def test_a_group_exists_while_the_log_has_a_record_of_either_kind(first):
     for key in dict(reversed(rows[first])):
         coordinator.replay(0, 0, key, None, None)
     (group,) = coordinator.all_groups()
-    assert (group.is_consumer, group.metadata_value is not None) == (
+    assert (group.kind == "consumer", group.metadata_value is not None) == (
         second == "consumer",
         second == "classic",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from helpers.hard_state import hard_state
 
-from barnabas.coordinator.groups.offsets.group_offsets import CommittedOffset, Expiry, GroupOffsets
+from barnabas.coordinator.groups.group_offsets import CommittedOffset, Expiry, GroupOffsets
 from barnabas.protocol.topic_partition import TopicPartition
 
 P0, P1, P2 = (TopicPartition("t", partition) for partition in range(3))

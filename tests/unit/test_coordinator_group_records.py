@@ -11,6 +11,7 @@ from helpers.group_host import GroupHost
 from helpers.hard_state import hard_state
 
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+from barnabas.coordinator.groups.group_offsets import CommittedOffset
 from barnabas.coordinator.groups.group_records import (
     GroupKey,
     GroupMetadataValue,
@@ -27,7 +28,6 @@ from barnabas.coordinator.groups.group_records import (
     offset_tombstone,
     split_offset_key,
 )
-from barnabas.coordinator.groups.offsets.group_offsets import CommittedOffset
 from barnabas.protocol.records import batches_in, decode_marker, records_of
 from barnabas.protocol.wall_clock import WallClock
 

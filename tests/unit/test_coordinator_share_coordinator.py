@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 
 from barnabas.coordinator.result import Result, partition_for
-from barnabas.coordinator.share import share_coordinator
-from barnabas.coordinator.share.share_coordinator import (
+from barnabas.coordinator.share_states import share_coordinator
+from barnabas.coordinator.share_states.share_coordinator import (
     COLD_SNAPSHOT_INTERVAL_MS,
     ShareCoordinator,
 )
-from barnabas.coordinator.share.share_records import SharePartitionKey, Snapshot
-from barnabas.coordinator.share.share_state import (
+from barnabas.coordinator.share_states.share_records import SharePartitionKey, Snapshot
+from barnabas.coordinator.share_states.share_state import (
     MOST_BATCHES,
     NO_SUMMARY,
     Change,
     Summary,
     Written,
 )
-from barnabas.coordinator.share.state_batches import StateBatch, combine
+from barnabas.coordinator.share_states.state_batches import StateBatch, combine
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import initialize_share_group_state as initializing
 from barnabas.protocol.messages import read_share_group_state as reading

@@ -95,6 +95,7 @@ def test_keys_and_tombstones() -> None:
 
 def test_the_version_of_a_key_determines_the_type_of_its_group() -> None:
     types = {version: type_of_version(version) for version in range(25)}
+    assert [version for version, kind in types.items() if kind == "consumer"] == [*range(3, 9), 16]
     assert [version for version, kind in types.items() if kind == "share"] == [*range(10, 16)]
     assert [version for version, kind in types.items() if kind == "streams"] == [*range(17, 24)]
 

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from barnabas.coordinator.share.share_records import (
+from barnabas.coordinator.share_states.share_records import (
     SNAPSHOT_VERSION,
     UPDATE_VERSION,
     SharePartitionKey,
@@ -19,7 +19,7 @@ from barnabas.coordinator.share.share_records import (
     tombstone,
     update_record,
 )
-from barnabas.coordinator.share.state_batches import StateBatch
+from barnabas.coordinator.share_states.state_batches import StateBatch
 
 TOPIC = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 KEY = SharePartitionKey("group", TOPIC.bytes, 3)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.coordinator.share import state_batches
-from barnabas.coordinator.share.state_batches import StateBatch, combine
+from barnabas.coordinator.share_states import state_batches
+from barnabas.coordinator.share_states.state_batches import StateBatch, combine
 
 Rows = list[tuple[int, int, int, int]]
 

@@ -16,7 +16,8 @@ from barnabas.coordinator.groups.streams.streams_group_records import (
     StreamsGroupKey,
 )
 from barnabas.coordinator.groups.streams.tasks import NONE_HELD, HeldTasks, TaskSet
-from barnabas.coordinator.groups.streams.topology import InternalTopic, Subtopology, Topology
+from barnabas.coordinator.groups.streams.topology import Subtopology, Topology
+from barnabas.coordinator.result import InternalTopic
 from barnabas.protocol.primitives import write_uvarint
 
 GROUP = (

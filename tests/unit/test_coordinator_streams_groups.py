@@ -677,7 +677,7 @@ def test_a_member_that_joins_again_may_have_moved_to_another_process() -> None:
     host.streams_heartbeat("n", 3)
     assert rows(host.streams_heartbeat("m", 3).standby_tasks) == {"0": [1]}
     host.streams_heartbeat("m", topology=stateful(), process_id="other")
-    streams = host.coordinator.group("g").typed  # type: ignore[union-attr]
+    streams = host.coordinator.group("g").modern  # type: ignore[union-attr]
     assert streams.standby_processes[("0", 1)] == {"other"}  # type: ignore[union-attr]
 
 
@@ -698,6 +698,18 @@ def test_groups_of_other_kinds_are_not_mixed() -> None:
     assert host.streams_heartbeat("m", group="c").error_code == Code.GROUP_ID_NOT_FOUND
     assert host.describe_streams_group("c").error_code == Code.GROUP_ID_NOT_FOUND
     assert host.describe_streams_group("").error_code == Code.INVALID_GROUP_ID
+
+
+def test_a_classic_member_keeps_the_id_with_which_it_replaces_an_empty_streams_group() -> None:
+    """The first JoinGroup only gets an id (KIP-394), and its result removes the streams group."""
+    host = new_host()
+    assert host.streams_heartbeat("m").error_code == Code.NONE
+    assert host.streams_heartbeat("m", LEAVE).error_code == Code.NONE
+    first = host.join("g", protocols={"range": b""})
+    assert first.error_code == Code.MEMBER_ID_REQUIRED
+    second = host.join("g", first.member_id, protocols={"range": b""})
+    assert second.error_code == Code.NONE
+    assert host.coordinator.group("g").kind == "classic"  # type: ignore[union-attr]
 
 
 def test_an_empty_classic_group_becomes_a_streams_group_and_back() -> None:

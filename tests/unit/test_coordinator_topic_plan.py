@@ -15,12 +15,8 @@ from barnabas.coordinator.groups.streams.topic_plan import (
     TopicPlan,
     plan_topics,
 )
-from barnabas.coordinator.groups.streams.topology import (
-    CopartitionGroup,
-    InternalTopic,
-    Subtopology,
-    Topology,
-)
+from barnabas.coordinator.groups.streams.topology import CopartitionGroup, Subtopology, Topology
+from barnabas.coordinator.result import InternalTopic
 from barnabas.protocol.errors import Code, KafkaError
 
 

@@ -19,7 +19,6 @@ from barnabas.broker.transactions.unwritten_markers import (
     UnwrittenMarkers,
 )
 from barnabas.replication.following import AnswersWait, StandbyNote
-from barnabas.storage.directory.last_run import BOOT_ID_NAME, RunNote
 from barnabas.storage.directory.meta_properties import MetaProperties, take_directory
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
@@ -30,6 +29,7 @@ from barnabas.storage.files.checkpoints import (
 )
 from barnabas.storage.files.leader_epochs import HIGHEST_EPOCH_NAME, HighestEpoch
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.opening.last_run import BOOT_ID_NAME, RunNote
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("barnabas", "broker", "coordinator", "protocol", "storage", "spark_connector")
@@ -81,7 +81,7 @@ WRITES: dict[str, tuple[str, Write]] = {
         HIGHEST_EPOCH_NAME,
         lambda disk, data_dir: HighestEpoch(disk, data_dir).write(17),
     ),
-    "storage/directory/last_run.py:write": (
+    "storage/opening/last_run.py:write": (
         BOOT_ID_NAME,
         lambda disk, data_dir: RunNote(disk, data_dir).write(),
     ),

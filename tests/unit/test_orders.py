@@ -24,8 +24,8 @@ from barnabas.coordinator.groups.group_records import offset_tombstone
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import Reply, Result
 from barnabas.protocol.messages.heartbeat import HeartbeatResponse
-from barnabas.storage.directory.last_run import LastRun
 from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.opening.last_run import LastRun
 
 NOW_MS = 5000
 

@@ -15,9 +15,9 @@ from barnabas.replication.operations import is_local
 from barnabas.replication.rim.early_sync import EarlySync
 from barnabas.replication.rim.standby import Standby
 from barnabas.replication.session_note import read_session, write_session
-from barnabas.storage.directory.last_run import BOOT_ID_NAME, RunNote
 from barnabas.storage.disk import OsDisk, sync_file_system
 from barnabas.storage.files.checkpoints import LEASE_SESSION_NAME
+from barnabas.storage.opening.last_run import BOOT_ID_NAME, RunNote
 
 
 @pytest.fixture

@@ -46,14 +46,14 @@ from barnabas.replication.wire import (
     frame,
     unpack,
 )
-from barnabas.storage.directory.last_run import LastRun, RunNote
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     NOT_SENT_NAME,
     encode_offsets,
     encode_partition_metadata,
 )
+from barnabas.storage.log.log_directory import LogDirectoryError
+from barnabas.storage.opening.last_run import LastRun, RunNote
 
 NONCE = b"n" * NONCE_BYTES
 

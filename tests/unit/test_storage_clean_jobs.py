@@ -34,8 +34,8 @@ from barnabas.storage.files.segment_files import (
     CorruptLog,
 )
 from barnabas.storage.files.txn_index import AbortedEntry
-from barnabas.storage.index_cache import IndexCache
-from barnabas.storage.log.segment import Segment
+from barnabas.storage.segments.index_cache import IndexCache
+from barnabas.storage.segments.segment import Segment
 
 DAY_MS = 86_400_000
 

@@ -21,8 +21,8 @@ from barnabas.storage.cleaning.clean_plan import (
     plan,
 )
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment_indexes import SegmentIndexes
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.segments.segment_indexes import SegmentIndexes
 
 SIZES = [(KAFKA / "txn-0" / f"{base:020d}.log").stat().st_size for base in TXN_BASES]
 LATE_MS = 1800000000000

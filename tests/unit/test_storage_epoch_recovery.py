@@ -11,7 +11,6 @@ from crc32c import crc32c
 from helpers.storage_kafka_log import TXN_END, kafka_log
 from helpers.storage_logs import NOW_MS, batch, kill, new_log
 
-from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.checkpoints import (
     LEADER_EPOCH_NAME,
@@ -20,11 +19,12 @@ from barnabas.storage.files.checkpoints import (
     decode_epochs,
     encode_epochs,
 )
-from barnabas.storage.log.batch_file import Place
-from barnabas.storage.log.segment import Segment
+from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening.epoch_recovery import load_epochs
 from barnabas.storage.opening.partition_files import PartitionFiles
+from barnabas.storage.segments.batch_file import Place
+from barnabas.storage.segments.segment import Segment
 
 
 @pytest.fixture

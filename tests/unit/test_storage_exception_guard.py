@@ -16,8 +16,8 @@ from helpers.share_member import SHARED, ShareMember, begin_group, configure
 
 from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.outbox import NO_CONNECTION, Outbox, Work
-from barnabas.broker.share.share_fetch import ShareFetch
-from barnabas.broker.share.share_partition import SharePartition
+from barnabas.broker.share_partitions.share_partition import SharePartition
+from barnabas.broker.share_partitions.waiting_share_fetch import WaitingShareFetch
 from barnabas.broker.slices import SlicedWork, Slices
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -259,14 +259,14 @@ def test_a_share_fetch_that_fails_while_it_waits_ends_its_request_only(
     begin_group(b, "g", "t")
     one, two = ShareMember(b, "g", "one"), ShareMember(b, "g", "two")
     one.send_fetch(("t", 0), max_wait_ms=1000)
-    attempt = ShareFetch._try
+    attempt = WaitingShareFetch._try
 
-    def fails_for_one(self: ShareFetch, now_ms: int, out_of_time: bool) -> bool:
+    def fails_for_one(self: WaitingShareFetch, now_ms: int, out_of_time: bool) -> bool:
         if self._member_id == "one":
             fail()
         return attempt(self, now_ms, out_of_time)
 
-    monkeypatch.setattr(ShareFetch, "_try", fails_for_one)
+    monkeypatch.setattr(WaitingShareFetch, "_try", fails_for_one)
     two.send_fetch(("t", 0), max_wait_ms=1000)
     assert b.produce("t", (b"x",))[0] == Code.NONE
     b.tick()
@@ -284,12 +284,12 @@ def test_a_partition_that_cannot_be_acquired_is_an_error_of_that_partition(
         b.topic(topic)
         b.produce(topic, (b"x",))
     begin_group(b, "g", "bad", "t")
-    acquire = ShareFetch._acquire
+    acquire = WaitingShareFetch._acquire
 
-    def fails_for_bad(self: ShareFetch, loaded: Any, *arguments: Any) -> Any:
+    def fails_for_bad(self: WaitingShareFetch, loaded: Any, *arguments: Any) -> Any:
         return fail() if loaded.log.topic == "bad" else acquire(self, loaded, *arguments)
 
-    monkeypatch.setattr(ShareFetch, "_acquire", fails_for_bad)
+    monkeypatch.setattr(WaitingShareFetch, "_acquire", fails_for_bad)
     answer = ShareMember(b, "g", "m").fetch(("bad", 0), ("t", 0))
     codes = sorted(row.error_code for topic in answer.responses for row in topic.partitions)
     assert codes == [Code.UNKNOWN_SERVER_ERROR, Code.NONE]

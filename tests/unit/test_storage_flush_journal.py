@@ -28,7 +28,10 @@ from helpers.storage_logs import (
 )
 from sim.disk import Refusal, SimDisk
 
-from barnabas.storage.directory.flush_journal import (
+from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.disk import DirectorySync, NotWrittenError, OsDisk, Syncable
+from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
+from barnabas.storage.files.flush_journal import (
     FlushJournal,
     JournalDecision,
     JournalEntry,
@@ -37,13 +40,10 @@ from barnabas.storage.directory.flush_journal import (
     frames_in,
     later_frame,
 )
-from barnabas.storage.directory.log_directory import LogDirectoryError
-from barnabas.storage.directory.log_manager import LogManager
-from barnabas.storage.disk import DirectorySync, NotWrittenError, OsDisk, Syncable
-from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_directory import LogDirectoryError
 from barnabas.storage.log_config import LogConfig
 
 OTHER_ID = uuid.UUID(int=77)

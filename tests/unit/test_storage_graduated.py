@@ -21,8 +21,8 @@ from barnabas.storage.directory.graduated import (
     check_is_ours,
     is_graduated,
 )
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import OsDisk
+from barnabas.storage.log.log_directory import LogDirectoryError
 
 BOOTSTRAP = b"records"
 

@@ -27,11 +27,11 @@ from barnabas.protocol.messages.list_offsets import (
 )
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.files.checkpoints import MANIFEST_NAME
-from barnabas.storage.index_builds import IndexBuilds
-from barnabas.storage.log import batch_file, segment_indexes
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment_indexes import BuildPutOff
+from barnabas.storage.segments import batch_file, segment_indexes
+from barnabas.storage.segments.index_builds import IndexBuilds
+from barnabas.storage.segments.segment_indexes import BuildPutOff
 
 MAX_TIMESTAMP = -3
 BATCHES, SEGMENT_BYTES = 400, 16_384

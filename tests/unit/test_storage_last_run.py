@@ -11,8 +11,8 @@ import pytest
 from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import KAFKA
 
-from barnabas.storage.directory.last_run import BOOT_ID_NAME, TRUST, LastRun, RunNote
 from barnabas.storage.disk import OsDisk
+from barnabas.storage.opening.last_run import BOOT_ID_NAME, TRUST, LastRun, RunNote
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import TXN_BASES, TXN_END, kafka_log
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, open_manager, reopened
 
-from barnabas.storage.directory.last_run import LastRun
 from barnabas.storage.files.checkpoints import LEADER_EPOCH_NAME, MANIFEST_NAME, Manifest
 from barnabas.storage.files.segment_files import INDEX_SUFFIXES
 from barnabas.storage.files.txn_index import AbortedEntry, AbortedTxn, TxnIndex
@@ -19,6 +18,7 @@ from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation
 from barnabas.storage.log.time_lookup import offset_for_timestamp
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.opening.last_run import LastRun
 from barnabas.storage.opening.log_loader import Opening
 from barnabas.storage.opening.recovery import load_log
 

@@ -12,15 +12,15 @@ from helpers.storage_logs import NOW_MS, SECOND_MS, TOPIC_ID, batch, kill, open_
 
 from barnabas.protocol.records import read_header
 from barnabas.storage.cleaning.cleaner import _emptied
-from barnabas.storage.directory.flush_journal import JournalEntry, Redo
-from barnabas.storage.directory.last_run import LastRun
-from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.checkpoints import MANIFEST_NAME, Manifest
+from barnabas.storage.files.flush_journal import JournalEntry, Redo
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.log import UNREAD_BATCH_BYTES, Log
+from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening import log_loader
+from barnabas.storage.opening.last_run import LastRun
 from barnabas.storage.opening.log_loader import LogLoader, Opening
 from barnabas.storage.opening.partition_files import PartitionFiles
 

@@ -29,10 +29,8 @@ from helpers.storage_logs import (
 from sim.disk import Crash, SimDisk
 
 from barnabas.storage.directory import log_upkeep, offset_checkpoints
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.directory.log_upkeep import MUCH_READ_BYTES
-from barnabas.storage.directory.trash import Trash
 from barnabas.storage.disk import Data, OsDisk, SyncSteps, run_at_once
 from barnabas.storage.files.checkpoints import (
     LOG_START_NAME,
@@ -45,6 +43,8 @@ from barnabas.storage.files.checkpoints import (
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import UNREAD_BATCH_BYTES, Log
+from barnabas.storage.log.log_directory import LogDirectoryError
+from barnabas.storage.log.trash import Trash
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
 
 

@@ -11,9 +11,9 @@ from helpers.storage_logs import NOW_MS, batch, new_log, open_manager
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.segment_indexes import SegmentIndexes
-from barnabas.storage.log.segment_list import SegmentList
+from barnabas.storage.segments.segment import Segment
+from barnabas.storage.segments.segment_indexes import SegmentIndexes
+from barnabas.storage.segments.segment_list import SegmentList
 
 
 @pytest.fixture

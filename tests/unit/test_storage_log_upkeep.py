@@ -13,11 +13,11 @@ from helpers.storage_kafka_log import kafka_log
 from helpers.storage_logs import NOW_MS, batch
 
 from barnabas.storage.directory import log_upkeep
-from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.directory.log_upkeep import MUCH_READ_BYTES, LogUpkeep
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.log_config import LogManagerConfig
 
 MINUTE_MS = 60_000

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from helpers.storage_kafka_log import KAFKA
 
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.directory.meta_properties import MetaProperties, take_directory
 from barnabas.storage.disk import OsDisk
+from barnabas.storage.log.log_directory import LogDirectoryError
 
 OURS = MetaProperties(1, "our-cluster", "our-directory")
 

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, open_manager
 
-from barnabas.storage.directory.new_files import NewFiles, is_of_new_files, new_suffix
 from barnabas.storage.disk import File, OsDisk
+from barnabas.storage.log.new_files import NewFiles, is_of_new_files, new_suffix
 from barnabas.storage.log_config import LogConfig
 
 

@@ -10,10 +10,10 @@ import pytest
 from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import KAFKA, kafka_directory
 
-from barnabas.storage.directory.log_directory import LogDirectory, LogDirectoryError
 from barnabas.storage.directory.partition_directories import PartitionDirectories, deleted_name
 from barnabas.storage.disk import Disk, OsDisk
 from barnabas.storage.files.checkpoints import encode_partition_metadata
+from barnabas.storage.log.log_directory import LogDirectory, LogDirectoryError
 
 
 class Topic(NamedTuple):

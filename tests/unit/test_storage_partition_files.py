@@ -8,7 +8,6 @@ import pytest
 from helpers.storage_kafka_log import TXN_BASES, TXN_END, kafka_directory, kafka_log
 from helpers.storage_logs import NOW_MS
 
-from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
@@ -18,6 +17,7 @@ from barnabas.storage.files.checkpoints import (
     decode_topic_id,
 )
 from barnabas.storage.files.segment_files import CorruptLog
+from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening.partition_files import PartitionFiles
 

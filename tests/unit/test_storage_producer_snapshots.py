@@ -9,11 +9,11 @@ from helpers.recording_disk import RecordingDisk
 from helpers.storage_kafka_log import TXN_ABORTED, TXN_BASES, kafka_log
 from helpers.storage_logs import NOW_MS, batch, kill, new_log, open_manager, state_at
 
-from barnabas.storage.log.batch_file import Place
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment import Segment
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots, replay_segment
 from barnabas.storage.producers.producer_state import ProducerStateManager
+from barnabas.storage.segments.batch_file import Place
+from barnabas.storage.segments.segment import Segment
 
 
 @pytest.fixture

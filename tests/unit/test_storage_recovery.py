@@ -23,20 +23,20 @@ from helpers.storage_logs import (
     values_of,
 )
 
-from barnabas.storage.directory.last_run import BOOT_ID_NAME, LastRun
-from barnabas.storage.directory.log_directory import LogDirectory
 from barnabas.storage.disk import Disk, OsDisk
 from barnabas.storage.files.checkpoints import MANIFEST_NAME, Manifest
 from barnabas.storage.files.segment_files import CorruptLog
-from barnabas.storage.log.batch_file import BatchFile
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.segment_indexes import SegmentIndexes
+from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.opening.last_run import BOOT_ID_NAME, LastRun
 from barnabas.storage.opening.log_loader import Opening
 from barnabas.storage.opening.partition_files import SET_ASIDE_SUFFIX
 from barnabas.storage.opening.recovery import load_log
+from barnabas.storage.segments.batch_file import BatchFile
+from barnabas.storage.segments.segment import Segment
+from barnabas.storage.segments.segment_indexes import SegmentIndexes
 
 SMALL = LogConfig(segment_bytes=200)
 

@@ -16,8 +16,8 @@ from helpers.storage_logs import NOW_MS
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.retention import expired_count
-from barnabas.storage.log.segment_list import SegmentList
 from barnabas.storage.log_config import LogConfig
+from barnabas.storage.segments.segment_list import SegmentList
 
 SIZES = [(KAFKA / "txn-0" / f"{base:020d}.log").stat().st_size for base in TXN_BASES]
 # The highest timestamps of the four segments are those in Kafka's time indexes.

@@ -20,11 +20,11 @@ from barnabas.storage.files.checkpoints import Manifest as LogManifest
 from barnabas.storage.files.offset_index import OffsetIndex
 from barnabas.storage.files.segment_files import INDEX_SUFFIXES, CorruptLog, offset_name
 from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex
-from barnabas.storage.index_cache import IndexCache
-from barnabas.storage.log.batch_file import Place
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.segment import RollLimits, Segment
+from barnabas.storage.segments.batch_file import Place
+from barnabas.storage.segments.index_cache import IndexCache
+from barnabas.storage.segments.segment import RollLimits, Segment
 
 NAME = offset_name(3)
 

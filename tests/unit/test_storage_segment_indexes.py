@@ -17,9 +17,9 @@ from barnabas.storage.files.checkpoints import Manifest, SegmentNote
 from barnabas.storage.files.segment_files import INDEX_SUFFIXES, CorruptLog
 from barnabas.storage.files.time_index import TimeIndex
 from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex
-from barnabas.storage.index_cache import IndexCache
-from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.segment_indexes import SegmentIndexes
+from barnabas.storage.segments.index_cache import IndexCache
+from barnabas.storage.segments.segment import Segment
+from barnabas.storage.segments.segment_indexes import SegmentIndexes
 
 ROW_BYTES = len(batch())
 ABORTED = [AbortedEntry(1, at, at + 1, at) for at in (0, 3, 6)]

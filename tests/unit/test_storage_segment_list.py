@@ -8,9 +8,9 @@ import pytest
 from helpers.storage_kafka_log import KAFKA, TXN_BASES, TXN_END, kafka_log
 
 from barnabas.storage.files.segment_files import CorruptLog
-from barnabas.storage.log import segment_list
-from barnabas.storage.log.segment import Segment
-from barnabas.storage.log.segment_list import SegmentList
+from barnabas.storage.segments import segment_list
+from barnabas.storage.segments.segment import Segment
+from barnabas.storage.segments.segment_list import SegmentList
 
 SIZES = [(KAFKA / "txn-0" / f"{base:020d}.log").stat().st_size for base in TXN_BASES]
 

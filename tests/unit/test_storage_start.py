@@ -20,10 +20,7 @@ from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, delete_log, kill, new_
 from barnabas.protocol.records import read_header
 from barnabas.storage.cleaning.cleaner import _emptied
 from barnabas.storage.directory.bootstrap_checkpoint import mark_of
-from barnabas.storage.directory.flush_journal import JournalDecision, JournalEntry
 from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, MARK_NAME
-from barnabas.storage.directory.last_run import BOOT_ID_NAME, LastRun
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.directory.log_manager import UNHEARD_LEADER_EPOCHS, LogManager
 from barnabas.storage.disk import Data, File, NotWrittenError, OsDisk
 from barnabas.storage.files import leader_epochs
@@ -35,9 +32,12 @@ from barnabas.storage.files.checkpoints import (
     decode_offsets,
     encode_offsets,
 )
+from barnabas.storage.files.flush_journal import JournalDecision, JournalEntry
 from barnabas.storage.files.leader_epochs import HIGHEST_EPOCH_NAME, HighestEpoch
 from barnabas.storage.log.log import Log
+from barnabas.storage.log.log_directory import LogDirectoryError
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
+from barnabas.storage.opening.last_run import BOOT_ID_NAME, LastRun
 
 
 def lose_power(manager: LogManager) -> None:

@@ -29,7 +29,7 @@ from barnabas.storage.log.time_lookup import (
     offset_for_timestamp,
     offset_of_max_timestamp,
 )
-from barnabas.storage.log.time_search import BatchSearch
+from barnabas.storage.segments.time_search import BatchSearch
 
 RECORDS = json.loads((KAFKA.parent / "expected.json").read_text())["plain"]["0"]["records"]
 BASE_MS = 1700000000000

@@ -11,8 +11,8 @@ from helpers.storage_logs import batch
 
 from barnabas.protocol.compression import MOST_PARTS_AT_ONCE, Codec, TooLargeError
 from barnabas.protocol.records import HEADER_SIZE, NewRecord, encode_batch, read_header
-from barnabas.storage.log import time_search
-from barnabas.storage.log.time_search import BatchSearch, Searched, SearchTakesLong
+from barnabas.storage.segments import time_search
+from barnabas.storage.segments.time_search import BatchSearch, Searched, SearchTakesLong
 
 BATCH = (KAFKA / "plain-0" / "00000000000000000000.log").read_bytes()[:812]
 HEADER = read_header(BATCH)

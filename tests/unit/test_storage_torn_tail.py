@@ -11,8 +11,6 @@ from helpers.storage_logs import NOW_MS, batch
 from barnabas.protocol.records import MAGIC_AT, read_header
 from barnabas.storage.cleaning.cleaner import _emptied
 from barnabas.storage.disk import OsDisk
-from barnabas.storage.index_cache import IndexCache
-from barnabas.storage.log.segment import Segment
 from barnabas.storage.opening.torn_tail import (
     fault_of,
     good_batch_after,
@@ -20,6 +18,8 @@ from barnabas.storage.opening.torn_tail import (
     is_whole,
     lacks_start,
 )
+from barnabas.storage.segments.index_cache import IndexCache
+from barnabas.storage.segments.segment import Segment
 
 # positions in segment 3, and the size of the segment, from Kafka's dump tool
 SECOND, THIRD, SIZE = 78, 158, 2002

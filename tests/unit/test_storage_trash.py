@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from barnabas.storage.directory.trash import Trash
+from barnabas.storage.log.trash import Trash
 
 
 def filled() -> Trash:

@@ -39,7 +39,7 @@ from barnabas.json_text import json_line
 from barnabas.protocol.errors import KafkaError
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.time_lookup import offset_for_timestamp
-from barnabas.storage.log.time_search import Searched, SearchTakesLong
+from barnabas.storage.segments.time_search import Searched, SearchTakesLong
 
 if TYPE_CHECKING:
     from barnabas.console.rim.decoder import Decoder, RequestDecoding

@@ -13,8 +13,8 @@ from barnabas.metrics.rim.metric import Chart, Detail, counter, gauge
 
 if TYPE_CHECKING:
     from barnabas.broker.observe import CommittedOffsetState
-    from barnabas.broker.share.share_counts import ShareCounts, StateWrites
-    from barnabas.broker.share.shares import Shares
+    from barnabas.broker.share_partitions.share_counts import ShareCounts, StateWrites
+    from barnabas.broker.share_partitions.shares import Shares
     from barnabas.metrics.rim.metric import Value
     from barnabas.metrics.rim.seen import Seen, Source
 

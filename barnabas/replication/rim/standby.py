@@ -40,7 +40,6 @@ from barnabas.replication.standby_steps import (
     Steps,
 )
 from barnabas.replication.wire import NONCE_BYTES
-from barnabas.storage.directory.log_directory import LogDirectoryError
 from barnabas.storage.disk import Disk, OsDisk, sync_file_system
 from barnabas.storage.files.checkpoints import (
     LEASE_SESSION_NAME,
@@ -48,6 +47,7 @@ from barnabas.storage.files.checkpoints import (
     META_PROPERTIES_NAME,
     STANDBY_NOTE_NAME,
 )
+from barnabas.storage.log.log_directory import LogDirectoryError
 
 RECEIVED_BYTES = 1 << 20
 SAME_PROTOCOL = (

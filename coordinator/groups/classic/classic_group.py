@@ -12,7 +12,7 @@ Source: KIP-345 (static members), KIP-389 (group.max.size), KIP-394 (ids first),
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from barnabas.coordinator.groups.classic.classic_answers import (
     JoinRequest,
@@ -23,10 +23,16 @@ from barnabas.coordinator.groups.classic.classic_answers import (
 from barnabas.coordinator.groups.classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from barnabas.coordinator.groups.classic.group_members import GroupMembers, Member
 from barnabas.coordinator.groups.classic.rebalance import Rebalance, State
-from barnabas.coordinator.groups.group_records import GroupMetadataValue, group_record
+from barnabas.coordinator.groups.group_records import (
+    GroupMetadataValue,
+    group_record,
+    group_tombstone,
+)
 from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.group_state import CommitCheck, CommitSender, GroupState
 from barnabas.coordinator.groups.group_timers import TimerKey
-from barnabas.coordinator.result import Reply, Result
+from barnabas.coordinator.groups.group_types import CLASSIC_TYPE
+from barnabas.coordinator.result import CoordinatorRecord, Reply, Result
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
@@ -38,13 +44,17 @@ FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 
-class ClassicGroup:
+class ClassicGroup(GroupState):
     """One group of the classic protocol.
 
     rebalance: the group's state machine, which other parts may read.
     """
 
     __slots__ = ("_members", "_new_member_suffix", "rebalance")
+
+    kind = CLASSIC_TYPE
+    has_member_epochs = False
+    reads_on = accepts_join_group = True
 
     def __init__(
         self,
@@ -89,9 +99,9 @@ class ClassicGroup:
         if len(self._members.by_id) > self.rebalance.settings.max_size:
             self.rebalance.prepare(result, now_ms)
 
-    def remove_all_members(self, result: Result, now_ms: int) -> None:
-        """Remove all members of a loaded group, and begin its next generation."""
-        for member_id in list(self._members.by_id):
+    def remove_members(self, member_ids: Iterable[str], result: Result, now_ms: int) -> None:
+        """Remove members of a loaded group, and begin its next generation."""
+        for member_id in member_ids:
             self.rebalance.remove_member(member_id, Code.UNKNOWN_MEMBER_ID, result)
         self._after_departure(True, result, now_ms)
 
@@ -142,6 +152,45 @@ class ClassicGroup:
     def uses_consumer_protocol(self) -> bool:
         return self.rebalance.protocol_type == CONSUMER_PROTOCOL_TYPE
 
+    @property
+    def protocol_type(self) -> str:
+        """The type of the members' protocol; empty if the group never had members."""
+        return self.rebalance.protocol_type or ""
+
+    @property
+    def state_name(self) -> str:
+        return self.rebalance.state.value
+
+    @property
+    def member_ids(self) -> Collection[str]:
+        return self._members.by_id.keys()
+
+    @property
+    def has_members(self) -> bool:
+        return self.rebalance.state is not State.EMPTY
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether the group has neither members nor pending member ids."""
+        return self.rebalance.state is State.EMPTY and not self._members.pending_ids
+
+    @property
+    def retains_offsets(self) -> bool:
+        """Whether no offset expires: the group has members, and their topics are not known."""
+        rebalance = self.rebalance
+        return (
+            rebalance.protocol_type is not None
+            and rebalance.state is not State.EMPTY
+            and (rebalance.state is not State.STABLE or rebalance.subscribed_topics is None)
+        )
+
+    @property
+    def emptied_ms(self) -> int | None:
+        """When the last member left; None if the group has members, or never had any."""
+        rebalance = self.rebalance
+        is_emptied = rebalance.protocol_type is not None and rebalance.state is State.EMPTY
+        return rebalance.state_since_ms if is_emptied else None
+
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether members of the group read the topic.
 
@@ -151,13 +200,15 @@ class ClassicGroup:
             return self.uses_consumer_protocol
         return topic in self.rebalance.subscribed_topics
 
-    def check_commit(
-        self, member_id: str, group_instance_id: str | None, generation: int, *, transactional: bool
-    ) -> Code:
-        """NONE if the sender may commit offsets, otherwise the error code.
+    def check_commit(self, sender: CommitSender) -> CommitCheck:
+        """Whether the sender may commit offsets.
 
         Source: KIP-447 for commits inside transactions.
         """
+        return CommitCheck(self._check_commit(sender))
+
+    def _check_commit(self, sender: CommitSender) -> Code:
+        member_id, generation, _, transactional, group_instance_id, _ = sender
         if generation < 0 and self.state is State.EMPTY:
             return Code.NONE
         if generation >= 0 or member_id or group_instance_id is not None:
@@ -181,6 +232,12 @@ class ClassicGroup:
         if self.state is State.EMPTY or self.uses_consumer_protocol:
             return Code.NONE
         return Code.NON_EMPTY_GROUP
+
+    def decide_again(self) -> None:
+        """Do nothing: the heartbeats of classic members decide nothing."""
+
+    def tombstones(self, group_id: str) -> Iterator[CoordinatorRecord]:
+        yield group_tombstone(group_id)
 
     # --- joining ---------------------------------------------------------------------------------
 
@@ -473,14 +530,6 @@ class ClassicGroup:
             self.rebalance.maybe_complete_join(result, now_ms)
         elif member_left:
             self.rebalance.prepare(result, now_ms)
-
-    def on_join_timeout(self, result: Result, now_ms: int) -> None:
-        """End the wait for JoinGroup requests."""
-        self.rebalance.on_join_timeout(result, now_ms)
-
-    def on_sync_timeout(self, result: Result, now_ms: int) -> None:
-        """End the wait for SyncGroup requests."""
-        self.rebalance.on_sync_timeout(result, now_ms)
 
 
 def _refuse(join: JoinRequest, code: Code, member_id: str, result: Result) -> None:

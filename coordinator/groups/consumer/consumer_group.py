@@ -16,8 +16,9 @@ which limit how often these are done.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 
+from barnabas.coordinator.groups.classic.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from barnabas.coordinator.groups.consumer import consumer_group_records as records
 from barnabas.coordinator.groups.consumer.assignors import Assignment
 from barnabas.coordinator.groups.consumer.consumer_group_records import (
@@ -28,14 +29,16 @@ from barnabas.coordinator.groups.consumer.consumer_group_records import (
     PatternValue,
 )
 from barnabas.coordinator.groups.consumer.reconciliation import NOTHING, is_reconciled
-from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
+from barnabas.coordinator.groups.group import Group
+from barnabas.coordinator.groups.group_state import CommitCheck, CommitSender, ModernGroup
+from barnabas.coordinator.groups.group_types import CONSUMER_TYPE
 from barnabas.coordinator.groups.topic_directory import (
     IsVisible,
     TopicDirectory,
     hash_of_topics,
 )
 from barnabas.coordinator.result import CoordinatorRecord
-from barnabas.protocol.errors import Code
+from barnabas.protocol.errors import Code, KafkaError
 
 NO_TOPICS_VERSION = -1
 # the first version of OffsetCommit that members of the consumer protocol may use
@@ -43,7 +46,7 @@ FIRST_COMMIT_VERSION = 9
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 
 
-class ConsumerGroup:
+class ConsumerGroup(ModernGroup):
     """The members of one group of the consumer protocol.
 
     epoch: 0 for a group that does not exist. owners: the member that has each partition, even if it
@@ -52,6 +55,10 @@ class ConsumerGroup:
     the group were last read. lookup: a running lookup of patterns. looked_up_for: whether the
     member that caused the lookup may describe a topic.
     """
+
+    kind = CONSUMER_TYPE
+    protocol_type = CONSUMER_PROTOCOL_TYPE
+    reads_on = accepts_join_group = True
 
     def __init__(self) -> None:
         self.epoch, self.metadata_hash, self.target_epoch = 0, NO_HASH, 0
@@ -193,7 +200,19 @@ class ConsumerGroup:
         )
 
     @property
-    def state(self) -> str:
+    def exists(self) -> bool:
+        return self.epoch > 0
+
+    @property
+    def member_ids(self) -> Collection[str]:
+        return self.members.keys()
+
+    @property
+    def is_unused(self) -> bool:
+        return not self.members
+
+    @property
+    def state_name(self) -> str:
         """The name of the group's state. Finding it takes time in proportion to the number of
         members.
         """
@@ -212,14 +231,16 @@ class ConsumerGroup:
             self._subscribed = wanted_topics(self.members.values(), self.patterns)
         return self._subscribed
 
-    def check_commit(
-        self, member_id: str, epoch: int, api_version: int, *, transactional: bool
-    ) -> CommitCheck:
+    def check_commit(self, sender: CommitSender) -> CommitCheck:
         """Whether the member may commit offsets in the given epoch.
 
         Source: KIP-848, "OffsetCommit"; KIP-1251 for commits in an earlier epoch.
         """
-        if epoch < 0 and not self.members:
+        member_id, epoch, api_version, transactional, instance_id, is_preview = sender
+        names_no_member = epoch < 0 and not member_id and instance_id is None
+        if (epoch < 0 and not self.members) or (
+            transactional and names_no_member and not is_preview
+        ):
             return CommitCheck(Code.NONE)
         member = self.members.get(member_id)
         if member is None:
@@ -233,7 +254,7 @@ class ConsumerGroup:
             return CommitCheck(Code.NONE)
         if not 0 <= epoch < known_epoch:
             return CommitCheck(code)
-        return CommitCheck(Code.NONE, code, member_id, epoch)
+        return CommitCheck(code) if is_preview else CommitCheck(Code.NONE, code, member_id, epoch)
 
     def has_had(
         self, check: CommitCheck, topic: str, topic_id: uuid.UUID | None, partition: int
@@ -263,6 +284,51 @@ class ConsumerGroup:
         if epoch == self.current(member_id or "").member_epoch:
             return Code.NONE
         return Code.STALE_MEMBER_EPOCH if member.classic is None else Code.ILLEGAL_GENERATION
+
+    def check_offset_delete(self) -> Code:
+        """Return NONE: the offsets of topics that no member reads may always be deleted."""
+        return Code.NONE
+
+
+def consumer_group(group: Group) -> ConsumerGroup:
+    """The state of a consumer group, which exists or is being created."""
+    consumer = group.modern
+    assert isinstance(consumer, ConsumerGroup), f"group {group.group_id} is a {group.kind} one"
+    return consumer
+
+
+class ConsumerKind:
+    """Reads the records of consumer groups."""
+
+    def decode_key(self, key: bytes) -> ConsumerGroupKey | None:
+        """The key of a record; None if its version is unknown."""
+        return records.decode_consumer_key(key)
+
+    def is_group_key(self, key: ConsumerGroupKey) -> bool:
+        """Whether a tombstone with this key removes the group."""
+        return key.version == records.GROUP_VERSION
+
+    def new_group(self) -> ConsumerGroup:
+        """A group that has no records yet."""
+        return ConsumerGroup()
+
+
+def static_member_id(consumer: ConsumerGroup, instance_id: str, member_id: str) -> str:
+    """The current member id of an instance, which must be the one in the request.
+
+    Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
+    """
+    known_id = consumer.static_members.get(instance_id)
+    if known_id is None:
+        raise KafkaError(
+            Code.UNKNOWN_MEMBER_ID, f"the group has no instance '{instance_id}': join it."
+        )
+    if known_id != member_id:
+        raise KafkaError(
+            Code.FENCED_INSTANCE_ID,
+            f"the instance '{instance_id}' belongs to another member now, '{known_id}'.",
+        )
+    return known_id
 
 
 def held(current: CurrentValue) -> Iterator[tuple[uuid.UUID, int]]:

@@ -26,12 +26,19 @@ Source: KIP-848; KIP-1082 (members choose their ids); Apache Kafka 4.3's respons
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Generator, Iterable, Mapping, Sequence
 
 from barnabas.coordinator.descriptions import InSlices, members_in_slices
 from barnabas.coordinator.groups import group_timers as timers_of
-from barnabas.coordinator.groups.consumer.consumer_group import ConsumerGroup, topics_of
+from barnabas.coordinator.groups.classic.classic_answers import JoinRequest, ParkedRequest
+from barnabas.coordinator.groups.classic_groups import ClassicGroups
+from barnabas.coordinator.groups.consumer.classic_members import ClassicMembers
+from barnabas.coordinator.groups.consumer.consumer_group import (
+    ConsumerGroup,
+    consumer_group,
+    static_member_id,
+    topics_of,
+)
 from barnabas.coordinator.groups.consumer.consumer_group_change import (
     GroupChange,
     preferred_assignor,
@@ -43,15 +50,21 @@ from barnabas.coordinator.groups.consumer.consumer_group_records import (
     PartitionEpochs,
     PatternValue,
 )
-from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
+from barnabas.coordinator.groups.consumer.consumer_groups_context import (
+    ASSIGNMENT_INTERVAL,
+    HEARTBEAT_INTERVAL,
+    SESSION_TIMEOUT,
+    ConsumerGroupsContext,
+)
+from barnabas.coordinator.groups.consumer.group_conversion import GroupConversion, Upgrade
 from barnabas.coordinator.groups.consumer.reconciliation import Owned
 from barnabas.coordinator.groups.consumer.topic_patterns import InvalidPatternError, PatternReader
 from barnabas.coordinator.groups.group import Group
-from barnabas.coordinator.groups.group_conversion import GroupConversion, Upgrade
+from barnabas.coordinator.groups.group_machine import GroupMachine
+from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_timers import TimerKey
-from barnabas.coordinator.groups.topic_directory import TopicDirectory
-from barnabas.coordinator.result import Result
-from barnabas.coordinator.timers import Timers
+from barnabas.coordinator.groups.group_types import CONSUMER_TYPE
+from barnabas.coordinator.result import Reply, Result
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages import consumer_group_describe as describing
 from barnabas.protocol.messages.consumer_group_heartbeat import (
@@ -60,8 +73,9 @@ from barnabas.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest
+from barnabas.protocol.messages.sync_group import SyncGroupRequest
 from barnabas.protocol.request_context import RequestContext
-from barnabas.protocol.wall_clock import WallClock
 
 # Special member epochs in requests. With any other negative epoch a member leaves for good.
 JOINING, LEAVING_FOR_A_WHILE = 0, -2
@@ -71,31 +85,27 @@ PATTERNS_INTERVAL_MS = 1_000  # the minimum time between two lookups of a group'
 LOOKUP_PAUSE_MS = 40  # this pause keeps the time of lookups below a fifth of the broker's time
 LONGEST_NAME_BYTES = (1 << 15) - 1  # the maximum length of a text in the key of a record
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1  # KIP-1099
-SESSION_TIMEOUT = "consumer.session.timeout.ms"
-HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
-ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
 
 
-class ConsumerGroupsContext(NamedTuple):
-    """What the state machines of consumer groups share with the coordinator.
-
-    overrides: returns the settings that a group overrides. new_member_id: makes a unique id for a
-    member that has none.
-    """
-
-    settings: ConsumerGroupSettings
-    overrides: Callable[[str], Mapping[str, int]]
-    topics: TopicDirectory
-    timers: Timers[TimerKey]
-    wall: WallClock
-    new_member_id: Callable[[], str]
-
-
-class ConsumerGroups:
+class ConsumerGroups(GroupMachine):
     """Handles the requests of members of the consumer protocol, and their timers."""
 
-    def __init__(self, context: ConsumerGroupsContext, conversion: GroupConversion) -> None:
-        self._context, self._conversion = context, conversion
+    def __init__(
+        self,
+        context: ConsumerGroupsContext,
+        classic_settings: GroupSettings,
+        classic_groups: ClassicGroups,
+    ) -> None:
+        self._context = context
+        self._conversion = GroupConversion(
+            context.settings,
+            classic_settings,
+            context.topics,
+            context.timers,
+            context.wall,
+            classic_groups,
+        )
+        self._classic_members = ClassicMembers(context, self._conversion, self)
         self._settings, self._topics = context.settings, context.topics
         self._timers = context.timers
         self.patterns = PatternReader()
@@ -178,7 +188,7 @@ class ConsumerGroups:
         member_id = request.member_id or self._context.new_member_id()
         former_id = self._former_id(consumer, request, member_id)
         # Convert the group only now, since the checks above may refuse the request.
-        if group.consumer is not consumer:
+        if group.modern is not consumer:
             self._conversion.begin(group, upgrade, result, now_ms)
         change = GroupChange(request.group_id, consumer, self._topics)
         if former_id is not None:
@@ -218,8 +228,8 @@ class ConsumerGroups:
         Gives:  the consumer group; if a classic group with members is converted, also the records
                 of the conversion.
         """
-        if group.is_consumer:
-            return Upgrade(group.require_consumer(), [])
+        if group.kind == CONSUMER_TYPE:
+            return Upgrade(consumer_group(group), [])
         return self._conversion.upgraded(group) or Upgrade(ConsumerGroup(), [])
 
     def set_member(self, change: GroupChange, member_id: str, value: MemberValue) -> None:
@@ -314,7 +324,7 @@ class ConsumerGroups:
 
         Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
         """
-        consumer, member_id = group.require_consumer(), request.member_id
+        consumer, member_id = consumer_group(group), request.member_id
         if request.instance_id is not None:
             static_member_id(consumer, request.instance_id, member_id)
         elif member_id not in consumer.members:
@@ -343,7 +353,7 @@ class ConsumerGroups:
         """Remove members, and raise the group's epoch. If only classic members remain, the group
         becomes classic.
         """
-        consumer = group.require_consumer()
+        consumer = consumer_group(group)
         removed = dict.fromkeys(member_ids)
         remaining = [member_id for member_id in consumer.members if member_id not in removed]
         for member_id in removed:
@@ -362,11 +372,11 @@ class ConsumerGroups:
 
     # --- timers ----------------------------------------------------------------------------------
 
-    def on_loaded(self, group: Group, now_ms: int) -> None:
+    def on_loaded(self, group: Group, result: Result, now_ms: int) -> None:
         """Begin the sessions of all members of a loaded group, and the timeouts of members that
         have to give partitions up.
         """
-        consumer, group_id = group.require_consumer(), group.group_id
+        consumer, group_id = consumer_group(group), group.group_id
         overrides = self._context.overrides(group_id)
         session_timeout_ms = overrides.get(SESSION_TIMEOUT, self._settings.session_timeout_ms)
         for member_id, value in consumer.members.items():
@@ -381,7 +391,7 @@ class ConsumerGroups:
 
     def on_timers(self, group: Group, due: Iterable[TimerKey], result: Result, now_ms: int) -> None:
         """Handle all timers of the group that are due at the same time."""
-        consumer = group.require_consumer()
+        consumer = consumer_group(group)
         removed: dict[str, None] = {}
         looks_up = False
         for kind, _, member_id in due:
@@ -395,10 +405,42 @@ class ConsumerGroups:
         if removed:
             self.remove_members(group, removed, result, now_ms)
             # The lookup has to see the changes of this event, so it is done in a later event.
-            if looks_up and group.is_consumer:
+            if looks_up:
                 self._timers.schedule((timers_of.PATTERNS, group.group_id, ""), now_ms + 1)
         elif looks_up:
             self._look_up_patterns(group, result, now_ms)
+
+    # --- the classic protocol --------------------------------------------------------------------
+
+    def on_classic_join(self, group: Group, join: JoinRequest, result: Result, now_ms: int) -> None:
+        if group.has_members:
+            self._classic_members.on_join(group, join, result, now_ms)
+        else:
+            self._conversion.replace_empty(group, result)
+            group.classic.on_join(join, result, now_ms)
+
+    def on_classic_sync(
+        self,
+        group: Group,
+        request: SyncGroupRequest,
+        parked: ParkedRequest,
+        result: Result,
+        now_ms: int,
+    ) -> None:
+        response = self._classic_members.on_sync(group, request, result, now_ms)
+        result.replies.append(Reply(parked.ticket, response))
+
+    def on_classic_heartbeat(self, group: Group, request: HeartbeatRequest, now_ms: int) -> Code:
+        return self._classic_members.on_heartbeat(group, request, now_ms)
+
+    def on_classic_leave(
+        self,
+        group: Group,
+        leaving: Sequence[tuple[str, str | None]],
+        result: Result,
+        now_ms: int,
+    ) -> list[Code]:
+        return self._classic_members.on_leave(group, leaving, result, now_ms)
 
     # --- patterns --------------------------------------------------------------------------------
 
@@ -442,7 +484,7 @@ class ConsumerGroups:
         """Begin or continue the lookup of the group's patterns. When the lookup is complete, apply
         its result.
         """
-        consumer, key = group.require_consumer(), (timers_of.PATTERNS, group.group_id, "")
+        consumer, key = consumer_group(group), (timers_of.PATTERNS, group.group_id, "")
         if consumer.lookup is None:
             consumer.patterns_ms, consumer.patterns_version = now_ms, self._topics.version
             consumer.lookup = self._matching(_regexes(consumer))
@@ -503,7 +545,7 @@ class ConsumerGroups:
 
         Takes:  most, the maximum number of members.
         """
-        consumer = group.require_consumer()
+        consumer = consumer_group(group)
 
         def row(
             one: tuple[str, MemberValue, CurrentValue, Mapping[uuid.UUID, Iterable[int]]],
@@ -525,7 +567,7 @@ class ConsumerGroups:
 
         described = describing.DescribedGroup(
             group_id=group.group_id,
-            group_state=consumer.state,
+            group_state=consumer.state_name,
             group_epoch=consumer.epoch,
             assignment_epoch=consumer.target_epoch,
             assignor_name=preferred_assignor(consumer.members.values(), self._settings),
@@ -557,24 +599,6 @@ def _regexes(consumer: ConsumerGroup) -> list[str]:
 def heartbeat_error(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
     """The response to a heartbeat with an error."""
     return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-
-
-def static_member_id(consumer: ConsumerGroup, instance_id: str, member_id: str) -> str:
-    """The current member id of an instance, which must be the one in the request.
-
-    Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID.
-    """
-    known_id = consumer.static_members.get(instance_id)
-    if known_id is None:
-        raise KafkaError(
-            Code.UNKNOWN_MEMBER_ID, f"the group has no instance '{instance_id}': join it."
-        )
-    if known_id != member_id:
-        raise KafkaError(
-            Code.FENCED_INSTANCE_ID,
-            f"the instance '{instance_id}' belongs to another member now, '{known_id}'.",
-        )
-    return known_id
 
 
 def _require(condition: bool, message: str) -> None:

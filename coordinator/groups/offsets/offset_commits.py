@@ -14,20 +14,21 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.coordinator.groups.group import PartitionCodes
-from barnabas.coordinator.groups.group_kinds import GroupsContext
-from barnabas.coordinator.groups.group_records import offset_record
-from barnabas.coordinator.groups.group_table import GroupTable
-from barnabas.coordinator.groups.offsets.group_offsets import (
+from barnabas.coordinator.groups.group_offsets import (
     LAST_TIMESTAMP,
     NO_TIMESTAMP,
-    CommitCheck,
     CommittedOffset,
 )
+from barnabas.coordinator.groups.group_records import offset_record
+from barnabas.coordinator.groups.group_settings import GroupSettings
+from barnabas.coordinator.groups.group_state import CommitCheck, CommitSender
+from barnabas.coordinator.groups.group_table import GroupTable
 from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
 from barnabas.coordinator.groups.offsets.topics_by_id import (
     FIRST_VERSION_WITH_TOPIC_IDS,
     with_names,
 )
+from barnabas.coordinator.groups.topic_directory import TopicDirectory
 from barnabas.coordinator.result import Counted, PartitionExists, Reply, Result
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.offset_commit import (
@@ -47,6 +48,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.wall_clock import WallClock
 
 # The version of OffsetCommit from which on a missing group has a code of its own (KIP-848).
 GROUP_NOT_FOUND_SINCE = 9
@@ -61,12 +63,17 @@ class OffsetCommits:
         self,
         table: GroupTable,
         removal: OffsetRemoval,
-        context: GroupsContext,
+        settings: GroupSettings,
+        topics: TopicDirectory,
+        wall: WallClock,
         partition_exists: PartitionExists,
+        *,
+        is_preview: bool,
     ) -> None:
+        """Takes:  is_preview, whether the broker answers as the preview of consumer groups does."""
         self._table, self._removal, self._partition_exists = table, removal, partition_exists
-        self._settings, self._consumer_settings = context.settings, context.consumer_settings
-        self._topics, self._wall = context.topics, context.wall
+        self._settings, self._topics, self._wall = settings, topics, wall
+        self._is_preview = is_preview
 
     def on_offset_commit(
         self, request: OffsetCommitRequest, context: RequestContext, now_ms: int
@@ -160,31 +167,20 @@ class OffsetCommits:
     ) -> CommitCheck:
         """Check whether the member that the request names may commit in that generation."""
         group = self._table.by_id.get(request.group_id)
-        member_id, instance_id = request.member_id, request.group_instance_id
-        if group is not None and group.is_typed:
-            return group.require_typed().check_commit(
-                member_id, generation, api_version, transactional=transactional
-            )
-        if group is not None and group.is_consumer:
-            is_preview = self._consumer_settings.is_preview
-            names_no_member = generation < 0 and not member_id and instance_id is None
-            if transactional and names_no_member and not is_preview:
-                return CommitCheck(Code.NONE)
-            check = group.require_consumer().check_commit(
-                member_id, generation, api_version, transactional=transactional
-            )
-            if is_preview and check.partition_code is not None:
-                return CommitCheck(check.partition_code)
-            return check
         if group is not None:
-            return CommitCheck(
-                group.classic.check_commit(
-                    member_id, instance_id, generation, transactional=transactional
+            return group.state.check_commit(
+                CommitSender(
+                    request.member_id,
+                    generation,
+                    api_version,
+                    transactional,
+                    request.group_instance_id,
+                    self._is_preview,
                 )
             )
         if generation < 0:
             return CommitCheck(Code.NONE)
-        is_old = api_version < GROUP_NOT_FOUND_SINCE or self._consumer_settings.is_preview
+        is_old = api_version < GROUP_NOT_FOUND_SINCE or self._is_preview
         if transactional or is_old:
             return CommitCheck(Code.ILLEGAL_GENERATION)
         return CommitCheck(Code.GROUP_ID_NOT_FOUND)
@@ -205,13 +201,12 @@ class OffsetCommits:
             return []
         if check.partition_code is None:
             return offsets
-        group = self._table.by_id[group_id]
-        holder = group.require_typed() if group.is_typed else group.require_consumer()
+        state = self._table.by_id[group_id].state
         accepted = []
         for topic, requested in offsets:
             known = self._topics.topic(topic)
             topic_id = None if known is None else known[0]
-            if holder.has_had(check, topic, topic_id, requested.partition_index):
+            if state.has_had(check, topic, topic_id, requested.partition_index):
                 accepted.append((topic, requested))
             else:
                 codes[topic][requested.partition_index] = check.partition_code

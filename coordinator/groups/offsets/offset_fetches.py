@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from barnabas.coordinator.groups.group_offsets import GroupOffsets
 from barnabas.coordinator.groups.group_table import GroupTable
-from barnabas.coordinator.groups.offsets.group_offsets import GroupOffsets
 from barnabas.coordinator.groups.offsets.topics_by_id import (
     FIRST_VERSION_WITH_TOPIC_IDS,
     with_names,
@@ -85,9 +85,8 @@ class OffsetFetches:
     ) -> OffsetFetchResponseGroup:
         """The offsets of one group by topic name, or by topic id from version 10 on."""
         group = self._table.by_id.get(requested.group_id)
-        if group is not None and (group.is_consumer or group.is_typed):
-            of_type = group.require_typed() if group.is_typed else group.require_consumer()
-            code = of_type.check_fetch(requested.member_id, requested.member_epoch)
+        if group is not None:
+            code = group.state.check_fetch(requested.member_id, requested.member_epoch)
             if code is not Code.NONE:
                 return OffsetFetchResponseGroup(requested.group_id, error_code=code)
         by_id = api_version >= FIRST_VERSION_WITH_TOPIC_IDS

@@ -74,11 +74,11 @@ class OffsetRemoval:
                 results.add(group.partition, records)
                 timers.schedule(key, now_ms)
                 return
-            if expiry.is_complete and group.is_unused:
+            if expiry.is_complete and group.state.is_unused:
                 if not group.has_hard_state:
                     del self._table.by_id[group.group_id]
                     return
-                records += group.tombstones()
+                records += group.state.tombstones(group.group_id)
             results.add(group.partition, records)
         timers.schedule(key, group.next_retention_check_ms(self._settings, now_ms))
 
@@ -128,7 +128,7 @@ class OffsetRemoval:
         if not group_id:
             return Code.INVALID_GROUP_ID
         group = self._table.by_id.get(group_id)
-        return Code.GROUP_ID_NOT_FOUND if group is None else group.check_offset_delete()
+        return Code.GROUP_ID_NOT_FOUND if group is None else group.state.check_offset_delete()
 
     def on_topics_deleted(
         self, names: Iterable[str], topic_ids: Collection[uuid.UUID]
@@ -149,10 +149,7 @@ class OffsetRemoval:
                 partition for partition in group.offsets.all_partitions() if partition[0] in deleted
             ]
             cost += 1 + len(group.offsets.committed) // OFFSETS_CHECKED_PER_RECORD
-            if group.is_typed:
-                results.add(
-                    group.partition, group.require_typed().without_topics(group_id, topic_ids)
-                )
+            results.add(group.partition, group.state.without_topics(group_id, topic_ids))
             for first in range(0, len(partitions), RECORDS_PER_BATCH):
                 part = partitions[first : first + RECORDS_PER_BATCH]
                 results.add(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from barnabas.coordinator.groups.group import Group
-from barnabas.coordinator.groups.offsets.group_offsets import OffsetReset
+from barnabas.coordinator.groups.group_offsets import OffsetReset
 from barnabas.coordinator.result import EpochEnd, LogEnd
 from barnabas.protocol.topic_partition import TopicPartition
 

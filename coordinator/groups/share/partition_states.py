@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
 from barnabas.coordinator.groups.share.share_group_records import StatesValue, TopicStates
-from barnabas.coordinator.groups.share.state_changes import StateRow
+from barnabas.coordinator.result import StateRow
 
 Value = TypeVar("Value")
 

@@ -2,9 +2,9 @@
 
 The group is hard state: it consists of its records (share_group_records.py) and of values that are
 computed from them. Only `replay` changes it. A share group has no committed offsets: its progress
-is the state of each share partition, which the share coordinator stores (coordinator/share/). The
-group stores which partitions have a state, since a partition is assigned only once its state is
-initialised.
+is the state of each share partition, which the share coordinator stores
+(coordinator/share_states/). The group stores which partitions have a state, since a partition is
+assigned only once its state is initialised.
 
     state of the group    when
     Empty                 it has no members
@@ -21,8 +21,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from barnabas.coordinator.groups.consumer.assignors import Assignment
+from barnabas.coordinator.groups.group_state import CommitCheck, CommitSender, ModernGroup
 from barnabas.coordinator.groups.group_types import SHARE_TYPE
-from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
 from barnabas.coordinator.groups.share import share_group_records as records
 from barnabas.coordinator.groups.share.share_group_records import (
     NO_STATES,
@@ -43,7 +43,7 @@ NOTHING = CurrentValue(0, -1, {})
 """The current assignment of a new member."""
 
 
-class ShareGroup:
+class ShareGroup(ModernGroup):
     """The members of one share group.
 
     states: the states of the group's partitions. assigned_ms: when the target assignment was
@@ -53,7 +53,7 @@ class ShareGroup:
 
     kind = SHARE_TYPE
     protocol_type = SHARE_TYPE
-    reads_on = is_replaceable = is_unused = False  # only DeleteGroups removes the group
+    reads_on = accepts_join_group = is_unused = False  # only DeleteGroups removes the group
 
     def __init__(self) -> None:
         self.epoch, self.metadata_hash, self.target_epoch = FIRST_EPOCH, NO_HASH, FIRST_EPOCH
@@ -151,7 +151,7 @@ class ShareGroup:
         return self.members.keys()
 
     @property
-    def state(self) -> str:
+    def state_name(self) -> str:
         """The name of the group's state."""
         return STABLE if self.members else EMPTY
 
@@ -197,9 +197,7 @@ class ShareGroup:
 
     # --- offsets, which a share group does not have ----------------------------------------------
 
-    def check_commit(
-        self, member_id: str, epoch: int, api_version: int, *, transactional: bool
-    ) -> CommitCheck:
+    def check_commit(self, sender: CommitSender) -> CommitCheck:
         """Refuse each commit with GROUP_ID_NOT_FOUND, since a share group has no
         committed offsets.
         """

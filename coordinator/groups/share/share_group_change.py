@@ -20,9 +20,8 @@ from barnabas.coordinator.groups.share.share_group import (
 )
 from barnabas.coordinator.groups.share.share_group_records import CurrentValue, MemberValue
 from barnabas.coordinator.groups.share.simple_assignor import MemberToAssign, assign_simple
-from barnabas.coordinator.groups.share.state_changes import StateRow
 from barnabas.coordinator.groups.topic_directory import TopicDirectory, hash_of_topics
-from barnabas.coordinator.result import CoordinatorRecord, Counted, Result
+from barnabas.coordinator.result import CoordinatorRecord, Counted, Result, StateRow
 
 
 class ShareGroupChange:

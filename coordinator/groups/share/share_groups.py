@@ -18,14 +18,14 @@ from typing import Any
 from barnabas.coordinator.descriptions import InSlices, members_in_slices
 from barnabas.coordinator.groups import group_timers as timers_of
 from barnabas.coordinator.groups.group import Group
+from barnabas.coordinator.groups.group_machine import GroupMachine
 from barnabas.coordinator.groups.group_timers import TimerKey
 from barnabas.coordinator.groups.share.share_group import ShareGroup
 from barnabas.coordinator.groups.share.share_group_change import ShareGroupChange
 from barnabas.coordinator.groups.share.share_group_records import CurrentValue, MemberValue
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
-from barnabas.coordinator.groups.share.state_changes import StateChange
 from barnabas.coordinator.groups.topic_directory import TopicDirectory
-from barnabas.coordinator.result import Result
+from barnabas.coordinator.result import Result, StateChange
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages import share_group_describe as describing
@@ -47,7 +47,7 @@ HEARTBEAT_INTERVAL = "share.heartbeat.interval.ms"
 ASSIGNMENT_INTERVAL = "share.assignment.interval.ms"
 
 
-class ShareGroups:
+class ShareGroups(GroupMachine):
     """Handles the requests of members of share groups, and their timers."""
 
     def __init__(
@@ -118,7 +118,7 @@ class ShareGroups:
         current = change.reconcile(member_id, is_changed)
         begun = change.begin_states(self._settings.initialize_retry_interval_ms, now_ms)
         self._begin_session(group_id, member_id, now_ms)
-        group.typed = share  # set only now, since the checks above may refuse the request
+        group.modern = share  # set only now, since the checks above may refuse the request
         change.add_to(result)
         if begun:
             result.state_changes.append(
@@ -188,7 +188,7 @@ class ShareGroups:
 
     # --- timers ----------------------------------------------------------------------------------
 
-    def on_loaded(self, group: Group, now_ms: int) -> None:
+    def on_loaded(self, group: Group, result: Result, now_ms: int) -> None:
         """Begin the sessions of all members."""
         for member_id in share_group(group).members:
             self._begin_session(group.group_id, member_id, now_ms)
@@ -229,7 +229,7 @@ class ShareGroups:
 
         described = describing.DescribedGroup(
             group_id=group.group_id,
-            group_state=share.state,
+            group_state=share.state_name,
             group_epoch=share.epoch,
             assignment_epoch=share.target_epoch,
             assignor_name=ASSIGNOR,
@@ -262,11 +262,11 @@ class ShareGroups:
 
 def share_group(group: Group) -> ShareGroup:
     """The state of a share group, which exists or is being created."""
-    typed = group.typed
-    if typed is None:
+    share = group.modern
+    if share is None or (not share.exists and not isinstance(share, ShareGroup)):
         return ShareGroup()
-    assert isinstance(typed, ShareGroup), f"group {group.group_id} is a {typed.kind} group"
-    return typed
+    assert isinstance(share, ShareGroup), f"group {group.group_id} is a {share.kind} group"
+    return share
 
 
 def heartbeat_error(error: KafkaError) -> ShareGroupHeartbeatResponse:

@@ -22,9 +22,8 @@ from barnabas.coordinator.groups.share import partition_states
 from barnabas.coordinator.groups.share.share_group import ShareGroup
 from barnabas.coordinator.groups.share.share_group_records import StatesValue, states_record
 from barnabas.coordinator.groups.share.share_groups import share_group
-from barnabas.coordinator.groups.share.state_changes import BY_THE_GROUP, StateChange, StateRow
 from barnabas.coordinator.groups.topic_directory import TopicDirectory
-from barnabas.coordinator.result import Reply, Result
+from barnabas.coordinator.result import BY_THE_GROUP, Reply, Result, StateChange, StateRow
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -77,7 +76,7 @@ class ShareOffsets:
         response = AlterShareGroupOffsetsResponse(responses=topics)
         if not rows:
             return _replied(result, context, response)
-        share = group.typed = share_group(group)
+        share = group.modern = share_group(group)
         self._table.by_id[group.group_id] = group
         begun = partition_states.begun(share.states, rows.values(), names)
         result.records.append(states_record(group.group_id, begun))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from barnabas.coordinator.descriptions import InSlices, at_once, groups_in_slices
 from barnabas.coordinator.groups.group import Group
-from barnabas.coordinator.groups.group_kinds import GroupKinds
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
 from barnabas.coordinator.groups.group_types import SHARE_TYPE
 from barnabas.coordinator.groups.share.share_groups import (
     JOINING,
     LEAVING,
+    ShareGroups,
     heartbeat_error,
     share_group,
 )
@@ -28,8 +28,8 @@ from barnabas.protocol.request_context import RequestContext
 class ShareRequests:
     """Passes requests about share groups to the state machine of their members."""
 
-    def __init__(self, table: GroupTable, kinds: GroupKinds, settings: GroupSettings) -> None:
-        self._table, self._kinds, self._settings = table, kinds, settings
+    def __init__(self, table: GroupTable, shares: ShareGroups, settings: GroupSettings) -> None:
+        self._table, self._shares, self._settings = table, shares, settings
 
     def on_heartbeat(
         self, request: ShareGroupHeartbeatRequest, context: RequestContext, now_ms: int
@@ -38,14 +38,13 @@ class ShareRequests:
         leaves it.
         """
         result = self._table.result(request.group_id)
-        shares = self._kinds.shares
         try:
-            shares.check_request(request)
+            self._shares.check_request(request)
             group = self._group_of(request, result.partition)
             if request.member_epoch == LEAVING:
-                response = shares.on_leave(group, request, result, now_ms)
+                response = self._shares.on_leave(group, request, result, now_ms)
             else:
-                response = shares.on_heartbeat(group, request, context, result, now_ms)
+                response = self._shares.on_heartbeat(group, request, context, result, now_ms)
                 self._table.by_id[request.group_id] = group
         except KafkaError as error:
             response = heartbeat_error(error)
@@ -90,7 +89,7 @@ class ShareRequests:
         """The row of a share group. If no share group has the id, the row has an error."""
         group = self._table.by_id.get(group_id)
         if group is not None and group.kind == SHARE_TYPE:
-            return (yield from self._kinds.shares.describe(group))
+            return (yield from self._shares.describe(group))
         code = Code.GROUP_ID_NOT_FOUND if group_id else Code.INVALID_GROUP_ID
         message = f"there is no share group '{group_id}'."
         return DescribedGroup(error_code=code, error_message=message, group_id=group_id)
@@ -99,16 +98,16 @@ class ShareRequests:
         """A share group with its members, or the first `most` of them, for readers that do not
         change it.
         """
-        return at_once(self._kinds.shares.describe(group, most))
+        return at_once(self._shares.describe(group, most))
 
     def initialized_partitions(self, group_id: str) -> dict[str, tuple[int, ...]]:
         """The partitions of a share group that have a state, by topic name."""
         group = self._table.by_id.get(group_id)
         if group is None or group.kind != SHARE_TYPE:
             return {}
-        return self._kinds.shares.initialized_partitions(share_group(group))
+        return self._shares.initialized_partitions(share_group(group))
 
 
 def _is_used(group: Group) -> bool:
     """Whether the group has a record, or a classic member that is joining."""
-    return group.has_hard_state or not group.is_unused
+    return group.has_hard_state or not group.state.is_unused

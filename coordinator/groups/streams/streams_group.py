@@ -20,8 +20,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 
+from barnabas.coordinator.groups.group_state import CommitCheck, CommitSender, ModernGroup
 from barnabas.coordinator.groups.group_types import STREAMS_TYPE
-from barnabas.coordinator.groups.offsets.group_offsets import CommitCheck
 from barnabas.coordinator.groups.streams import streams_group_records as records
 from barnabas.coordinator.groups.streams.sticky_assignor import Assigning
 from barnabas.coordinator.groups.streams.streams_group_records import (
@@ -88,7 +88,7 @@ class AssignmentInSlices:
         return found
 
 
-class StreamsGroup:
+class StreamsGroup(ModernGroup):
     """The members of one streams group.
 
     validated_topology_epoch: the epoch of the topology if all its topics exist; NO_EPOCH while some
@@ -104,7 +104,7 @@ class StreamsGroup:
 
     def __init__(self) -> None:
         self.epoch, self.metadata_hash, self.target_epoch = FIRST_EPOCH, NO_HASH, FIRST_EPOCH
-        self.exists = False
+        self._exists = False
         self.validated_topology_epoch = NO_EPOCH
         self.assignment_configs: tuple[tuple[str, str], ...] = ()
         self.topology: Topology | None = None
@@ -133,7 +133,7 @@ class StreamsGroup:
 
     def replay(self, key: StreamsGroupKey, value: bytes | None) -> None:
         """Apply one record. The tombstone of the group's epoch removes the group."""
-        self.exists = self.exists or value is not None
+        self._exists = self._exists or value is not None
         version, _, member_id = key
         if version == records.CURRENT_VERSION:
             self._replay_current(member_id, value)
@@ -158,7 +158,7 @@ class StreamsGroup:
     def _replay_epoch(self, value: bytes | None) -> None:
         """Apply the record of the group's epoch; None removes the group."""
         if value is None:
-            self.exists = False
+            self._exists = False
             self.epoch, self.metadata_hash = FIRST_EPOCH, NO_HASH
             self.validated_topology_epoch, self.assignment_configs = NO_EPOCH, ()
         else:
@@ -266,7 +266,12 @@ class StreamsGroup:
         return self.topology is not None and self.topology.epoch == self.validated_topology_epoch
 
     @property
-    def state(self) -> str:
+    def exists(self) -> bool:
+        """Whether the log has a record of the group."""
+        return self._exists
+
+    @property
+    def state_name(self) -> str:
         """The name of the group's state. Computing it takes time in proportion to the number of
         members.
         """
@@ -300,7 +305,7 @@ class StreamsGroup:
         return bool(self.members)
 
     @property
-    def is_replaceable(self) -> bool:
+    def accepts_join_group(self) -> bool:
         """Whether a classic group may replace this one."""
         return not self.members
 
@@ -315,13 +320,12 @@ class StreamsGroup:
         """
         return Code.NONE
 
-    def check_commit(
-        self, member_id: str, epoch: int, api_version: int, *, transactional: bool
-    ) -> CommitCheck:
+    def check_commit(self, sender: CommitSender) -> CommitCheck:
         """Whether the member may commit offsets in the given epoch.
 
         Source: KIP-1071; KIP-1251 for commits in an earlier epoch.
         """
+        member_id, epoch, api_version, transactional, *_ = sender
         names_no_member = epoch < 0 and not member_id
         if (epoch < 0 and not self.members) or (transactional and names_no_member):
             return CommitCheck(Code.NONE)

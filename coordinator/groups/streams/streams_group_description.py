@@ -9,7 +9,8 @@ from barnabas.coordinator.groups.streams.streams_group import StreamsGroup
 from barnabas.coordinator.groups.streams.streams_group_records import CurrentValue, MemberValue
 from barnabas.coordinator.groups.streams.tasks import HeldTasks, TaskSet
 from barnabas.coordinator.groups.streams.topic_plan import TopicPlan
-from barnabas.coordinator.groups.streams.topology import InternalTopic, Topology
+from barnabas.coordinator.groups.streams.topology import Topology
+from barnabas.coordinator.result import InternalTopic
 from barnabas.protocol.messages import streams_group_describe as describing
 
 
@@ -25,7 +26,7 @@ def describe(
     """
     described = describing.DescribedGroup(
         group_id=group_id,
-        group_state=group.state,
+        group_state=group.state_name,
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
         topology=None if group.topology is None else _topology(group.topology, group.plan),

@@ -53,13 +53,8 @@ from barnabas.coordinator.groups.streams.tasks import (
     TaskSet,
     tasks_of,
 )
-from barnabas.coordinator.groups.streams.topology import (
-    CopartitionGroup,
-    InternalTopic,
-    Subtopology,
-    Topology,
-)
-from barnabas.coordinator.result import CoordinatorRecord
+from barnabas.coordinator.groups.streams.topology import CopartitionGroup, Subtopology, Topology
+from barnabas.coordinator.result import CoordinatorRecord, InternalTopic
 from barnabas.protocol.primitives import (
     Buffer,
     read_nullable_string,

@@ -26,8 +26,10 @@ from typing import Any, NamedTuple
 
 from barnabas.coordinator.descriptions import InSlices
 from barnabas.coordinator.groups import group_timers as timers_of
+from barnabas.coordinator.groups.classic.classic_answers import JoinRequest
 from barnabas.coordinator.groups.classic.classic_group import ClassicGroup
 from barnabas.coordinator.groups.group import Group
+from barnabas.coordinator.groups.group_machine import GroupMachine
 from barnabas.coordinator.groups.group_records import group_tombstone
 from barnabas.coordinator.groups.group_timers import TimerKey
 from barnabas.coordinator.groups.streams.streams_endpoints import tasks_by_endpoint
@@ -62,9 +64,9 @@ from barnabas.coordinator.groups.streams.tasks import (
     tasks_of,
 )
 from barnabas.coordinator.groups.streams.topic_plan import Status, TopicPlan
-from barnabas.coordinator.groups.streams.topology import CreateTopics, Topology, topology_of
+from barnabas.coordinator.groups.streams.topology import Topology, topology_of
 from barnabas.coordinator.groups.topic_directory import TopicDirectory
-from barnabas.coordinator.result import Result
+from barnabas.coordinator.result import CreateTopics, Result
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages import streams_group_describe as describing
@@ -102,7 +104,7 @@ class _Heartbeat(NamedTuple):
     task_count: int
 
 
-class StreamsGroups:
+class StreamsGroups(GroupMachine):
     """Handles the requests of streams groups' members, and their timers.
 
     Takes:  settings, those that apply to all streams groups; setting_of, which returns the group's
@@ -190,7 +192,7 @@ class StreamsGroups:
         Raises: KafkaError UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED,
                 INVALID_REQUEST, STREAMS_INVALID_TOPOLOGY. In these cases nothing has changed.
         """
-        streams = group.typed if isinstance(group.typed, StreamsGroup) else StreamsGroup()
+        streams = group.modern if isinstance(group.modern, StreamsGroup) else StreamsGroup()
         member_id, group_id = request.member_id, group.group_id
         owned = _owned(request)
         _check_member(streams, request, owned, self._settings.max_size)
@@ -240,7 +242,7 @@ class StreamsGroups:
         streams, member_id, group_id = beat.streams, beat.request.member_id, group.group_id
         if not streams.exists:
             self._replace_classic(group, result)
-        group.typed = streams
+        group.modern = streams
         change.keep()
         self._task_counts[group_id] = beat.task_count
         self._continue_assigning(group_id, streams, now_ms)
@@ -398,9 +400,19 @@ class StreamsGroups:
             change.end_emptied(now_ms + self._wall.ahead_ms)
         return change
 
+    # --- the classic protocol --------------------------------------------------------------------
+
+    def on_classic_join(self, group: Group, join: JoinRequest, result: Result, now_ms: int) -> None:
+        """Replace a group without members by a classic group, which the member joins."""
+        if not group.state.accepts_join_group:
+            super().on_classic_join(group, join, result, now_ms)
+            return
+        result.records += group.state.tombstones(group.group_id)
+        group.classic.on_join(join, result, now_ms)
+
     # --- timers ----------------------------------------------------------------------------------
 
-    def on_loaded(self, group: Group, now_ms: int) -> None:
+    def on_loaded(self, group: Group, result: Result, now_ms: int) -> None:
         """Start the session of each member of a loaded group, and the time limit for giving tasks
         up.
         """
@@ -481,8 +493,8 @@ class StreamsGroups:
 
 def streams_group_of(group: Group) -> StreamsGroup:
     """The state of a streams group."""
-    streams = group.require_typed()
-    assert isinstance(streams, StreamsGroup), f"group {group.group_id} is a {streams.kind} group"
+    streams = group.modern
+    assert isinstance(streams, StreamsGroup), f"group {group.group_id} is a {group.kind} group"
     return streams
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from barnabas.coordinator.descriptions import InSlices, at_once, groups_in_slices
 from barnabas.coordinator.groups.group import Group
-from barnabas.coordinator.groups.group_kinds import GroupKinds
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_table import GroupTable
 from barnabas.coordinator.groups.group_types import CLASSIC_TYPE, STREAMS_TYPE
 from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
-from barnabas.coordinator.groups.streams.streams_groups import JOINING
+from barnabas.coordinator.groups.streams.streams_groups import JOINING, StreamsGroups
 from barnabas.coordinator.result import Reply, Result
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages import streams_group_describe as describing
@@ -30,9 +29,13 @@ class StreamsRequests:
     """Handles the requests about streams groups."""
 
     def __init__(
-        self, table: GroupTable, kinds: GroupKinds, settings: GroupSettings, removal: OffsetRemoval
+        self,
+        table: GroupTable,
+        streams: StreamsGroups,
+        settings: GroupSettings,
+        removal: OffsetRemoval,
     ) -> None:
-        self._table, self._kinds, self._settings = table, kinds, settings
+        self._table, self._streams, self._settings = table, streams, settings
         self._removal = removal
 
     def on_heartbeat(
@@ -44,14 +47,13 @@ class StreamsRequests:
         """
         group_id = request.group_id
         result = self._table.result(group_id)
-        streams = self._kinds.streams
         try:
-            streams.check_request(request)
+            self._streams.check_request(request)
             group = self._group_of(request, result)
             if request.member_epoch < JOINING:
-                response = streams.on_leave(group, request, result, now_ms)
+                response = self._streams.on_leave(group, request, result, now_ms)
             else:
-                response = streams.on_heartbeat(group, request, context, result, now_ms)
+                response = self._streams.on_heartbeat(group, request, context, result, now_ms)
                 self._table.by_id[group_id] = group
             self._removal.schedule_check(group, now_ms)
         except KafkaError as error:
@@ -103,17 +105,17 @@ class StreamsRequests:
 
         For callers that only read the group.
         """
-        return at_once(self._kinds.streams.describe(group, most))
+        return at_once(self._streams.describe(group, most))
 
     def assigned_partitions(self, group: Group) -> dict[str, list[tuple[str, int]]]:
         """The partitions that the active tasks of each member of a streams group read."""
-        return self._kinds.streams.assigned_partitions(group)
+        return self._streams.assigned_partitions(group)
 
     def _describe(self, group_id: str) -> InSlices[describing.DescribedGroup]:
         """The row of a streams group. If no streams group has the id, the row has an error."""
         group = self._table.by_id.get(group_id)
         if group is not None and group.kind == STREAMS_TYPE:
-            return (yield from self._kinds.streams.describe(group))
+            return (yield from self._streams.describe(group))
 
         code = Code.GROUP_ID_NOT_FOUND if group_id else Code.INVALID_GROUP_ID
         message = f"there is no streams group '{group_id}'."

@@ -32,7 +32,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple, NoReturn
 
-from barnabas.coordinator.groups.streams.topology import InternalTopic, Subtopology, Topology
+from barnabas.coordinator.groups.streams.topology import Subtopology, Topology
+from barnabas.coordinator.result import InternalTopic
 from barnabas.protocol.errors import Code, KafkaError
 
 # a function that returns the partition count of a topic, or None if the topic does not exist

@@ -8,31 +8,10 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
+from barnabas.coordinator.result import InternalTopic
 from barnabas.protocol.messages.streams_group_heartbeat import Subtopology as SubtopologyRow
 from barnabas.protocol.messages.streams_group_heartbeat import TopicInfo
 from barnabas.protocol.messages.streams_group_heartbeat import Topology as TopologyRow
-
-
-class InternalTopic(NamedTuple):
-    """An internal topic of the application: a repartition topic, or the changelog of a state store.
-
-    partition_count: 0 if the broker decides. replication_factor: 0 for the broker's default.
-    """
-
-    name: str
-    partition_count: int
-    replication_factor: int
-    configs: tuple[tuple[str, str], ...]
-
-
-class CreateTopics(NamedTuple):
-    """The topics that the host has to create after it has sent the response.
-
-    kept_ms: how long the host remembers why a creation failed.
-    """
-
-    topics: tuple[InternalTopic, ...]
-    kept_ms: int
 
 
 class CopartitionGroup(NamedTuple):
