@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import sys
@@ -46,6 +47,11 @@ def _run(arguments: list[str]) -> int:
     options, unknown = parser().parse_known_args(arguments)
     if unknown:
         refuse_unknown(options.parser, unknown)
+    return run_command(options)
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """Run `start` or `settings` with its options. Gives: the exit code."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     logging.basicConfig(
