@@ -74,9 +74,10 @@ class LocalBroker:
 
     Takes:  data_dir: the data directory, which is kept after the end; without it a temporary
             directory is used, in memory if the machine has room, and removed with the broker.
-            settings: the broker's settings, by Kafka's names. topics: the topics to create at the
-            start, as names, or {name: partitions}, or {name: {"partitions": 4,
-            "replication.factor": 3, "cleanup.policy": "compact"}}. port: 0 for a free port, which
+            settings: the broker's settings, by Kafka's names; the internal topics of one broker in
+            a temporary directory have one partition unless they set another number. topics: the
+            topics to create at the start, as names, or {name: partitions}, or {name:
+            {"partitions": 4, "replication.factor": 3, "cleanup.policy": "compact"}}. port: 0 for a free port, which
             a restart keeps. control: enables `LocalBroker.control`, for faults and time on demand.
             brokers: the number of brokers, each on a separate port, over one directory. in_memory:
             False forces a temporary directory on the disk. users: {name: password}; clients then
