@@ -77,14 +77,14 @@ class LocalBroker:
             settings: the broker's settings, by Kafka's names; the internal topics of one broker in
             a temporary directory have one partition unless they set another number. topics: the
             topics to create at the start, as names, or {name: partitions}, or {name:
-            {"partitions": 4, "replication.factor": 3, "cleanup.policy": "compact"}}. port: 0 for a free port, which
-            a restart keeps. control: enables `LocalBroker.control`, for faults and time on demand.
-            brokers: the number of brokers, each on a separate port, over one directory. in_memory:
-            False forces a temporary directory on the disk. users: {name: password}; clients then
-            have to authenticate by SASL (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512). tls: the broker
-            uses TLS, with a certificate signed by `ca_file` (extra `tls`). emulate: the release of
-            Apache Kafka to emulate, "3.9" or "4.3". All parameters except data_dir are
-            keyword-only.
+            {"partitions": 4, "replication.factor": 3, "cleanup.policy": "compact"}}. port: 0 for a
+            free port, which a restart keeps. control: enables `LocalBroker.control`, for faults
+            and time on demand. brokers: the number of brokers, each on a separate port, over one
+            directory. in_memory: False forces a temporary directory on the disk. users: {name:
+            password}; clients then have to authenticate by SASL (PLAIN, SCRAM-SHA-256 or
+            SCRAM-SHA-512). tls: the broker uses TLS, with a certificate signed by `ca_file` (extra
+            `tls`). emulate: the release of Apache Kafka to emulate, "3.9" or "4.3". All parameters
+            except data_dir are keyword-only.
     Raises: BrokerStartError, with the daemon's output, if it does not start; AdminError if a topic
             cannot be created; BrokerNotRunningError for calls that need a running broker, and for
             its address before the first start; ValueError for invalid arguments.

@@ -12,7 +12,7 @@ that the child does not have, and no system library has been used that refuses t
 Most of what a fork costs is paid later: a child shares the memory of its parent, and each page is
 copied at the first write to it, where reference counts and caches of the interpreter are writes,
 too. So one child, the spare, is forked before it is needed (`_SPARE_AFTER_S`), and opens an empty
-directory for nothing (`_rehearse`): the pages are its own when the request comes.
+directory for nothing (`rehearsal.py`): the pages are its own when the request comes.
 
     standard input    a stream socket. A request is 4 bytes with the length of the rest, which come
                       with three descriptors (the daemon's standard input, its output, its status),
@@ -41,6 +41,8 @@ from shutil import rmtree
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, NoReturn
 
+from barnabas.daemon.rehearsal import rehearse_start, rehearse_test
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
@@ -50,8 +52,6 @@ READY = b"r"
 # A spare is forked when no request has come for this time, so that it does not compete for the CPU
 # with a broker that starts.
 _SPARE_AFTER_S = 0.01
-# The interpreter specializes code that has run some times. Done before the first fork, this writes
-# nothing in the children.
 _REHEARSALS = 8
 _PACKAGES = ("broker", "coordinator", "protocol", "storage", "test_control", "daemon")
 # Modules of libraries that a start or a first request imports.
@@ -102,7 +102,7 @@ class ForkServer:
 
     def _serve(self) -> None:
         for _ in range(_REHEARSALS):
-            _rehearse(self._scratch)
+            rehearse_test(f"{self._scratch}/server")
         # Frozen objects are not traversed by a collection of a child, whose pages stay shared.
         gc.collect()
         gc.freeze()
@@ -167,7 +167,7 @@ class ForkServer:
         try:
             ours.close()
             self._leave()
-            _rehearse(self._scratch)
+            rehearse_start(f"{self._scratch}/{os.getpid()}")
             code = _serve_as_daemon(its)
         except BaseException:
             traceback.print_exc()
@@ -210,30 +210,6 @@ def _set_environment(environment: Mapping[str, str]) -> None:
     for name, text in environment.items():
         if os.environ.get(name) != text:
             os.environ[name] = text
-
-
-def _rehearse(scratch: str) -> None:
-    """Open a broker in an empty directory, and close it. The broker is a value without a thread or
-    a socket, so nothing of it remains.
-    """
-    import asyncio
-
-    from barnabas.broker.rim.system_ids import SystemIds
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.daemon.opening import open_broker
-
-    directory = f"{scratch}/{os.getpid()}"
-    with contextlib.suppress(OSError):  # a full disk is a matter of the broker that needs it
-        properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": directory}
-        config = BrokerConfig.from_properties(properties)
-        broker = open_broker(config, SystemIds(), now_ms=0)
-        broker.close_logs(0, sync_nothing)
-    rmtree(directory, ignore_errors=True)
-    asyncio.SelectorEventLoop().close()
-
-
-def sync_nothing(files: list[Any]) -> None:
-    """Flush no file: the directory is removed."""
 
 
 def _exit(code: int) -> NoReturn:
