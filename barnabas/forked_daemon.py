@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import functools
 import json
+import math
 import os
 import resource
 import select
@@ -41,6 +42,8 @@ _LIMITS = (
 )
 _NOT_SENT = ("parser", "has_imported_all")
 _ENDS_WITHIN_S = 10.0
+_FORKS_WITHIN_S = 30.0
+_LOOKS_EVERY_S = 1.0
 
 
 class ForkServerError(RuntimeError):
@@ -63,7 +66,7 @@ class ForkedProcess:
     def poll(self) -> int | None:
         """The exit code, negative for a signal; None while the daemon runs."""
         with self._lock:
-            if self.returncode is None and select.select([self._status], [], [], 0)[0]:
+            if self.returncode is None and _is_readable(self._status, 0):
                 self._read_code()
             return self.returncode
 
@@ -75,8 +78,10 @@ class ForkedProcess:
             if left is not None and left <= 0:
                 assert timeout is not None
                 raise subprocess.TimeoutExpired("barnabas start", timeout)
-            with contextlib.suppress(ValueError, OSError):  # another thread has read the code
-                select.select([self._status], [], [], left)
+            # not for ever: another thread may read the code and close the descriptor
+            _is_readable(
+                self._status, _LOOKS_EVERY_S if left is None else min(left, _LOOKS_EVERY_S)
+            )
         return code
 
     def _read_code(self) -> None:
@@ -133,7 +138,7 @@ class ForkServerClient:
     def is_ready(self, timeout_s: float = 0.0) -> bool:
         """Whether the server has imported all modules. Raises: ForkServerError."""
         with self._lock:
-            if not self._is_ready and select.select([self._sock], [], [], timeout_s)[0]:
+            if not self._is_ready and _is_readable(self._sock.fileno(), timeout_s):
                 if self._sock.recv(1) != READY:
                     raise ForkServerError("the fork server did not start")
                 self._is_ready = True
@@ -153,23 +158,15 @@ class ForkServerClient:
         try:
             with self._lock:
                 send(self._sock, json.dumps(request).encode(), its)
-        except OSError as error:
-            for descriptor in (to_stdin, output, status):
+            while its:
+                os.close(its.pop())
+            pid = _read_pid(status)
+        except (OSError, ForkServerError) as error:
+            for descriptor in (to_stdin, output, status, *its):
                 os.close(descriptor)
             raise ForkServerError("the fork server has ended") from error
-        finally:
-            for descriptor in its:
-                os.close(descriptor)
-        line = b""
-        while not line.endswith(b"\n"):
-            part = os.read(status, 1)  # a byte, since the exit code may follow
-            if not part:
-                for descriptor in (to_stdin, output, status):
-                    os.close(descriptor)
-                raise ForkServerError("the fork server has ended")
-            line += part
         return ForkedProcess(
-            int(line), os.fdopen(to_stdin, "w"), os.fdopen(output, errors="replace"), status
+            pid, os.fdopen(to_stdin, "w"), os.fdopen(output, errors="replace"), status
         )
 
     def close(self) -> None:
@@ -240,6 +237,28 @@ class Forking:
 FORKING = Forking()
 """The fork server of this process."""
 atexit.register(FORKING.end)
+
+
+def _is_readable(descriptor: int, timeout_s: float | None) -> bool:
+    """Whether a descriptor has data, or is at its end, within a time; None: wait for ever.
+
+    Unlike `select.select`, `poll` takes descriptors above 1023, too.
+    """
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(None if timeout_s is None else math.ceil(timeout_s * 1000)))
+
+
+def _read_pid(status: int) -> int:
+    """The process id of a daemon that is being forked. Raises: ForkServerError."""
+    line = b""
+    while not line.endswith(b"\n"):
+        # byte by byte, since the exit code may follow
+        part = os.read(status, 1) if _is_readable(status, _FORKS_WITHIN_S) else b""
+        if not part:
+            raise ForkServerError("the fork server has ended, or hangs")
+        line += part
+    return int(line)
 
 
 @functools.cache

@@ -125,17 +125,16 @@ class ForkServer:
         if message is None:
             return False
         body, (stdin, output, status) = message
-        pid = None
-        while pid is None:
+        while True:
             if self._spare is None:
                 self._fork_spare()
             assert self._spare is not None
             (pid, sock), self._spare = self._spare, None
-            try:
+            with sock, contextlib.suppress(OSError):
                 send(sock, body, [stdin, output])
-            except OSError:  # somebody has killed the spare
-                pid = None
-            sock.close()
+                if sock.recv(len(READY)) == READY:
+                    break
+            # somebody has killed the spare: take another
         os.close(stdin)
         os.close(output)
         self._statuses[pid] = status
@@ -189,9 +188,10 @@ def _serve_as_daemon(sock: socket.socket) -> int:
     from barnabas.daemon.main import run_command
 
     message = _receive(sock)
-    sock.close()
     if message is None:
         return 0
+    sock.sendall(READY)
+    sock.close()
     body, (stdin, output) = message
     request = json.loads(body)
     for descriptor, number in ((stdin, 0), (output, 1), (output, 2)):

@@ -394,3 +394,15 @@ def test_renewals_leave_nothing(count: int) -> None:
     assert all(after[name] <= before[name] + slack.get(name, 0) for name in before), (before, after)
     assert len(names) == count + 10
     assert not any(Path(name).exists() for name in names)
+
+
+def test_a_process_with_many_descriptors_has_forked_brokers() -> None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 1200:
+        pytest.skip(f"at most {soft} descriptors")
+    with contextlib.ExitStack() as stack:
+        for _ in range(1100):
+            stack.enter_context(open(os.devnull, "rb"))
+        with Broker(topics=["orders"]) as broker:
+            assert is_forked(broker)
+            assert broker.stop() == 0
