@@ -26,10 +26,12 @@ import threading
 import time
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
+from shutil import rmtree
 from typing import IO
 
 from barnabas.daemon.arguments import parser
 from barnabas.daemon.fork_server import READY, send
+from barnabas.local_broker import temporary_directory
 
 # An interpreter or its libraries read these only when a process starts.
 _OF_THE_PROCESS = ("PYTHON", "LD_", "DYLD_", "MALLOC_", "GLIBC_", "OPENSSL_", "LANG", "LC_", "TZ")
@@ -113,10 +115,11 @@ class ForkServerClient:
         self._kind = _kind_of_process(environment)
         self._is_ready = False
         self._lock = threading.Lock()
+        self._scratch = temporary_directory(in_memory=True)
         self._sock, its = socket.socketpair()
         with its:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "barnabas.daemon.fork_server"],
+                [sys.executable, "-P", "-m", "barnabas.daemon.fork_server", self._scratch],
                 stdin=its.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # a fault of the source is shown by the usual start
@@ -178,6 +181,7 @@ class ForkServerClient:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+            rmtree(self._scratch, ignore_errors=True)  # somebody may have killed the server
         self._process.returncode = 0  # otherwise a process that was forked would warn of it
 
 

@@ -152,7 +152,7 @@ class LocalBroker:
     def data_dir(self) -> str:
         """The data directory; a temporary one is created on first use."""
         if not self._data_dir:
-            self._data_dir = _temporary_directory(self._in_memory)
+            self._data_dir = temporary_directory(self._in_memory)
             # Remove the directory even if the broker is never started, or is used without `with`.
             weakref.finalize(self, _remove_if_ours, self._data_dir, os.getpid())
         return self._data_dir
@@ -659,7 +659,7 @@ def _new_topics(topics: Topics) -> Iterable[NewTopic]:
             yield NewTopic(name, partitions, configs, factor)
 
 
-def _temporary_directory(in_memory: bool) -> str:
+def temporary_directory(in_memory: bool) -> str:
     """A new temporary directory. It is in memory if `in_memory` is true and enough memory is
     free.
     """

@@ -19,6 +19,7 @@ directory for nothing (`rehearsal.py`): the pages are its own when the request c
                       and a JSON object {"options", "environment", "directory"}
     b"r"              sent once, when the first request can be served
     status            "PID\\n", later "EXIT CODE\\n", negative for a signal; then it is closed
+    first argument    a directory for rehearsals; in memory they take half of the CPU time
     end of input      this process ends. Its daemons notice the end of their own standard inputs
 """
 
@@ -38,7 +39,6 @@ import sys
 import traceback
 from argparse import Namespace
 from shutil import rmtree
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING, NoReturn
 
 from barnabas.daemon.rehearsal import rehearse_start, rehearse_test
@@ -74,15 +74,16 @@ def import_all() -> None:
 class ForkServer:
     """Serves the requests that come from a socket.
 
-    Takes: sock, the connection to the process that starts brokers.
+    Takes: sock, the connection to the process that starts brokers; scratch, a directory for
+           rehearsals, which is removed at the end.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, scratch: str) -> None:
         self._sock = sock
         self._spare: tuple[int, socket.socket] | None = None
         # the descriptor for the exit code of each daemon
         self._statuses: dict[int, int] = {}
-        self._scratch = mkdtemp(prefix="barnabas-scratch-")
+        self._scratch = scratch
         self._woken, self._wakes = os.pipe()
         for descriptor in (self._woken, self._wakes):
             os.set_blocking(descriptor, False)
@@ -259,7 +260,7 @@ def main() -> None:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     import_all()
-    ForkServer(sock).run()
+    ForkServer(sock, sys.argv[1]).run()
 
 
 if __name__ == "__main__":

@@ -280,11 +280,14 @@ def test_brokers_of_several_threads_at_once() -> None:
 def test_a_fork_server_that_was_killed_is_replaced() -> None:
     assert FORKING.pid is not None
     with Broker(topics=["orders"]) as broker:
+        assert FORKING._server is not None
+        scratch = FORKING._server._scratch
         os.kill(FORKING.pid, signal.SIGKILL)
         # nobody can wait for it any more
         eventually(lambda: not broker.is_running, what="the broker's end")
     with Broker() as broker:
         assert not is_forked(broker)
+    assert not Path(scratch).exists()
     make_ready()
     with Broker() as broker:
         assert is_forked(broker)
@@ -327,7 +330,8 @@ for _ in range(2):
         pass
 assert FORKING.wait_until_ready()
 broker = LocalBroker().start()
-print(FORKING.pid, broker.pid, broker.data_dir, flush=True)
+scratch = FORKING._server._scratch
+print(FORKING.pid, broker.pid, broker.data_dir, scratch, flush=True)
 sys.stdin.read()
 """
 
@@ -341,7 +345,7 @@ def test_nothing_is_left_of_a_process_that_ended(how: str, tmp_path: Path) -> No
     )  # fmt: skip
     assert owner.stdin is not None
     assert owner.stdout is not None
-    server, daemon, directory = owner.stdout.readline().split()
+    server, daemon, directory, scratch = owner.stdout.readline().split()
     children = [psutil.Process(int(server)), *psutil.Process(int(server)).children()]
     assert int(daemon) in [child.pid for child in children]
     if how == "killed":
@@ -352,6 +356,7 @@ def test_nothing_is_left_of_a_process_that_ended(how: str, tmp_path: Path) -> No
     eventually(lambda: not any(map(_runs, children)), what="the end of all processes")
     eventually(lambda: not Path(directory).exists(), what="the directory's removal")
     assert list(tmp_path.iterdir()) == []
+    assert not Path(scratch).exists()
 
 
 def _runs(process: psutil.Process) -> bool:
