@@ -8,6 +8,9 @@ at the end. The daemon ends with the process that started it. This holds even if
 killed, since the daemon's standard input is then closed (`--stop-at-end-of-input`), and on Linux
 also if a child that it has forked keeps the input open (`--stop-with-parent`).
 
+The first daemon of a process is started by the command. The next ones are forked from a process
+that has imported all modules (`forked_daemon.py`), which takes some milliseconds.
+
 Modules of the standard library that a start does not need are imported in the functions that use
 them, since a short script has to load each module that this one imports.
 """
@@ -26,22 +29,35 @@ import weakref
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 
+from barnabas.free_ports import new_ports
+
 TYPE_CHECKING = False  # type checkers treat this as true; `typing` is not loaded at run time
 if TYPE_CHECKING:
-    from typing import Any, ClassVar
+    from typing import Any, ClassVar, TypeAlias
 
     from barnabas.admin import Admin, NewTopic, OpenTransaction
     from barnabas.control import Control
+    from barnabas.forked_daemon import ForkedProcess
+
+    Process: TypeAlias = subprocess.Popen[str] | ForkedProcess
 
 _CONTROL = re.compile(r"TEST CONTROL on (http://\S+):? ")
 # The time is read from the daemon's output, since a broker that has ended does not answer requests.
 _AHEAD = re.compile(r"the test's clock is (-?\d+) ms ahead ")
 _READY = re.compile(r"listens on (\S+) \(")
+_IN_USE = re.compile(r"port \d+ on \S+ is in use")
+_TRIES_OF_PORTS = 5
 _MEMORY_DIRECTORY = "/dev/shm"
 # If less memory is free, the disk is used: /dev/shm of a container has 64 MiB by default.
 _ENOUGH_MEMORY_BYTES = 1 << 30
 _KEPT_LINES = 1000
 CERTIFICATES = ("client", "broker", "ca")
+_INTERNAL_PARTITIONS = (
+    "offsets.topic.num.partitions",
+    "transaction.state.log.num.partitions",
+    "share.coordinator.state.topic.num.partitions",
+)
+_COMMAND = ("-P", "-m", "barnabas")
 
 Topics = Iterable[str] | Mapping[str, int | Mapping[str, object]]
 
@@ -59,23 +75,25 @@ class LocalBroker:
 
     Takes:  data_dir: the data directory, which is kept after the end; without it a temporary
             directory is used, in memory if the machine has room, and removed with the broker.
-            settings: the broker's settings, by Kafka's names. topics: the topics to create at the
-            start, as names, or {name: partitions}, or {name: {"partitions": 4,
-            "replication.factor": 3, "cleanup.policy": "compact"}}. port: 0 for a free port, which
-            a restart keeps. control: enables `LocalBroker.control`, for faults and time on demand.
-            brokers: the number of brokers, each on a separate port, over one directory. in_memory:
-            False forces a temporary directory on the disk. users: {name: password}; clients then
-            have to authenticate by SASL (PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512). tls: the broker
-            uses TLS, with a certificate signed by `ca_file` (extra `tls`). emulate: the release of
-            Apache Kafka to emulate, "3.9" or "4.3". All parameters except data_dir are
-            keyword-only.
+            settings: the broker's settings, by Kafka's names; the internal topics of one broker in
+            a temporary directory have one partition unless they set another number. topics: the
+            topics to create at the start, as names, or {name: partitions}, or {name:
+            {"partitions": 4, "replication.factor": 3, "cleanup.policy": "compact"}}. port: 0 for a
+            free port, which a restart keeps. control: enables `LocalBroker.control`, for faults
+            and time on demand. brokers: the number of brokers, each on a separate port, over one
+            directory. in_memory: False forces a temporary directory on the disk. users: {name:
+            password}; clients then have to authenticate by SASL (PLAIN, SCRAM-SHA-256 or
+            SCRAM-SHA-512). tls: the broker uses TLS, with a certificate signed by `ca_file` (extra
+            `tls`). emulate: the release of Apache Kafka to emulate, "3.9" or "4.3". All parameters
+            except data_dir are keyword-only.
     Raises: BrokerStartError, with the daemon's output, if it does not start; AdminError if a topic
             cannot be created; BrokerNotRunningError for calls that need a running broker, and for
             its address before the first start; ValueError for invalid arguments.
     """
 
-    # Arguments for the Python interpreter that run the command `barnabas`.
-    daemon: ClassVar[tuple[str, ...]] = ("-P", "-m", "barnabas")
+    # Arguments for the Python interpreter that run the command `barnabas`. With other arguments
+    # than these, each daemon is started by them: none is forked.
+    daemon: ClassVar[tuple[str, ...]] = _COMMAND
 
     def __init__(
         self,
@@ -113,7 +131,7 @@ class LocalBroker:
         self._emulated = emulate
         self._ports = [port + at if port else 0 for at in range(brokers)]
         self.output: list[str] = []
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Process | None = None
         self._reader: threading.Thread | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._listens = False
@@ -147,7 +165,7 @@ class LocalBroker:
     def data_dir(self) -> str:
         """The data directory; a temporary one is created on first use."""
         if not self._data_dir:
-            self._data_dir = _temporary_directory(self._in_memory)
+            self._data_dir = temporary_directory(self._in_memory)
             # Remove the directory even if the broker is never started, or is used without `with`.
             weakref.finalize(self, _remove_if_ours, self._data_dir, os.getpid())
         return self._data_dir
@@ -181,7 +199,7 @@ class LocalBroker:
         """The daemon's process id. Raises: BrokerNotRunningError."""
         return self._running().pid
 
-    def _running(self) -> subprocess.Popen[str]:
+    def _running(self) -> Process:
         """The process of the running daemon. Raises: BrokerNotRunningError, with the last log lines
         if the daemon has ended by itself.
         """
@@ -206,25 +224,19 @@ class LocalBroker:
             raise RuntimeError("the broker was started already: stop it first, or use restart()")
         self._write_users()
         self._make_certificates()
-        self.process = subprocess.Popen(
-            self._command(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env={**os.environ, "PYTHONPATH": _source_root(), "PYTHONUNBUFFERED": "1"},
-            start_new_session=True,
-        )
-        self._listens, decided = False, threading.Event()
-        self._reader = threading.Thread(
-            target=self._read, args=(self.process, decided), daemon=True
-        )
-        self._reader.start()
-        decided.wait(timeout_s)
-        if not self._listens:
+        has_ports = any(self._ports)
+        for tries_left in reversed(range(_TRIES_OF_PORTS)):
+            if not has_ports:
+                self._ports = new_ports(len(self._ports))
+            if self._listens_within(timeout_s):
+                break
             self.kill()
+            # another process has taken the free port in the meantime
+            if tries_left and not has_ports and _IN_USE.search(self.log_tail(50)):
+                continue
             self._remove_directory()
+            if not has_ports:
+                self._ports = [0] * len(self._ports)
             raise BrokerStartError("the broker did not start:\n" + self.log_tail(50))
         topics = list(_new_topics(self.topics)) if self.topics else []
         if topics:
@@ -240,13 +252,41 @@ class LocalBroker:
                 raise
         return self
 
-    def _command(self) -> list[str]:
-        """The command line that starts the daemon with this broker's ports, directory and
-        settings.
-        """
+    def _listens_within(self, timeout_s: float) -> bool:
+        """Start the daemon's process, and wait until it listens. Gives: whether it does."""
+        self.process = self._new_process()
+        self._listens, decided = False, threading.Event()
+        self._reader = threading.Thread(
+            target=self._read, args=(self.process, decided), daemon=True
+        )
+        self._reader.start()
+        decided.wait(timeout_s)
+        return self._listens
+
+    def _new_process(self) -> Process:
+        """Start the daemon's process: fork it, or run the command."""
+        environment = {**os.environ, "PYTHONPATH": _source_root(), "PYTHONUNBUFFERED": "1"}
+        if self.daemon == _COMMAND and hasattr(os, "fork"):
+            from barnabas.forked_daemon import FORKING
+
+            process = FORKING.start(self._arguments(), environment)
+            if process is not None:
+                return process
+        return subprocess.Popen(
+            [sys.executable, *self.daemon, *self._arguments()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=environment,
+            start_new_session=True,
+        )
+
+    def _arguments(self) -> list[str]:
+        """The arguments of the command, with this broker's ports, directory and settings."""
         command = [
-            *(sys.executable, *self.daemon, "start"),
-            *("--port", ",".join(map(str, self._ports)), "--data-dir", self.data_dir),
+            *("start", "--port", ",".join(map(str, self._ports)), "--data-dir", self.data_dir),
             *("--stop-at-end-of-input", "--stop-with-parent"),
         ]
         if len(self._ports) > 1:
@@ -258,6 +298,9 @@ class LocalBroker:
         settings = dict(self.settings)
         if self.users or self._has_tls:
             settings.setdefault("listeners", f"{self.security_protocol}://127.0.0.1:0")
+        if self._has_small_topics:
+            for name in _INTERNAL_PARTITIONS:
+                settings.setdefault(name, "1")
         if self._emulated:
             settings["barnabas.emulate"] = self._emulated
         if self.users:
@@ -268,6 +311,13 @@ class LocalBroker:
         for name, value in settings.items():
             command += ["--set", f"{name}={value}"]
         return command
+
+    @property
+    def _has_small_topics(self) -> bool:
+        """Whether the internal topics have one partition instead of 50, whose files would take
+        longer than the rest of a short test. With several brokers, several coordinators are wanted.
+        """
+        return self._is_temporary and len(self._ports) == 1 and not self._emulated
 
     @property
     def security_protocol(self) -> str:
@@ -320,7 +370,7 @@ class LocalBroker:
             with open(descriptor, "w", encoding="utf-8") as file:
                 file.writelines(f"{name}:{password}\n" for name, password in self.users.items())
 
-    def _read(self, process: subprocess.Popen[str], decided: threading.Event) -> None:
+    def _read(self, process: Process, decided: threading.Event) -> None:
         """Collect the daemon's output; set `decided` when the daemon listens or has ended."""
         assert process.stdout is not None
         for line in process.stdout:
@@ -438,8 +488,21 @@ class LocalBroker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.stop()
+        self._end_for_good()
         self._remove_directory()
+
+    def _end_for_good(self) -> None:
+        """Stop the daemon; a forked one of which nothing is kept is killed, since a clean stop only
+        prepares the next start. Its clients are cut at once.
+        """
+        if not self._is_temporary or isinstance(self.process, subprocess.Popen):
+            self.stop()
+            return
+        if self.is_running:
+            # the daemon leads a group, in which a compaction may run
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self.kill()
 
     async def __aenter__(self) -> LocalBroker:
         import anyio.to_thread
@@ -629,7 +692,7 @@ def _new_topics(topics: Topics) -> Iterable[NewTopic]:
             yield NewTopic(name, partitions, configs, factor)
 
 
-def _temporary_directory(in_memory: bool) -> str:
+def temporary_directory(in_memory: bool) -> str:
     """A new temporary directory. It is in memory if `in_memory` is true and enough memory is
     free.
     """

@@ -5,6 +5,7 @@
     fresh_barnabas_broker    a LocalBroker for one test; its arguments are those of the marker
                              @pytest.mark.barnabas(settings={...}, topics={...})
     barnabas_options         the arguments of `barnabas_broker`; a conftest.py may override it
+    kafka_service            host and port of `barnabas_broker`, in the style of pytest-databases
 
 If a test that used a broker fails, its report shows the broker's last log lines and its open
 transactions.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +27,19 @@ _SHOWN_LINES = 30
 _SHARED = pytest.StashKey["LocalBroker"]()
 _ENDED_DURING = pytest.StashKey[str]()
 _ANSWER_WITHIN_S = 2.0
+
+
+@dataclass(frozen=True)
+class KafkaService:
+    """The address of a broker, as pytest-databases describes its services."""
+
+    host: str
+    port: int
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The value of a client's `bootstrap.servers`."""
+        return f"{self.host}:{self.port}"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -71,6 +86,12 @@ def barnabas_broker(
         del pytestconfig.stash[_SHARED]
 
 
+@pytest.fixture(scope="session")
+def kafka_service(barnabas_broker: LocalBroker) -> KafkaService:
+    """The session's broker as a service. Tests share it, so give topics and groups unique names."""
+    return KafkaService("127.0.0.1", barnabas_broker.port)
+
+
 @pytest.fixture
 def barnabas_topic(
     request: pytest.FixtureRequest, barnabas_broker: LocalBroker
@@ -93,7 +114,9 @@ def barnabas_topic(
 
 @pytest.fixture
 def fresh_barnabas_broker(request: pytest.FixtureRequest) -> Iterator[LocalBroker]:
-    """A broker for this test only."""
+    """A broker for this test only, which has nothing of the ones before. From the third on it is
+    forked, and takes some milliseconds.
+    """
     from barnabas.local_broker import LocalBroker
 
     marker = request.node.get_closest_marker("barnabas")

@@ -44,14 +44,21 @@ def _run(arguments: list[str]) -> int:
     """
     if arguments[:1] not in OWN_ARGUMENTS:
         return _run_other_command(arguments)
-    import logging
-
-    from barnabas.broker.observation.log_lines import LineFormatter
-    from barnabas.daemon.arguments import StartError, refuse_unknown
+    from barnabas.daemon.arguments import refuse_unknown
 
     options, unknown = _parser().parse_known_args(arguments)
     if unknown:
         refuse_unknown(options.parser, unknown)
+    return run_command(options)
+
+
+def run_command(options: argparse.Namespace) -> int:
+    """Run `start` or `settings` with its options. Gives: the exit code."""
+    import logging
+
+    from barnabas.broker.observation.log_lines import LineFormatter
+    from barnabas.daemon.arguments import StartError
+
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     logging.basicConfig(

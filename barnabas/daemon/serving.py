@@ -162,7 +162,7 @@ class Daemon:
         if "--metrics-port" in sides or "--console-port" in sides:
             broker.coordinators.get()  # metrics and console read their state
         # Let the worker, not the event loop, import the modules of an API at its first request.
-        broker.routes.imports.are_elsewhere = True
+        broker.routes.imports.are_elsewhere = not self._options.has_imported_all
         _import_ahead(broker)
         if control is not None:
             _serve_control(control, sides["--test-control"])

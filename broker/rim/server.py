@@ -157,7 +157,8 @@ class Server:
         gate: Gate | None = None,
         observer: Observer | None = None,
     ) -> None:
-        self.broker, self.loop = broker, loop
+        self.broker: Broker = broker
+        self.loop = loop
         self._steady_ns, self._wall_ns = clock
         broker.quotas.busy_ns = busy_ns
         self.max_frame_bytes = broker.config.socket_request_max_bytes

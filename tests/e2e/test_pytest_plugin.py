@@ -163,3 +163,50 @@ def test_shared(barnabas_broker, barnabas_topic, number):
         "-n", "2",
     )  # fmt: skip
     assert "4 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_forked_brokers_in_each_process_of_xdist_and_their_logs_in_reports(tmp_path: Path) -> None:
+    done = run_pytest(
+        tmp_path,
+        """
+import asyncio
+import unittest
+import pytest
+from barnabas import LocalBroker
+from barnabas.forked_daemon import FORKING, ForkedProcess
+
+ports = set()
+
+@pytest.fixture(autouse=True)
+def is_forked(fresh_barnabas_broker):
+    FORKING.wait_until_ready()
+    ports.add(fresh_barnabas_broker.port)
+
+@pytest.mark.barnabas(settings={"num.partitions": 2}, topics=["orders"])
+@pytest.mark.parametrize("number", range(12))
+def test_fresh(fresh_barnabas_broker, number):
+    with fresh_barnabas_broker.admin() as admin:
+        assert admin.open_transactions() == []
+
+def test_async():
+    async def run():
+        async with LocalBroker() as broker:
+            assert broker.is_running
+    asyncio.run(run())
+
+class OfUnittest(unittest.TestCase):
+    def test_with(self):
+        self.enterContext(LocalBroker())
+
+def test_that_fails(fresh_barnabas_broker):
+    while not isinstance(fresh_barnabas_broker.process, ForkedProcess):
+        FORKING.wait_until_ready()
+        fresh_barnabas_broker.restart()
+    assert len(ports) < 2, "of a forked one"
+""",
+        "-n", "2",
+    )  # fmt: skip
+    assert "14 passed" in done.stdout, done.stdout + done.stderr
+    assert "1 failed" in done.stdout, done.stdout + done.stderr
+    assert "of a forked one" in done.stdout
+    assert "last log lines" in done.stdout and "listens on 127.0.0.1" in done.stdout

@@ -101,8 +101,9 @@ def needs(name: str) -> None:
 
 def test_the_guide_has_only_programs_of_the_languages_that_are_run_here() -> None:
     spoken = [language for language, _ in PROGRAMS]
-    assert sorted(set(spoken)) == ["go", "java", "javascript", "python", "sh", "yaml"]
-    assert spoken.count("python") == 6
+    # `py` is the code of another library, which is replaced
+    assert sorted(set(spoken)) == ["go", "java", "javascript", "py", "python", "sh", "yaml"]
+    assert spoken.count("python") == 14
 
 
 def test_with_pytest(tmp_path: Path) -> None:
@@ -111,6 +112,37 @@ def test_with_pytest(tmp_path: Path) -> None:
     (tmp_path / "test_two.py").write_text(program("python", "test_with_short_sessions"))
     said = run(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", ".")
     assert "2 passed" in said
+
+
+def test_a_fresh_broker_and_what_replaces_other_libraries(tmp_path: Path) -> None:
+    (tmp_path / "test_fresh.py").write_text(program("python", "test_an_order_arrives"))
+    (tmp_path / "test_service.py").write_text(program("python", "test_the_service"))
+    (tmp_path / "conftest.py").write_text(program("python", "def kafka_servers"))
+    (tmp_path / "test_own.py").write_text(
+        "def test_own(kafka_servers):\n    assert kafka_servers.startswith('127.0.0.1:')\n"
+    )
+    said = run(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", ".")
+    assert "3 passed" in said
+    (tmp_path / "script.py").write_text(
+        program("python", "with LocalBroker() as kafka") + "    print(servers)\n"
+    )
+    assert run(tmp_path, sys.executable, "script.py").startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("library", "containing"),
+    [
+        ("faststream", "faststream.kafka"),
+        ("celery", "start_worker"),
+        ("quixstreams", "Application("),
+        pytest.param("pyspark", "local_session", marks=pytest.mark.spark),
+    ],
+)
+def test_with_a_framework(tmp_path: Path, library: str, containing: str) -> None:
+    pytest.importorskip(library)
+    (tmp_path / "test_it.py").write_text(program("python", containing))
+    said = run(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", ".")
+    assert "1 passed" in said
 
 
 def test_a_script(tmp_path: Path) -> None:

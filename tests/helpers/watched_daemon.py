@@ -58,7 +58,7 @@ do: one or two flushes of a small file, independent of the broker's size, on whi
 the same call depends. Any other wait is a fault.
 """
 SMALL_IMPORTS = ("encodings.",)  # small modules
-OF_TEST_CONTROL = "/broker/control/"  # only daemons that tests start have the test control
+OF_TEST_CONTROL = "/barnabas/test_control/"  # only daemons that tests start have the test control
 LOOK_INTERVAL_S = 0.01
 MOST_FAULTS = 50  # of one process
 MOST_STACKS = 3  # of one callback

@@ -224,7 +224,8 @@ class Measuring:
     """
 
     def __init__(self, instruments: Instruments, selector: TimedSelector) -> None:
-        self.instruments, self.selector = instruments, selector
+        self.instruments: Instruments = instruments
+        self.selector: TimedSelector = selector
         self._parked: dict[int, tuple[RequestTimes, int, int]] = {}
         self._fold_timer: asyncio.TimerHandle | None = None
 
