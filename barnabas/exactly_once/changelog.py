@@ -51,16 +51,21 @@ class Topics:
 
     def partitions(self, topic: str) -> int:
         """The number of partitions; 0 for an unknown topic."""
+        return self._described(topic)[0]
+
+    def _described(self, topic: str) -> tuple[int, str]:
+        """The number of partitions and the topic's id; (0, "") for an unknown topic.
+
+        DescribeTopics, unlike a look-up of metadata, does not create the topic.
+        """
+        asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_REQUEST_S)
         try:
-            found = self._admin.list_topics(topic, _REQUEST_S).topics[topic]
+            found = asked[topic].result(_REQUEST_S + 1)
         except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return 0, ""
             raise ending_error(error.args[0], f"asking for topic {topic}") from error
-        if found.error is not None and found.error.code() not in (
-            KafkaError.UNKNOWN_TOPIC_OR_PART,
-            KafkaError._UNKNOWN_TOPIC,
-        ):
-            raise ending_error(found.error, f"asking for topic {topic}")
-        return len(found.partitions)
+        return len(found.partitions), str(found.topic_id)
 
     def make_compacted(self, topic: str, partitions: int, purpose: str) -> str:
         """Create the compacted topic unless it exists.
@@ -80,8 +85,9 @@ class Topics:
     def _checked(self, topic: str, partitions: int, purpose: str) -> str:
         """The topic's id. Raises: ConfigurationError."""
         deadline = time.monotonic() + _REQUEST_S
-        while not (count := self.partitions(topic)) and time.monotonic() < deadline:
+        while not (described := self._described(topic))[0] and time.monotonic() < deadline:
             time.sleep(0.05)  # another broker may not know a new topic yet
+        count, topic_id = described
         if count != partitions:
             raise ConfigurationError(
                 f"{purpose}: topic {topic} has {count} partitions and needs {partitions}, as many "
@@ -91,9 +97,6 @@ class Topics:
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
             policy = self._admin.describe_configs([resource])[resource].result(_REQUEST_S)
-            described = self._admin.describe_topics(TopicCollection([topic]))[topic].result(
-                _REQUEST_S
-            )
         except KafkaException as error:
             raise ending_error(error.args[0], f"asking for topic {topic}") from error
         if "compact" not in policy["cleanup.policy"].value:
@@ -101,7 +104,7 @@ class Topics:
                 f"{purpose}: topic {topic} is not compacted, so it would lose state by retention. "
                 f"Set it: kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact"
             )
-        return str(described.topic_id)
+        return topic_id
 
     def ends(self, topic: str, partition: int) -> tuple[int, int] | None:
         """The last stable offset and the end of a partition; None if it has no leader now."""

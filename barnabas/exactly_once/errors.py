@@ -46,6 +46,10 @@ class FencedError(ExactlyOnceError):
     """Another instance has taken this one's place. Its transaction is aborted."""
 
 
+class UnreleasedError(FencedError):
+    """The instance name belongs to another member whose session has not expired."""
+
+
 class FatalError(ExactlyOnceError):
     """The client or the broker cannot continue. A restart begins after the last commit."""
 
@@ -73,6 +77,25 @@ class AbortRequired(Exception):
     def __init__(self, reason: str, kind: str = "error") -> None:
         super().__init__(reason)
         self.kind = kind
+
+
+def fatal_event(error: Any) -> ExactlyOnceError:
+    """The exception for the consumer's last event. It has the original error as text only.
+
+    Takes:  error, a KafkaError _FATAL.
+    """
+    text = error.str()
+    if "group.instance.id" in text or "fenced" in text:
+        return FencedError(
+            f"{text}. Another process runs with the same instance name: give each process one of "
+            "its own"
+        )
+    if "instance ID is still used" in text:
+        return UnreleasedError(
+            f"{text}. With group_protocol='consumer' a process that was killed keeps its instance "
+            "name until its session expires (group.consumer.session.timeout.ms, 45 s)"
+        )
+    return FatalError(f"reading: {text}. Restart the process: it continues after the last commit")
 
 
 def ending_error(error: Any, doing: str) -> ExactlyOnceError:

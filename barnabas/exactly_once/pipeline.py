@@ -48,6 +48,7 @@ _CHECKPOINT_S = 30.0
 _CHECKPOINT_CHANGES = 50_000
 _MOST_ABORTS = 10  # in a row, of one kind that is no rebalance
 _PATIENCE_S = 60.0
+_LAST_ABORT_S = 10.0
 _TOLD_EVERY_S = 5.0
 
 K = TypeVar("K")
@@ -701,7 +702,7 @@ class Pipeline:
     def _close_after_failure(self) -> None:
         """Abort what is open and close, without hiding the failure that is being raised."""
         try:
-            self._transaction.abort()
+            self._transaction.abort(_LAST_ABORT_S)
         except Exception as error:
             _LOG.warning("the broker aborts the transaction at its timeout: %s", error)
             self._transaction.is_open = False

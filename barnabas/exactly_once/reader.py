@@ -8,6 +8,7 @@ rewinds, and none of a partition that is not assigned and open.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,14 +26,19 @@ from confluent_kafka import (
 from barnabas.exactly_once.errors import (
     AbortRequired,
     ConfigurationError,
+    ExactlyOnceError,
     OffsetsDeletedError,
     StuckError,
+    UnreleasedError,
     ending_error,
+    fatal_event,
 )
 from barnabas.exactly_once.records import Place, Record
 
 _LOG = logging.getLogger(__name__)
 _SEEK_S = 10.0
+_JOIN_S = 90.0
+_JOIN_AGAIN_S = 1.0
 _COMMITTED_S = 1.0
 _NOT_YET = (
     KafkaError._TIMED_OUT,
@@ -71,13 +77,25 @@ class Reader:
         self._changed = False
         self._failure: BaseException | None = None
         self.at_end: set[Place] = set()
+        self._settings = dict(settings)
+        self._consumer = self._new_consumer()
+        self._joins_until = math.inf
+        self._has_joined = False
+
+    def _new_consumer(self) -> Any:
+        """Raises: ConfigurationError."""
         try:
-            self._consumer = Consumer(dict(settings))
+            return Consumer(self._settings)
         except (KafkaException, ValueError) as error:
             raise ConfigurationError(f"the consumer's settings: {error}") from error
 
     def subscribe(self) -> None:
         """Join the group. Raises: ExactlyOnceError."""
+        self._joins_until = time.monotonic() + _JOIN_S
+        self._has_joined = False
+        self._subscribe()
+
+    def _subscribe(self) -> None:
         try:
             self._consumer.subscribe(
                 self._topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose
@@ -98,7 +116,7 @@ class Reader:
         """Take the partitions, paused: `open` says where to begin. Each has a logical offset, since
         the client must not ask for the group's; `open` replaces it.
         """
-        self._changed = True
+        self._changed = self._has_joined = True
         places = [Place(each.topic, each.partition) for each in partitions]
         first = [TopicPartition(*place, OFFSET_BEGINNING) for place in places]
         with self._keeping_failures():
@@ -277,6 +295,8 @@ class Reader:
                 )
         elif code == KafkaError._MAX_POLL_EXCEEDED:
             _LOG.warning("the handler took longer than max.poll.interval.ms: partitions are lost")
+        elif code == KafkaError._FATAL:
+            self._on_fatal(fatal_event(error))
         elif error.fatal() or code in (
             KafkaError.TOPIC_AUTHORIZATION_FAILED,
             KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -286,6 +306,24 @@ class Reader:
             raise ending_error(error, "reading")
         else:
             _LOG.warning("reading: %s", error.str())
+
+    def _on_fatal(self, failure: ExactlyOnceError) -> None:
+        """The consumer has ended. If it could not join since a predecessor's session has not
+        expired, join again with a new one.
+
+        Raises: the failure, if there is no use in that.
+        """
+        if (
+            not isinstance(failure, UnreleasedError)
+            or self._has_joined
+            or time.monotonic() > self._joins_until
+        ):
+            raise failure
+        _LOG.warning("waiting: %s", failure)
+        self._consumer.close()
+        time.sleep(_JOIN_AGAIN_S)
+        self._consumer = self._new_consumer()
+        self._subscribe()
 
     def next_record(self) -> Record | None:
         """The next waiting record."""

@@ -30,6 +30,7 @@ from barnabas.exactly_once.transaction import OutputError, Transaction
 
 _LOG = logging.getLogger(__name__)
 _PATIENCE_S = 60.0
+_LAST_ABORT_S = 10.0
 _MOST_ABORTS = 10
 
 P = TypeVar("P")
@@ -138,7 +139,7 @@ class Ingest(Generic[P, T]):
                         self._abort(error)
         except BaseException:
             with contextlib.suppress(Exception):
-                self._transaction.abort()
+                self._transaction.abort(_LAST_ABORT_S)
             raise
         finally:
             self._transaction.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from barnabas.exactly_once.errors import (
     AbortRequired,
     ConfigurationError,
+    ExactlyOnceError,
     FatalError,
     StuckError,
     ending_error,
@@ -54,7 +56,7 @@ class Transaction:
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
-            raise ending_error(error.args[0], "beginning a transaction") from error
+            raise self._ended_by(error.args[0], "beginning a transaction") from error
         self.is_open = True
 
     def produce(
@@ -84,7 +86,7 @@ class Transaction:
                     raise AbortRequired(
                         f"the producer's queue was full for {self._patience_s:.0f} s"
                     ) from None
-                self._producer.poll(0.05)
+                self.poll(0.05)
             except KafkaException as error:
                 self._refused(error, output)
 
@@ -101,12 +103,18 @@ class Transaction:
                 f"{output.topic} has no partition {output.partition}, or does not exist"
             ) from error
         if kafka_error.fatal():
-            raise ending_error(kafka_error, "writing a record") from error
+            raise self._ended_by(kafka_error, "writing a record") from error
         raise AbortRequired(f"writing a record: {kafka_error.str()}") from error
 
-    def poll(self) -> None:
-        """Run delivery callbacks."""
-        self._producer.poll(0)
+    def poll(self, timeout_s: float = 0) -> None:
+        """Run delivery callbacks.
+
+        Raises: ExactlyOnceError after a fatal error of the client, such as being fenced.
+        """
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException as error:
+            raise self._ended_by(error.args[0], "writing records") from error
 
     def send_offsets(self, ends: Mapping[Place, int], membership: Any) -> None:
         """Add the group's offsets to the transaction, with its membership (KIP-447).
@@ -124,23 +132,22 @@ class Transaction:
             ),
         )
 
-    def flush(self) -> None:
-        """Wait until the records are written or refused. A refusal is reported by `commit`."""
-        deadline = time.monotonic() + self._patience_s
-        while self._producer.flush(_CALL_S) and time.monotonic() < deadline:
-            pass
-
     def commit(self) -> None:
         """Raises: AbortRequired; ExactlyOnceError. After: the transaction is committed."""
         self._until_decided("committing", self._producer.commit_transaction)
         self.is_open = False
 
-    def abort(self) -> None:
-        """Raises: ExactlyOnceError. After: the transaction is aborted, and its queue is empty."""
+    def abort(self, patience_s: float = 0) -> None:
+        """End the open transaction, if there is one, without its records.
+
+        Takes:  patience_s, if it differs from that for all calls.
+        Raises: ExactlyOnceError.
+        After:  the transaction is aborted, and the client's queue is empty.
+        """
         if not self.is_open:
             return
         try:
-            self._until_decided("aborting", self._producer.abort_transaction)
+            self._until_decided("aborting", self._producer.abort_transaction, patience_s)
         except AbortRequired as error:
             raise FatalError(
                 f"a transaction cannot be aborted: {error}. Restart the process: it continues "
@@ -148,13 +155,22 @@ class Transaction:
             ) from error
         self.is_open = False
 
-    def _until_decided(self, doing: str, call: Callable[[float], None]) -> None:
+    def _ended_by(self, error: Any, doing: str) -> ExactlyOnceError:
+        """The exception for an error after which this producer cannot be used, not even to abort:
+        the broker has aborted its transaction, or does so at its timeout.
+        """
+        self.is_open = False
+        return ending_error(error, doing)
+
+    def _until_decided(
+        self, doing: str, call: Callable[[float], None], patience_s: float = 0
+    ) -> None:
         """Repeat a call while its outcome is open: an answer may have been lost. The client does
         not send a request twice that took effect.
 
         Raises: AbortRequired; StuckError; ExactlyOnceError.
         """
-        deadline = time.monotonic() + self._patience_s
+        deadline = time.monotonic() + (patience_s or self._patience_s)
         while True:
             try:
                 call(_CALL_S)
@@ -162,11 +178,11 @@ class Transaction:
             except KafkaException as failure:
                 error = failure.args[0]
                 if error.fatal():
-                    raise ending_error(error, doing) from failure
+                    raise self._ended_by(error, doing) from failure
                 if error.txn_requires_abort():
                     raise AbortRequired(f"{doing}: {error.str()}", kind_of(error)) from failure
                 if not error.retriable():
-                    raise ending_error(error, doing) from failure
+                    raise self._ended_by(error, doing) from failure
                 if time.monotonic() > deadline:
                     raise StuckError(
                         f"{doing} was not decided within {self._patience_s:.0f} s: {error.str()}. "
@@ -178,8 +194,9 @@ class Transaction:
         """Drop what is in the queue. An open transaction is left to the broker, which aborts it
         when the next instance begins, or at its timeout.
         """
-        self._producer.purge()
-        self._producer.flush(0)
+        with contextlib.suppress(KafkaException):  # a fatal error was raised before
+            self._producer.purge()
+            self._producer.flush(0)
         del self._producer  # ends the client's threads and connections
 
 

@@ -60,11 +60,24 @@ OTHER_BROKER = os.environ.get("BARNABAS_TEST_KAFKA")
 PROTOCOLS = [("classic", "range"), ("classic", "cooperative-sticky"), ("consumer", "-")]
 
 
+@pytest.fixture(scope="module")
+def quick_broker() -> Iterator[LocalBroker]:
+    """A broker whose groups of the new protocol miss a killed member soon."""
+    settings = {
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.session.timeout.ms": "3000",
+        "group.consumer.min.heartbeat.interval.ms": "500",
+        "group.consumer.heartbeat.interval.ms": "500",
+    }
+    with LocalBroker(settings=settings) as running:
+        yield running
+
+
 @pytest.fixture(params=["barnabas", "other"])
 def address(request: pytest.FixtureRequest) -> str:
     """Of the shared broker, and of the broker that the environment names."""
     if request.param == "barnabas":
-        broker: LocalBroker = request.getfixturevalue("broker")
+        broker: LocalBroker = request.getfixturevalue("quick_broker")
         return broker.bootstrap_servers
     if not OTHER_BROKER:
         pytest.skip("BARNABAS_TEST_KAFKA=host:port has the address of an Apache Kafka")
