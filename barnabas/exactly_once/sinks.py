@@ -24,6 +24,7 @@ from barnabas.exactly_once.stopping import Stopping
 
 _LOG = logging.getLogger(__name__)
 _PATIENCE_S = 60.0
+_MOST_LOSSES = 10
 
 BatchHandler: TypeAlias = Callable[[Any, Sequence[Record]], None]
 
@@ -38,8 +39,9 @@ class DatabaseSink:
     Takes:  servers, application, reads, instance, starts, group_protocol, client, consumer, hooks:
             as in `Pipeline`. connect, a function that opens a connection (PEP 249) that is not in
             autocommit mode. placeholder, the driver's mark of a parameter: "%s" (psycopg, MySQL) or
-            "?" (sqlite3). table, for the offsets; it is created if there is none. batch, how many
-            records a transaction has at most. retry, how often a batch is tried.
+            "?" (sqlite3). table, for the offsets; it is created if there is none. positions, the
+            name of this sink's rows in it (`application`). batch, how many records a transaction
+            has at most. retry, how often a batch is tried.
     Raises: ConfigurationError for arguments that do not fit.
     """
 
@@ -52,6 +54,7 @@ class DatabaseSink:
         connect: Callable[[], Any],
         placeholder: str = "%s",
         table: str = "consumer_offsets",
+        positions: str | None = None,
         batch: int = 500,
         instance: str | None = None,
         retry: Retry = Retry(),  # noqa: B008 (a frozen value)
@@ -76,12 +79,17 @@ class DatabaseSink:
             client=client,
             consumer_settings=consumer,
         )
-        self._application, self._topics, self._starts = application, topics_of(reads), starts
+        self._positions, self._topics, self._starts = (
+            positions or application,
+            topics_of(reads),
+            starts,
+        )
         self._connect, self._mark, self._table = connect, placeholder, table
         self._batch, self._retry, self._hooks = batch, retry, hooks or Hooks()
         self._handler: BatchHandler | None = None
         self._stopping = Stopping()
         self._connection: Any = None
+        self._losses = 0
         self._reader: Reader
         self._opening: set[Place] = set()
         self._stored: dict[Place, int] = {}
@@ -165,6 +173,12 @@ class DatabaseSink:
         except self._lost_connection() as error:
             _LOG.warning("the database: %s", error)
             self._hooks.on_abort("error", f"the database: {error}")
+            self._losses += 1
+            if self._losses >= _MOST_LOSSES:
+                raise StuckError(
+                    f"the database failed {self._losses} times in a row: {error}"
+                ) from error
+            self._stopping.wait(0.05 * self._losses)
             self._reconnect()
             self._start_over()
 
@@ -188,7 +202,7 @@ class DatabaseSink:
     def _position(self, place: Place) -> int:
         """The stored offset of a partition; -1 for none, which is stored first."""
         cursor = self._connection.cursor()
-        key = (self._application, *place)
+        key = (self._positions, *place)
         which = "application = %s AND topic = %s AND partition_number = %s"
         for attempt in range(3):
             self._execute(cursor, f"SELECT next_offset FROM TABLE_ WHERE {which}", *key)
@@ -238,7 +252,7 @@ class DatabaseSink:
                 cursor,
                 "UPDATE TABLE_ SET next_offset = %s WHERE application = %s AND topic = %s AND "
                 "partition_number = %s AND next_offset = %s",
-                *(end, self._application, *place, self._stored[place]),
+                *(end, self._positions, *place, self._stored[place]),
             )
             if cursor.rowcount != 1:
                 self._connection.rollback()
@@ -249,6 +263,7 @@ class DatabaseSink:
         self._hooks.on_step(Step.AFTER_OFFSETS)
         self._connection.commit()
         self._stored |= ends
+        self._losses = 0
         self._hooks.on_step(Step.AFTER_COMMIT)
         self._hooks.on_commit(len(records), 0, time.monotonic() - began)
 
