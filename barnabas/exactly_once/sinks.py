@@ -310,5 +310,7 @@ class DatabaseSink:
     def _disconnect(self) -> None:
         if self._connection is not None:
             with contextlib.suppress(Exception):
+                self._connection.rollback()  # SQLite keeps the lock while a cursor lives
+            with contextlib.suppress(Exception):
                 self._connection.close()
             self._connection = None

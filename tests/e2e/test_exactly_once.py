@@ -391,7 +391,7 @@ def test_a_second_process_with_the_same_instance_name_ends_the_first(
     shop.publish(source, 20, first=20)
     eventually(lambda: len(shop.values(target)) == 40)
     eventually(lambda: not fenced.is_alive())
-    with pytest.raises(FencedError, match="instance name of its own"):
+    with pytest.raises(FencedError, match="Another process runs with the same"):
         fenced.end()
     successor.end()
     assert shop.values(target) == list(range(40))
