@@ -40,7 +40,7 @@ from barnabas.exactly_once import (
 )
 
 pytestmark = pytest.mark.e2e
-TIMEOUT_S = 40.0
+TIMEOUT_S = 120.0
 
 
 @pytest.fixture(params=["classic", "consumer"])
