@@ -7,6 +7,8 @@ offsets are committed.
     at-least-once   work, then commit          a crash in between repeats the batch
     exactly-once    both in one transaction    a crash undoes both
 
+The first two are written by hand. For the third, barnabas.exactly_once does the work.
+
 Without options the script starts its own broker; with --bootstrap-servers it uses yours.
 crash_demo.py kills this script at every step and counts the invoices.
 """
@@ -17,13 +19,12 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from guarantee_tools import (
     CLIENT,
     FENCED,
-    TIMEOUT_S,
     Batches,
     Steps,
     an_order,
@@ -35,10 +36,11 @@ from guarantee_tools import (
     orders_in,
     publish,
     read_committed,
-    rewind,
     send,
     total_cents,
 )
+
+from barnabas.exactly_once import Commit, FencedError, Hooks, Out, Pipeline, Record, Step
 
 STEPS = {
     "fire-and-forget": ("half produced", "produced", "committed"),
@@ -54,26 +56,85 @@ NO_LONGER_OURS = (
 )
 
 
-def invoices_for(batch: Sequence[Message]) -> list[tuple[bytes, bytes]]:
-    """Transform a batch: make one invoice for each order."""
-    orders = [json.loads(message.value() or b"") for message in batch]
-    return [
-        (
-            str(order["order"]).encode(),
-            json.dumps({"order": order["order"], "total_cents": total_cents(order)}).encode(),
-        )
-        for order in orders
-    ]
+def invoice_of(value: bytes | None) -> tuple[bytes, bytes]:
+    """The key and the value of the invoice for an order."""
+    order = json.loads(value or b"")
+    invoice = {"order": order["order"], "total_cents": total_cents(order)}
+    return str(order["order"]).encode(), json.dumps(invoice).encode()
+
+
+# --- exactly once
+
+
+def exactly_once(servers: str, options: argparse.Namespace, hooks: Hooks) -> Pipeline:
+    """Invoices and offsets are one transaction: both become visible, or neither."""
+    pipeline = Pipeline(
+        servers,
+        options.group,
+        reads=options.input,
+        instance=None if options.dynamic else options.member,
+        commit=Commit(seconds=2, records=options.batch_size),
+        # If a worker is lost, its open transaction blocks the readers of its output for up to this
+        # time.
+        transaction_timeout_s=15,
+        client=CLIENT,
+        consumer={
+            "session.timeout.ms": options.session_timeout_ms,
+            "max.poll.interval.ms": options.max_poll_interval_ms,
+        },
+        hooks=hooks,
+    )
+
+    @pipeline.each
+    def invoice(record: Record, out: Out) -> None:
+        key, value = invoice_of(record.value)
+        out.send(options.output, value, key=key)
+
+    return pipeline
+
+
+class SteppedHooks(Hooks):
+    """Counts, and reports the steps at which crash_demo.py kills the worker."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._steps = Steps(one_by_one=options.step_by_step)
+        self._half = max(1, options.batch_size // 2)
+        self._written = 0
+        self.count = self.aborted = 0
+
+    def on_step(self, step: Step) -> None:
+        if step is Step.AFTER_PRODUCE:
+            self._written += 1
+            if self._written == self._half:
+                self._steps.reach("half produced")
+        elif step is Step.BEFORE_OFFSETS:
+            if self._written < self._half:
+                self._steps.reach("half produced")
+            self._written = 0
+            self._steps.reach("produced")
+        elif step is Step.AFTER_OFFSETS:
+            self._steps.reach("offsets sent")
+        elif step is Step.AFTER_COMMIT:
+            self._steps.reach("committed")
+
+    def on_commit(self, records: int, outputs: int, seconds: float) -> None:
+        self.count += records
+
+    def on_abort(self, kind: str, reason: str) -> None:
+        self.aborted += 1
+        self._written = 0
+
+
+# --- the weaker guarantees, by hand
 
 
 class Worker:
-    """A consumer and a producer that work with one of the guarantees."""
+    """A consumer and a producer, with one of the weaker guarantees."""
 
     def __init__(self, options: argparse.Namespace, servers: str) -> None:
         self.options = options
         self.steps = Steps(one_by_one=options.step_by_step)
-        self.count = 0
-        self.aborted = 0
+        self.count = self.aborted = 0
         settings = {
             "bootstrap.servers": servers,
             "linger.ms": 2,
@@ -83,18 +144,7 @@ class Worker:
         if options.guarantee == "fire-and-forget":
             # as many records as possible go out together, and none is waited for
             settings |= {"acks": 0, "enable.idempotence": False, "linger.ms": 30_000}
-        if options.guarantee == "exactly-once":
-            settings["transactional.id"] = (
-                f"{options.group}-{options.transactional_id or options.member}"
-            )
-            # If a worker is lost, its open transaction blocks the readers of its output for up to
-            # this time.
-            settings["transaction.timeout.ms"] = 15_000
         self.producer = Producer(settings)
-        if options.guarantee == "exactly-once":
-            # This call must precede the first read. It fences the worker's predecessor and aborts
-            # the predecessor's open transaction, so that the offsets read next are final.
-            self.producer.init_transactions(TIMEOUT_S)
         self.consumer: Consumer = new_consumer(
             servers,
             options.group,
@@ -119,7 +169,6 @@ class Worker:
             "auto-commit": self.auto_commit,
             "at-most-once": self.at_most_once,
             "at-least-once": self.at_least_once,
-            "exactly-once": self.exactly_once,
         }
         self.consumer.subscribe([self.options.input])
         try:
@@ -133,7 +182,7 @@ class Worker:
         """Hand the invoices to the client, and commit without waiting for the broker. The client
         has them in memory until it sends them, and does not learn whether they arrived.
         """
-        invoices = invoices_for(batch)
+        invoices = [invoice_of(message.value()) for message in batch]
         half = len(invoices) // 2
         for step, part in (("half produced", invoices[:half]), ("produced", invoices[half:])):
             for key, value in part:
@@ -185,33 +234,6 @@ class Worker:
         self.steps.reach("committed")
         self.count += len(batch)
 
-    def exactly_once(self, batch: Sequence[Message]) -> None:
-        """Write invoices and offsets in one transaction: both become visible, or neither."""
-        # This is read together with the batch, not later, since the metadata contains the
-        # generation of the group in which the batch was assigned to this worker. If the group has
-        # since rebalanced without this worker, the broker refuses the offsets, and with them the
-        # transaction (KIP-447).
-        membership = self.consumer.consumer_group_metadata()
-        try:
-            self.producer.begin_transaction()
-            self.produce(batch)
-            until_decided(
-                lambda: self.producer.send_offsets_to_transaction(
-                    next_offsets(batch), membership, TIMEOUT_S
-                )
-            )
-            self.steps.reach("offsets sent")
-            until_decided(lambda: self.producer.commit_transaction(TIMEOUT_S))
-        except KafkaException as failure:
-            if failure.args[0].fatal():
-                raise
-            until_decided(lambda: self.producer.abort_transaction(TIMEOUT_S))
-            rewind(self.consumer, self.batches)
-            self.aborted += 1
-            return
-        self.steps.reach("committed")
-        self.count += len(batch)
-
     def commit(self, batch: Sequence[Message]) -> bool:
         """Commit the offsets.
 
@@ -228,25 +250,12 @@ class Worker:
 
     def produce(self, batch: Sequence[Message]) -> None:
         """Produce in two halves, so that a crash can leave half a batch."""
-        invoices = invoices_for(batch)
+        invoices = [invoice_of(message.value()) for message in batch]
         half = len(invoices) // 2
         send(self.producer, self.options.output, invoices[:half])
         self.steps.reach("half produced")
         send(self.producer, self.options.output, invoices[half:])
         self.steps.reach("produced")
-
-
-def until_decided(call: Callable[[], None], attempts: int = 5) -> None:
-    """Repeat a call about a transaction as long as the client says that its error is retriable.
-
-    Such an error may mean that a response was lost, so that the outcome is unknown.
-    """
-    for attempt in range(1, attempts + 1):
-        try:
-            return call()
-        except KafkaException as failure:
-            if not failure.args[0].retriable() or attempt == attempts:
-                raise
 
 
 def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -274,7 +283,6 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--dynamic", action="store_true", help="be a dynamic member of the group, not a static one"
     )
-    parser.add_argument("--transactional-id", help="ends the transactional id (the member's name)")
     parser.add_argument(
         "--session-timeout-ms",
         type=int,
@@ -318,9 +326,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else 100
         )
         publish(servers, options.input, map(an_order, range(orders)))
-        worker = Worker(options, servers)
+        worker: Worker | SteppedHooks
         try:
-            worker.run()
+            if options.guarantee == "exactly-once":
+                worker = SteppedHooks(options)
+                pipeline = exactly_once(servers, options, worker)
+                pipeline.run(until_end=not options.forever)
+            else:
+                worker = Worker(options, servers)
+                worker.run()
+        except FencedError as failure:
+            print(
+                f"another process has taken the place of {options.member}, so this one ends "
+                f"({failure})",
+                file=sys.stderr,
+            )
+            return FENCED
         except KafkaException as failure:
             if is_replaced(failure, options.member):
                 return FENCED

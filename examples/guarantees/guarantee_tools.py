@@ -217,10 +217,6 @@ class Batches:
             if assigned and assigned <= self._ended and not self._forever:
                 return None
 
-    def rewound(self) -> None:
-        """Forget which partitions are at their ends, because the positions have changed."""
-        self._ended.clear()
-
     def _is_record(self, message: Message) -> bool:
         """Whether the message is a record. If it reports the end of a partition, this is recorded;
         other events are skipped. Raises: KafkaException if the consumer cannot continue.
@@ -263,14 +259,6 @@ def next_offsets(batch: Sequence[Message]) -> list[TopicPartition]:
         TopicPartition(topic, partition, offset)
         for (topic, partition), offset in sorted(ends.items())
     ]
-
-
-def rewind(consumer: Consumer, batches: Batches) -> None:
-    """Go back to the offsets that the group has committed."""
-    for place in consumer.committed(consumer.assignment(), TIMEOUT_S):
-        offset = place.offset if place.offset >= 0 else confluent_kafka.OFFSET_BEGINNING
-        consumer.seek(TopicPartition(place.topic, place.partition, offset))
-    batches.rewound()
 
 
 # --- steps

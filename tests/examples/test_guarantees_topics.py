@@ -84,12 +84,12 @@ def test_without_a_crash_each_guarantee_writes_each_invoice_once(
 
 
 @pytest.mark.parametrize("step", ["half produced", "offsets sent"])
-def test_a_successor_with_the_same_transactional_id_fences_the_first(
+def test_a_successor_with_the_same_name_fences_the_first(
     with_orders: str, name: str, step: str
 ) -> None:
-    with worker(with_orders, name, "--transactional-id", "one", "--member", "first") as first:
+    with worker(with_orders, name, "--member", "first") as first:
         first.run_until(step, 2)
-        with worker(with_orders, name, "--transactional-id", "one", "--member", "first") as second:
+        with worker(with_orders, name, "--member", "first") as second:
             assert second.finish() == 0, second.output
         assert first.finish() == FENCED, "".join(first.output)
         assert "taken the place" in first.output[-1]

@@ -109,7 +109,9 @@ class Instruments:
         self.requests: list[RequestTimes] = [self.unknown] * 256
         for key in BY_KEY:
             self.requests[key] = RequestTimes()
-        self.fsyncs, self.flushes, self.stalls = Histogram(), Histogram(), Histogram()
+        self.fsyncs: Histogram = Histogram()
+        self.flushes: Histogram = Histogram()
+        self.stalls: Histogram = Histogram()
         self.left = [MEASURED] * len(self.requests)
         self.closed_traffic = Traffic(0, 0)
 

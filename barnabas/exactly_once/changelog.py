@@ -1,0 +1,273 @@
+"""Changelog topics: making them, and restoring partitions of states from them.
+
+A state's partition is restored when the transactions that are on its changelog partition now have
+ended: its last stable offset has passed the log's end. Only then is it certain which changes are
+committed. A writer
+that has lost the partition can still have a transaction open there; it is waited for, since its
+offsets may have been accepted before it lost the partition.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from barnabas.exactly_once.checkpoint import Checkpoint
+from barnabas.exactly_once.errors import ConfigurationError, ending_error
+from barnabas.exactly_once.state import PartitionState
+
+_LOG = logging.getLogger(__name__)
+_REQUEST_S = 10.0
+_TOLD_EVERY_S = 5.0
+_BATCH = 2000
+_PENDING = 50_000
+
+
+class Topics:
+    """What the pipeline asks the broker about topics.
+
+    Raises: in all methods ExactlyOnceError if the broker refuses or does not answer.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        try:
+            self._admin = AdminClient(dict(settings))
+        except (KafkaException, ValueError) as error:
+            raise ConfigurationError(f"the client's settings: {error}") from error
+
+    def partitions(self, topic: str) -> int:
+        """The number of partitions; 0 for an unknown topic."""
+        return self._described(topic)[0]
+
+    def _described(self, topic: str) -> tuple[int, str]:
+        """The number of partitions and the topic's id; (0, "") for an unknown topic.
+
+        DescribeTopics, unlike a look-up of metadata, does not create the topic.
+        """
+        asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_REQUEST_S)
+        try:
+            found = asked[topic].result(_REQUEST_S + 1)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return 0, ""
+            raise ending_error(error.args[0], f"asking for topic {topic}") from error
+        return len(found.partitions), str(found.topic_id)
+
+    def make_compacted(self, topic: str, partitions: int, purpose: str) -> str:
+        """Create the compacted topic unless it exists.
+
+        Gives:  the topic's id.
+        Raises: ConfigurationError if it exists with other partitions, or is not compacted.
+        """
+        new = NewTopic(topic, partitions, -1, config={"cleanup.policy": "compact"})
+        try:
+            self._admin.create_topics([new])[topic].result(_REQUEST_S)
+            _LOG.info("%s: created topic %s with %d partitions", purpose, topic, partitions)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise ending_error(error.args[0], f"creating topic {topic}") from error
+        return self._checked(topic, partitions, purpose)
+
+    def _checked(self, topic: str, partitions: int, purpose: str) -> str:
+        """The topic's id. Raises: ConfigurationError."""
+        deadline = time.monotonic() + _REQUEST_S
+        while not (described := self._described(topic))[0] and time.monotonic() < deadline:
+            time.sleep(0.05)  # another broker may not know a new topic yet
+        count, topic_id = described
+        if count != partitions:
+            raise ConfigurationError(
+                f"{purpose}: topic {topic} has {count} partitions and needs {partitions}, as many "
+                "as the input. The input's number of partitions was changed, so keys have moved: "
+                "stop all instances, and begin with a new application name"
+            )
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            policy = self._admin.describe_configs([resource])[resource].result(_REQUEST_S)
+        except KafkaException as error:
+            raise ending_error(error.args[0], f"asking for topic {topic}") from error
+        if "compact" not in policy["cleanup.policy"].value:
+            raise ConfigurationError(
+                f"{purpose}: topic {topic} is not compacted, so it would lose state by retention. "
+                f"Set it: kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact"
+            )
+        return topic_id
+
+    def ends(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """The last stable offset and the end of a partition; None if it has no leader now."""
+        place = TopicPartition(topic, partition)
+        found = []
+        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+            asked = self._admin.list_offsets(
+                {place: OffsetSpec.latest()}, isolation_level=level, request_timeout=_REQUEST_S
+            )
+            try:
+                found.append(asked[place].result(_REQUEST_S).offset)
+            except KafkaException as error:
+                if error.args[0].retriable():
+                    return None  # asked again in the next step
+                raise ending_error(error.args[0], f"asking for the end of {topic}") from error
+        return found[0], found[1]
+
+
+@dataclass
+class Restoring:
+    """A partition of a state that is being restored."""
+
+    topic: str
+    partition: int
+    state: PartitionState
+    checkpoint: Checkpoint | None
+    position: int
+    target: int | None = None
+    end: int | None = None
+    records: int = 0
+    began: float = field(default_factory=time.monotonic)
+    told: float = 0.0
+    done: bool = False
+
+
+class Restorer:
+    """Restores partitions of changelogs, step by step, so that the pipeline goes on meanwhile.
+
+    Takes:  on_waiting, a function that is told, about every 5 seconds, what is waited for.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], topics: Topics, on_waiting: Any) -> None:
+        self._settings, self._topics, self._on_waiting = settings, topics, on_waiting
+        self._consumer: Consumer | None = None
+        self._rows: dict[tuple[str, int], Restoring] = {}
+
+    def begin(self, topic: str, topic_id: str, partition: int, path: Path | None) -> Restoring:
+        """Begin to restore a partition.
+
+        Takes:  path, of its checkpoint; None to have none.
+        """
+        checkpoint = None if path is None else Checkpoint(path, topic_id)
+        entries, position = ({}, 0) if checkpoint is None else checkpoint.load()
+        row = Restoring(topic, partition, PartitionState(entries), checkpoint, position)
+        self._rows[topic, partition] = row
+        return row
+
+    def drop(self, row: Restoring) -> None:
+        """The partition was revoked."""
+        if self._rows.pop((row.topic, row.partition), None) is None:
+            return
+        if row.checkpoint is not None:
+            row.checkpoint.close(None)
+        if row.end is not None and self._consumer is not None and not row.done:
+            self._consumer.incremental_unassign([TopicPartition(row.topic, row.partition)])
+
+    def step(self) -> None:
+        """Do a part of the work: about a tenth of a second at most.
+
+        Raises: ExactlyOnceError.
+        """
+        for row in list(self._rows.values()):
+            if row.end is None:
+                self._begin_reading(row)
+        if self._consumer is None:
+            return
+        if not self._rows:
+            self.close()
+            return
+        for message in self._consumer.consume(_BATCH, 0.05):
+            found = self._rows.get((message.topic(), message.partition()))
+            if found is not None:
+                self._take(found, message)
+
+    def _begin_reading(self, row: Restoring) -> None:
+        """Read the partition, if no transaction is open on it."""
+        ends = self._topics.ends(row.topic, row.partition)
+        if ends is None:
+            return
+        stable, end = ends
+        if row.target is None:
+            # What is written later is of others, or is refused: it need not be waited for.
+            row.target = end
+        if stable < row.target:
+            self._tell(row, stable, row.target)
+            return
+        end = row.target
+        if row.position > end:
+            _LOG.warning("%s-%d ends before the checkpoint", row.topic, row.partition)
+            assert row.checkpoint is not None, "without a checkpoint the position is 0"
+            row.checkpoint.forget()
+            row.state, row.position = PartitionState(), 0
+        row.end = end
+        if row.position == end:
+            self._finish(row)
+            return
+        if self._consumer is None:
+            self._consumer = Consumer(dict(self._settings))
+        self._consumer.incremental_assign(
+            [TopicPartition(row.topic, row.partition, row.position or -2)]  # -2: the beginning
+        )
+
+    def _tell(self, row: Restoring, stable: int, end: int) -> None:
+        now = time.monotonic()
+        if now - row.told > _TOLD_EVERY_S:
+            row.told = now
+            self._on_waiting(
+                f"{row.topic}-{row.partition} has an open transaction at offset {stable} of {end}: "
+                "an instance that had this partition before has not ended it. It ends at the "
+                "latest at that instance's transaction_timeout_s; `barnabas txn list` (or "
+                "kafka-transactions.sh) shows whose it is"
+            )
+
+    def _take(self, row: Restoring, message: Any) -> None:
+        """Apply a change, or note the end."""
+        error = message.error()
+        if error is None:
+            key, value = message.key(), message.value()
+            entries = row.state.entries
+            if value is None:
+                entries.pop(key, None)
+            else:
+                entries[key] = value
+            if row.checkpoint is not None:
+                row.checkpoint.add({key: value})
+                if row.checkpoint.pending >= _PENDING:
+                    row.checkpoint.write(message.offset() + 1)
+            row.records += 1
+            row.position = message.offset() + 1
+        elif error.code() == KafkaError._PARTITION_EOF:
+            assert row.end is not None, "a partition is read after its end is known"
+            if message.offset() >= row.end:
+                row.position = message.offset()
+                self._finish(row)
+                assert self._consumer is not None
+                self._consumer.incremental_unassign([TopicPartition(row.topic, row.partition)])
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET and row.checkpoint is not None:
+            row.checkpoint.forget()
+            row.state, row.position, row.end = PartitionState(), 0, None
+            row.target = None
+            assert self._consumer is not None
+            self._consumer.incremental_unassign([TopicPartition(row.topic, row.partition)])
+        elif error.fatal() or not error.retriable():
+            raise ending_error(error, f"restoring from {row.topic}-{row.partition}")
+
+    def _finish(self, row: Restoring) -> None:
+        row.done = True
+        del self._rows[row.topic, row.partition]
+        if row.checkpoint is not None:
+            row.checkpoint.write(row.position)
+
+    def close(self) -> None:
+        """Close the consumer; it is made again for the next partition."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None

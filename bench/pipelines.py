@@ -1,0 +1,210 @@
+"""The cost of exactly-once in barnabas.exactly_once: a pipeline, compared with the same pipeline
+whose outputs are flushed before its offsets are committed, without transactions.
+
+`python -m bench.pipelines`. The method is that of bench/eos.py: 100 B records from 4 partitions,
+changed and written to N partitions, a commit each 100 ms, a reader (read_committed) of the output
+beside it. Each turn has a new broker, both modes run on it one after the other, and the next turn
+begins with the other mode. A process measures from its first commit to the last one within its
+time. The overhead of a turn is 1 - exactly once / at least once; the median of the turns counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from barnabas import LocalBroker
+from barnabas.exactly_once import Commit, Hooks, Out, Output, Pipeline, Place, Record
+from bench.common import create_topic
+from bench.eos import AT_LEAST_ONCE, EXACTLY_ONCE, INPUT_PARTITIONS, MODES, ROOT, SETTINGS, Client
+from bench.eos import clients as stopped_clients
+from bench.eos_clients import transformed
+
+RECORDS_A_SECOND = 150_000  # of prepared input, more than a pipeline handles
+
+
+class Measure(Hooks):
+    """Counts what is committed between the first commit and the end."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._began = 0.0
+        self.records = self.commits = 0
+        self.taken = self.committing = 0.0
+        self.pipeline: Pipeline
+
+    def on_commit(self, records: int, outputs: int, seconds: float) -> None:
+        now = time.monotonic()
+        if not self._began:
+            self._began = now
+            return
+        self.records += records
+        self.commits += 1
+        self.committing += seconds
+        self.taken = now - self._began
+        if self.taken >= self._seconds:
+            self.pipeline.stop()
+
+
+class FlushThenCommit:
+    """In place of transactions: flush the outputs, then commit the offsets."""
+
+    def __init__(self, settings: Mapping[str, Any], pipeline: Pipeline) -> None:
+        from confluent_kafka import Producer
+
+        without = ("transactional.id", "transaction.timeout.ms", "enable.idempotence")
+        self._producer = Producer(
+            {name: value for name, value in settings.items() if name not in without}
+        )
+        self._pipeline = pipeline
+        self._ends: Mapping[Place, int] = {}
+        self.is_open = False
+
+    def init(self) -> None:
+        """There is nothing to end."""
+
+    def begin(self) -> None:
+        self.is_open = True
+
+    def produce(self, output: Output, on_delivery: Any = None) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    output.topic,
+                    output.value,
+                    output.key,
+                    output.partition,
+                    timestamp=output.timestamp_ms,
+                    headers=list(output.headers) or None,
+                )
+                return
+            except BufferError:
+                self._producer.poll(0.05)
+
+    def poll(self) -> None:
+        self._producer.poll(0)
+
+    def send_offsets(self, ends: Mapping[Place, int], membership: Any) -> None:
+        self._ends = ends
+
+    def commit(self) -> None:
+        from confluent_kafka import TopicPartition
+
+        assert self._producer.flush(60) == 0, "not all of the output was written"
+        consumer = self._pipeline._reader._consumer
+        consumer.commit(
+            offsets=[TopicPartition(*place, offset) for place, offset in self._ends.items()],
+            asynchronous=False,
+        )
+        self.is_open = False
+
+    def abort(self, patience_s: float = 0) -> None:
+        self.is_open = False
+
+    def close(self) -> None:
+        self._producer.flush(10)
+
+
+class AtLeastOncePipeline(Pipeline):
+    """The same loop without transactions."""
+
+    def _new_transaction(self) -> Any:
+        return FlushThenCommit(self._clients.producer(), self)
+
+
+def work(servers: str, mode: str, target: str, partitions: int, seconds: float) -> None:
+    """Run a pipeline for so long, and print the result."""
+    measure = Measure(seconds)
+    kind = Pipeline if mode == EXACTLY_ONCE else AtLeastOncePipeline
+    pipeline = kind(servers, target, reads="input", commit=Commit(seconds=0.1), hooks=measure)
+    measure.pipeline = pipeline
+    following = 0
+
+    @pipeline.each
+    def change(record: Record, out: Out) -> None:
+        nonlocal following
+        out.send(target, transformed(record.value or b""), partition=following)
+        following = following + 1 if following + 1 < partitions else 0
+
+    pipeline.run()
+    result = {
+        "records": measure.records,
+        "seconds": measure.taken,
+        "commit_ms": 1e3 * measure.committing / measure.commits,
+        "cpu_s": time.process_time(),
+    }
+    print(json.dumps(result), flush=True)
+
+
+def turn(number: int, partitions: int, seconds: float) -> dict[str, dict[str, Any]]:
+    """Both modes on a new broker."""
+    results = {}
+    with LocalBroker(in_memory=False, settings=SETTINGS) as broker, stopped_clients() as started:
+        servers = broker.bootstrap_servers
+        create_topic(broker, "input", INPUT_PARTITIONS)
+        filler = Client(
+            "fill",
+            servers=servers,
+            topic="input",
+            partitions=INPUT_PARTITIONS,
+            count=int(RECORDS_A_SECOND * (seconds + 2)),
+        )
+        started.append(filler)
+        filler.end(patiently=True)
+        for mode in MODES if number % 2 == 0 else MODES[::-1]:
+            target = mode.replace(" ", "-")
+            create_topic(broker, target, partitions)
+            reader = Client("read_along", servers=servers, topic=target, partitions=partitions)
+            started.append(reader)
+            arguments = {
+                "servers": servers,
+                "mode": mode,
+                "target": target,
+                "partitions": partitions,
+                "seconds": seconds,
+            }
+            ran = subprocess.run(
+                [sys.executable, "-m", "bench.pipelines", "--work", json.dumps(arguments)],
+                check=True,
+                stdout=subprocess.PIPE,
+                cwd=ROOT,
+            )
+            results[mode] = json.loads(ran.stdout)
+            reader.end(patiently=False)
+    return results
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", help=argparse.SUPPRESS)
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--partitions", type=int, default=10)
+    options = parser.parse_args()
+    if options.work:
+        work(**json.loads(options.work))
+        return
+    overheads = []
+    print("| turn | at least once | exactly once | overhead | commit, ms |\n|---|---|---|---|---|")
+    for number in range(options.turns):
+        results = turn(number, options.partitions, options.seconds)
+        rates = {mode: each["records"] / each["seconds"] for mode, each in results.items()}
+        overheads.append(1 - rates[EXACTLY_ONCE] / rates[AT_LEAST_ONCE])
+        print(
+            f"| {number + 1} | {rates[AT_LEAST_ONCE]:,.0f}/s | {rates[EXACTLY_ONCE]:,.0f}/s | "
+            f"{overheads[-1]:.1%} | {results[AT_LEAST_ONCE]['commit_ms']:.1f}, "
+            f"{results[EXACTLY_ONCE]['commit_ms']:.1f} |",
+            flush=True,
+        )
+    print(f"\nmedian overhead of exactly once: {statistics.median(overheads):.1%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,295 @@
+"""The parts of barnabas.exactly_once that need no broker."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.exactly_once import Commit, ConfigurationError, Out, Pipeline, Record, Retry, State
+from barnabas.exactly_once.checkpoint import Checkpoint
+from barnabas.exactly_once.errors import StateError
+from barnabas.exactly_once.pipeline import dead_letter_of
+from barnabas.exactly_once.progress import Progress
+from barnabas.exactly_once.records import Place
+from barnabas.exactly_once.settings import Clients
+from barnabas.exactly_once.state import PartitionState, current_partition
+
+
+def record(offset: int = 0, partition: int = 0, value: bytes = b"abc") -> Record:
+    return Record("in", partition, offset, b"k", value, [("h", b"1")], 1234)
+
+
+# --- progress
+
+
+def test_a_transaction_commits_the_handled_records_and_returns_to_the_begun_ones() -> None:
+    progress = Progress(Commit())
+    progress.begin(0.0)
+    progress.touch(record(5))
+    progress.add(record(5), 1, 10)
+    progress.add(record(9), 0, 0)
+    progress.touch(record(3, partition=1))
+    assert progress.ends == {Place("in", 0): 10}
+    assert progress.begins == {Place("in", 0): 5, Place("in", 1): 3}
+    assert progress.without([Place("in", 0)]) == {Place("in", 1): 3}
+    assert (progress.records, progress.outputs, progress.bytes) == (2, 1, 18)
+
+
+@pytest.mark.parametrize(
+    ("commit", "now"),
+    [(Commit(seconds=2), 12.0), (Commit(records=2), 10.0), (Commit(bytes=8), 10.0)],
+)
+def test_a_transaction_is_due_at_its_first_bound(commit: Commit, now: float) -> None:
+    progress = Progress(commit)
+    progress.begin(10.0)
+    progress.add(record(0), 0, 0)
+    assert not progress.is_due(10.0)
+    progress.add(record(1), 0, 0)
+    assert progress.is_due(now)
+
+
+# --- state
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.one_of(st.none(), st.binary(max_size=1))),
+        st.sampled_from(["keep", "undo", "commit", "abort"]),
+    )
+)
+
+
+@given(STEPS)
+def test_state_is_as_a_copy_at_each_boundary_would_be(steps: list[Any]) -> None:
+    """The model keeps whole copies: at the last commit, and after the last record."""
+    state = PartitionState()
+    committed: dict[bytes, bytes] = {}
+    kept: dict[bytes, bytes] = {}
+    now: dict[bytes, bytes] = {}
+    for step in steps:
+        if step == "keep":
+            state.keep_record()
+            kept = dict(now)
+        elif step == "undo":
+            state.undo_record()
+            now = dict(kept)
+        elif step == "commit":
+            state.keep_record()
+            changelog = dict(committed)
+            for key, value in state.changes().items():
+                assert changelog.get(key) != value, "what did not change is not written"
+                if value is None:
+                    del changelog[key]
+                else:
+                    changelog[key] = value
+            state.commit()
+            committed, kept = dict(now), dict(now)
+            assert changelog == committed
+        elif step == "abort":
+            state.abort()
+            now, kept = dict(committed), dict(committed)
+        else:
+            key, value = step
+            state.put(key, value)
+            now.pop(key, None)
+            if value is not None:
+                now[key] = value
+        assert state.entries == now
+
+
+@pytest.fixture
+def counts() -> State[Any, int]:
+    pipeline = Pipeline("localhost:1", "app", reads="in")
+    return pipeline.state("counts", default=int)
+
+
+def test_a_state_is_a_mapping_of_the_partition_whose_record_is_handled(
+    counts: State[Any, int],
+) -> None:
+    counts.partitions |= {0: PartitionState(), 1: PartitionState()}
+    for partition, expected in ((0, 1), (1, 1), (0, 2)):
+        token = current_partition.set(partition)
+        counts["k"] += 1
+        assert counts["k"] == counts[b"k"] == expected
+        assert list(counts.items()) == [("k", expected)]
+        current_partition.reset(token)
+    token = current_partition.set(0)
+    del counts["k"]
+    assert "k" not in counts and counts.get("k") is None and not len(counts)
+    with pytest.raises(KeyError):
+        del counts["k"]
+    current_partition.reset(token)
+
+
+def test_a_state_outside_of_a_handler_says_where_it_can_be_used(counts: State[Any, int]) -> None:
+    with pytest.raises(StateError, match="only while a record is handled"):
+        counts["k"] += 1
+
+
+def test_a_key_that_is_neither_text_nor_bytes_is_refused(counts: State[Any, int]) -> None:
+    counts.partitions[0] = PartitionState()
+    token = current_partition.set(0)
+    with pytest.raises(TypeError, match="key_encoder"):
+        counts[3] = 1
+    current_partition.reset(token)
+
+
+# --- checkpoints
+
+
+def test_a_checkpoint_continues_where_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "counts-0.db"
+    first = Checkpoint(path, "id-1")
+    assert first.load() == ({}, 0)
+    first.add({b"a": b"1", b"b": b"2"})
+    first.write(7)
+    first.add({b"a": b"3", b"b": None})
+    first.close(9)
+    assert Checkpoint(path, "id-1").load() == ({b"a": b"3"}, 9)
+
+
+def test_changes_that_were_not_written_are_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "counts-0.db"
+    first = Checkpoint(path, "id-1")
+    first.load()
+    first.add({b"a": b"1"})
+    first.close(None)
+    assert Checkpoint(path, "id-1").load() == ({}, 0)
+
+
+def test_a_checkpoint_of_another_topic_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "counts-0.db"
+    first = Checkpoint(path, "id-1")
+    first.load()
+    first.add({b"a": b"1"})
+    first.close(5)
+    assert Checkpoint(path, "id-2").load() == ({}, 0)
+
+
+def test_a_checkpoint_older_than_the_changelogs_tombstones_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "counts-0.db"
+    first = Checkpoint(path, "id-1")
+    first.load()
+    first.add({b"a": b"1"})
+    first.close(5)
+    now = time.time()
+    monkeypatch.setattr("barnabas.exactly_once.checkpoint.time.time", lambda: now + 13 * 3600)
+    assert Checkpoint(path, "id-1").load() == ({}, 0)
+
+
+def test_a_damaged_checkpoint_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "counts-0.db"
+    path.write_bytes(b"no database" * 1000)
+    checkpoint = Checkpoint(path, "id-1")
+    assert checkpoint.load() == ({}, 0)
+    checkpoint.add({b"a": b"1"})
+    checkpoint.close(5)
+    assert Checkpoint(path, "id-1").load() == ({b"a": b"1"}, 5)
+
+
+def test_a_writer_that_lost_its_partition_changes_no_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "counts-0.db"
+    zombie = Checkpoint(path, "id-1")
+    zombie.load()
+    owner = Checkpoint(path, "id-1")
+    owner.load()
+    owner.add({b"a": b"new"})
+    owner.close(9)
+    zombie.add({b"a": b"old"})
+    zombie.close(5)
+    assert Checkpoint(path, "id-1").load() == ({b"a": b"new"}, 9)
+
+
+def test_a_disk_that_fails_costs_only_the_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    checkpoint = Checkpoint(tmp_path / "file" / "counts-0.db", "id-1")
+    assert checkpoint.load() == ({}, 0)
+    checkpoint.add({b"a": b"1"})
+    checkpoint.close(5)
+    with pytest.raises(sqlite3.OperationalError):
+        sqlite3.connect(tmp_path / "file" / "counts-0.db")
+
+
+# --- records and settings
+
+
+def test_forward_keeps_key_headers_and_timestamp() -> None:
+    out = Out(record(partition=3))
+    out.forward("out", "text")
+    out.forward("out", None, keep_partition=True)
+    assert out.outputs[0] == ("out", b"text", b"k", [("h", b"1")], -1, 1234)
+    assert out.outputs[1].partition == 3 and out.outputs[1].value is None
+
+
+def test_forward_needs_a_record() -> None:
+    with pytest.raises(TypeError, match="use send"):
+        Out().forward("out", b"")
+
+
+def test_a_dead_letter_says_where_it_is_from_and_why() -> None:
+    letter = dead_letter_of("dead", record(7), ValueError("no number"), 3)
+    headers = dict(letter.headers)
+    assert letter.value == b"abc" and letter.key == b"k" and headers["h"] == b"1"
+    assert headers["dead-letter.offset"] == b"7"
+    assert headers["dead-letter.message"] == b"ValueError: no number"
+
+
+def test_waits_double_up_to_their_bound() -> None:
+    retry = Retry(attempts=9, backoff_s=1, most_backoff_s=5)
+    assert [retry.wait_s(count) for count in (1, 2, 3, 4, 2000)] == [1, 2, 4, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"reads": []}, "one or more topics"),
+        ({"reads": ["a", "a"]}, "each once"),
+        ({"reads": "^a.*"}, "no pattern"),
+        ({"reads": "a", "instance": "a b"}, "instance"),
+        ({"reads": "a", "commit": Commit(seconds=20)}, "below transaction_timeout_s"),
+        ({"reads": "a", "dead_letter": "a"}, "read by the pipeline itself"),
+        ({"reads": "a", "consumer": {"isolation.level": "read_uncommitted"}}, "aborted records"),
+        ({"reads": "a", "client": {"group.id": "x"}}, "argument `application`"),
+        ({"reads": "a", "group_protocol": "new"}, "KIP-848"),
+        ({"reads": "a", "starts": "middle"}, "'earliest' or 'latest'"),
+        ({"reads": "a", "concurrency": 0}, "at least 1"),
+    ],
+)
+def test_an_argument_that_does_not_fit_is_refused_at_once(
+    arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Pipeline("localhost:1", "app", **arguments)
+
+
+@pytest.mark.parametrize("values", [{"seconds": -1}, {"records": 0}, {"bytes": 0}])
+def test_bounds_of_a_transaction(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        Commit(**values)
+
+
+def test_a_pipeline_without_a_handler_says_how_to_give_one() -> None:
+    with pytest.raises(ConfigurationError, match="@each"):
+        Pipeline("localhost:1", "app", reads="in").run()
+
+
+def test_assignors_and_protocols() -> None:
+    old = Clients("s", "app", "i-1", "u")
+    new = Clients("s", "app", None, "u", "consumer")
+    assert old.transactional_id == "app-i-1" and new.transactional_id == "app-u"
+    settings = old.consumer(range_assignor=False, until_end=False)
+    assert settings["partition.assignment.strategy"] == "cooperative-sticky"
+    assert old.is_cooperative(settings)
+    together = old.consumer(range_assignor=True, until_end=False)
+    assert together["partition.assignment.strategy"] == "range"
+    assert not old.is_cooperative(together)
+    settings = new.consumer(range_assignor=True, until_end=False)
+    assert settings["group.remote.assignor"] == "range" and new.is_cooperative(settings)
+    assert "partition.assignment.strategy" not in settings
