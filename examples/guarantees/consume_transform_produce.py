@@ -25,6 +25,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from guarantee_tools import (
     CLIENT,
     FENCED,
+    TIMEOUT_S,
     Batches,
     Steps,
     an_order,
