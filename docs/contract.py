@@ -147,7 +147,7 @@ WITHOUT = {
     "kip-98/why-not-whole": "in [TRANSACTIONS.md](TRANSACTIONS.md), being written",
     "kip-129/state": "Kafka Streams does it (above); a loop in Python is being built",
     "paper/figure-5a-stateful": "needs the loop in Python with state",
-    "paper/trigger-interval": "not measured yet",
+    "paper/trigger-interval": "`bench/spark_trigger.py` measures it; its figures need an idle machine",
     "paper/snapshots": "not built",
     "paper/suppressed-services": "needs the loop in Python with state: what is held back has to survive",
 }

@@ -1,8 +1,6 @@
-"""Reads orders and writes invoices, with one of three guarantees, or with none. They differ in when
-offsets are committed.
+"""Reads orders and writes invoices, with one of three guarantees. They differ in when offsets are
+committed.
 
-    fire-and-forget no answer is awaited       a crash loses what the client still has in memory
-    auto-commit     committed by the clock     a crash loses or repeats, depending on the clock
     at-most-once    commit, then work          a crash in between loses the batch
     at-least-once   work, then commit          a crash in between repeats the batch
     exactly-once    both in one transaction    a crash undoes both
@@ -18,14 +16,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from guarantee_tools import (
     CLIENT,
     FENCED,
-    TIMEOUT_S,
     Batches,
     Steps,
     an_order,
@@ -44,8 +40,6 @@ from guarantee_tools import (
 from barnabas.exactly_once import Commit, FencedError, Hooks, Out, Pipeline, Record, Step
 
 STEPS = {
-    "fire-and-forget": ("half produced", "produced", "committed"),
-    "auto-commit": ("received", "half produced", "produced"),
     "at-most-once": ("committed", "half produced", "produced"),
     "at-least-once": ("half produced", "produced", "committed"),
     "exactly-once": ("half produced", "produced", "offsets sent", "committed"),
@@ -130,22 +124,15 @@ class SteppedHooks(Hooks):
 
 
 class Worker:
-    """A consumer and a producer, with one of the weaker guarantees."""
+    """A consumer and a producer, with at-most-once or at-least-once."""
 
     def __init__(self, options: argparse.Namespace, servers: str) -> None:
         self.options = options
         self.steps = Steps(one_by_one=options.step_by_step)
         self.count = self.aborted = 0
-        settings = {
-            "bootstrap.servers": servers,
-            "linger.ms": 2,
-            "enable.idempotence": True,
-            **CLIENT,
-        }
-        if options.guarantee == "fire-and-forget":
-            # as many records as possible go out together, and none is waited for
-            settings |= {"acks": 0, "enable.idempotence": False, "linger.ms": 30_000}
-        self.producer = Producer(settings)
+        self.producer = Producer(
+            {"bootstrap.servers": servers, "linger.ms": 2, "enable.idempotence": True, **CLIENT}
+        )
         self.consumer: Consumer = new_consumer(
             servers,
             options.group,
@@ -153,8 +140,6 @@ class Worker:
             **{
                 "session.timeout.ms": options.session_timeout_ms,
                 "max.poll.interval.ms": options.max_poll_interval_ms,
-                "enable.auto.commit": options.guarantee == "auto-commit",
-                "auto.commit.interval.ms": options.auto_commit_interval_ms,
             },
         )
         self.batches = Batches(self.consumer, options.batch_size, forever=options.forever)
@@ -165,55 +150,13 @@ class Worker:
         Raises: KafkaException. If another worker has taken this worker's place, `is_replaced`
                 returns True for the exception.
         """
-        process = {
-            "fire-and-forget": self.fire_and_forget,
-            "auto-commit": self.auto_commit,
-            "at-most-once": self.at_most_once,
-            "at-least-once": self.at_least_once,
-        }
+        process = {"at-most-once": self.at_most_once, "at-least-once": self.at_least_once}
         self.consumer.subscribe([self.options.input])
         try:
             while (batch := self.batches.next()) is not None:
                 process[self.options.guarantee](batch)
-            self.producer.flush(TIMEOUT_S)
         finally:
             self.consumer.close()
-
-    def fire_and_forget(self, batch: Sequence[Message]) -> None:
-        """Hand the invoices to the client, and commit without waiting for the broker. The client
-        has them in memory until it sends them, and does not learn whether they arrived.
-        """
-        invoices = [invoice_of(message.value()) for message in batch]
-        half = len(invoices) // 2
-        for step, part in (("half produced", invoices[:half]), ("produced", invoices[half:])):
-            for key, value in part:
-                self.producer.produce(self.options.output, value, key)
-            self.steps.reach(step)
-        if self.commit(batch):
-            self.steps.reach("committed")
-            self.count += len(batch)
-
-    def auto_commit(self, batch: Sequence[Message]) -> None:
-        """Let the client commit. It commits at intervals what the application has received, whether
-        that is done or not.
-        """
-        if self.options.slow:
-            self.wait_for_the_commit(batch)
-        self.steps.reach("received")
-        self.produce(batch)
-        self.count += len(batch)
-
-    def wait_for_the_commit(self, batch: Sequence[Message]) -> None:
-        """Wait until the client has committed the batch by itself, as it does during slow work."""
-        ends = {(each.topic, each.partition): each.offset for each in next_offsets(batch)}
-        deadline = time.monotonic() + TIMEOUT_S
-        while any(
-            each.offset < ends[each.topic, each.partition]
-            for each in self.consumer.committed(next_offsets(batch), TIMEOUT_S)
-        ):
-            if time.monotonic() > deadline:
-                raise TimeoutError("the client has not committed what it gave out")
-            time.sleep(0.01)
 
     def at_most_once(self, batch: Sequence[Message]) -> None:
         """Commit the offsets before the work. These orders are then never read again, even after a
@@ -295,15 +238,6 @@ def options_of(arguments: Sequence[str] | None) -> argparse.Namespace:
         type=int,
         default=300_000,
         help="how long one batch may take (300000)",
-    )
-    parser.add_argument(
-        "--auto-commit-interval-ms",
-        type=int,
-        default=100,
-        help="auto-commit: how often the client commits (100)",
-    )
-    parser.add_argument(
-        "--slow", action="store_true", help="auto-commit: work for longer than the interval"
     )
     parser.add_argument("--batch-size", type=int, default=20, help="orders in one batch (20)")
     parser.add_argument("--forever", action="store_true", help="go on at the end of the input")

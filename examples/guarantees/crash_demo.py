@@ -18,6 +18,7 @@ from typing import NamedTuple
 import consume_transform_produce
 import idempotent_upsert
 import into_postgres
+import without_guarantee
 from guarantee_tools import (
     SteppedProcess,
     an_order,
@@ -34,13 +35,13 @@ PARTITIONS = 3
 # Each run completes one batch, and is killed when it reaches the step in its second batch.
 KILLED_AT_OCCURRENCE = 2
 
-AUTO_COMMITS = {
+WITHOUT_GUARANTEE = {
+    "fire-and-forget": ("fire-and-forget", ()),
     # the work is slower than the clock: what is committed is not done
     "auto-commit, slow work": ("auto-commit", ("--slow",)),
     # the clock is slower than the work: what is done is not committed
     "auto-commit, slow clock": ("auto-commit", ("--auto-commit-interval-ms", "3600000")),
 }
-TO_TOPICS = ("fire-and-forget", *AUTO_COMMITS, "at-most-once", "at-least-once", "exactly-once")
 
 
 class Pattern(NamedTuple):
@@ -65,30 +66,21 @@ class Outcome(NamedTuple):
 
 
 def producing(servers: str, name: str) -> Pattern:
-    """Return the pattern that consumes, transforms and produces with the guarantee of this name,
-    into a topic of its own.
+    """Return the pattern that consumes, transforms and produces in the way of this name, into a
+    topic of its own.
     """
-    guarantee, more = AUTO_COMMITS.get(name, (name, ()))
     output = "invoices-" + name.replace(",", "").replace(" ", "-")
     make_topic(servers, output, PARTITIONS)
-    arguments = (
-        "--guarantee",
-        guarantee,
-        "--bootstrap-servers",
-        servers,
-        "--output",
-        output,
-        "--group",
-        output,
-        *more,
-    )
-    steps = consume_transform_produce.STEPS[guarantee]
+    if name in WITHOUT_GUARANTEE:
+        way, more = WITHOUT_GUARANTEE[name]
+        script, steps = "without_guarantee.py", without_guarantee.STEPS[way]
+        chosen = ("--way", way, *more)
+    else:
+        script, steps = "consume_transform_produce.py", consume_transform_produce.STEPS[name]
+        chosen = ("--guarantee", name)
+    arguments = (*chosen, "--bootstrap-servers", servers, "--output", output, "--group", output)
     return Pattern(
-        name,
-        "consume_transform_produce.py",
-        arguments,
-        steps,
-        lambda: orders_in(read_committed(servers, output)),
+        name, script, arguments, steps, lambda: orders_in(read_committed(servers, output))
     )
 
 
@@ -153,7 +145,9 @@ def run(servers: str, dsn: str | None, orders: int, rounds: int) -> Iterator[Out
         transactional_id="shop",
         commit=False,
     )  # an aborted transaction, whose records no reader may see
-    patterns = [producing(servers, name) for name in TO_TOPICS]
+    patterns = [
+        producing(servers, name) for name in (*WITHOUT_GUARANTEE, *consume_transform_produce.STEPS)
+    ]
     for pattern in patterns + (storing(servers, dsn) if dsn else []):
         yield crash(pattern, orders, rounds)
 

@@ -22,6 +22,7 @@ def said(*command: str) -> str:
     "script",
     [
         "consume_transform_produce.py",
+        "without_guarantee.py",
         "crash_demo.py",
         "into_postgres.py",
         "idempotent_upsert.py",
@@ -38,6 +39,7 @@ def test_help(script: str) -> None:
     ("command", "expected"),
     [
         (("consume_transform_produce.py",), "invoices has 100 invoices of 100 orders"),
+        (("without_guarantee.py",), "invoices has 100 invoices of 100 orders"),
         (("into_postgres.py",), "the table has 100 invoices of 100 orders"),
         (("idempotent_upsert.py",), "the table has 20 orders, of versions [5]"),
     ],
