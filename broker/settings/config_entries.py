@@ -79,8 +79,15 @@ class ConfigEntry(NamedTuple):
 
 
 def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """All settings of a topic, given the topic's own configs."""
-    return [_topic_entry(config, overrides, setting) for setting in TOPIC_SETTINGS.values()]
+    """All settings of a topic, given the topic's own configs. Those that Apache Kafka does not have
+    are listed only where they are set.
+    """
+    entries = [_topic_entry(config, overrides, setting) for setting in TOPIC_SETTINGS.values()]
+    return [
+        entry
+        for entry in entries
+        if entry.source is not Source.DEFAULT or not entry.setting.name.startswith("barnabas.")
+    ]
 
 
 def is_read_only(setting: Setting[Any]) -> bool:
