@@ -28,6 +28,7 @@ BASE = {
 }
 PLAIN_SHARE, QUOTA_SHARE, SHARERS_SHARE, STREAMERS_SHARE = 0.04, 0.15, 0.15, 0.15
 STREAMS_SESSION_MS = 1500
+WHOLE, WHOLE_SHARE = "barnabas.transactions.whole", 0.35
 DURABILITY = "barnabas.transaction.durability"
 CLOCK_STANDS = 0
 CLOCK_STEPS_MS = (120_000, -3_600_000, 8 * 86_400_000, -8 * 86_400_000, CLOCK_STANDS)
@@ -277,7 +278,32 @@ class Scenario:
                 scenario._draw_replay(random.Random(more.getrandbits(64)))
                 scenario._draw_sharers(random.Random(more.getrandbits(64)))
                 scenario._draw_streamers(random.Random(more.getrandbits(64)))
+                scenario._draw_whole(random.Random(more.getrandbits(64)))
         return scenario
+
+    def _draw_whole(self, rng: random.Random) -> None:
+        """Draw the topics that show whole transactions: all, or some.
+
+        Not with partitions that are off line meanwhile, of whose records the broker knows nothing
+        when a transaction commits.
+        """
+        if rng.random() < WHOLE_SHARE and not self.kafka_epochs and not self.outages:
+            if rng.random() < 0.5:
+                self.properties[WHOLE] = "true"
+            else:
+                for topic in self.topics:
+                    if rng.random() < 0.7:
+                        self.topic_configs.setdefault(topic, {})[WHOLE] = "true"
+
+    @property
+    def whole_topics(self) -> frozenset[str]:
+        """The topics that show whole transactions."""
+        default = self.properties.get(WHOLE, "false")
+        return frozenset(
+            topic
+            for topic in self.topics
+            if self.topic_configs.get(topic, {}).get(WHOLE, default) == "true"
+        )
 
     def _draw_sharers(self, rng: random.Random) -> None:
         """Draw members of share groups: one group reads all records, one only committed records."""
