@@ -49,7 +49,10 @@ class OpenTransaction(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """The state of one partition's log. Offsets are Kafka's; `log_end_offset` is exclusive."""
+    """The state of one partition's log. Offsets are Kafka's; `log_end_offset` is exclusive.
+
+    is_whole: whether its topic shows whole transactions, across its partitions.
+    """
 
     topic: str
     partition: int
@@ -61,6 +64,7 @@ class PartitionState(NamedTuple):
     segment_count: int
     producer_id_count: int
     open_transactions: tuple[OpenTransaction, ...]
+    is_whole: bool = False
 
     @property
     def stable_lag(self) -> int:
@@ -140,6 +144,7 @@ def partition_state(log: Log) -> PartitionState:
         len(log.segments),
         len(producer_state.producers),
         _open_transactions(log) if producer_state.open_txns else (),
+        log.is_whole,
     )
 
 
