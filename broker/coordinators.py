@@ -117,7 +117,10 @@ def make_coordinators(
     )
 
     def on_risen(logs: list[Log]) -> None:
-        outbox.deferred.append(partial(progress.try_fetches, logs))
+        # The cause usually notifies the fetches of its own logs next, and so of these. A flush or
+        # a deleted log does not.
+        progress.risen += logs
+        outbox.deferred.append(progress.try_risen)
 
     whole = WholeTransactions(topics.logs.leader_epoch, on_risen, is_live=is_loaded)
     markers = TransactionMarkers(topics, groups, whole)

@@ -451,6 +451,8 @@ class Broker:
             job.then(now_ms)
         else:
             self.flushes.on_flushed(job, now_ms)
+        if self.progress.risen:
+            self.progress.try_risen(now_ms)
 
     def on_cleaned(
         self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int
@@ -501,6 +503,8 @@ class Broker:
         if self.topics.more_readable:
             logs, self.topics.more_readable = self.topics.more_readable, []
             self.progress.try_fetches(logs, now_ms)
+        if self.progress.risen:
+            self.progress.try_risen(now_ms)
         self.purgatory.on_tick(now_ms)
         if self.shares.made is not None:
             self.shares.made.on_tick(now_ms)

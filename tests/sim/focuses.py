@@ -29,7 +29,7 @@ def with_kills(scenario: Scenario) -> None:
 
 def with_whole_transactions(scenario: Scenario) -> None:
     """All topics show whole transactions, of which many overlap and some stay open."""
-    scenario.kafka_epochs = scenario.outages = 0
+    scenario.kafka_epochs, scenario.outages, scenario.refusals = 0, 0, ()
     scenario.properties[WHOLE] = "true"
     scenario.applications, scenario.rounds, scenario.pausing = 4, 8, 0.4
     with_kills(scenario)

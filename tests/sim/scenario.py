@@ -282,18 +282,24 @@ class Scenario:
         return scenario
 
     def _draw_whole(self, rng: random.Random) -> None:
-        """Draw the topics that show whole transactions: all, or some.
-
-        Not with partitions that are off line meanwhile, of whose records the broker knows nothing
-        when a transaction commits.
-        """
-        if rng.random() < WHOLE_SHARE and not self.kafka_epochs and not self.outages:
+        """Draw the topics that show whole transactions: all, or some."""
+        if rng.random() < WHOLE_SHARE:
             if rng.random() < 0.5:
                 self.properties[WHOLE] = "true"
             else:
                 for topic in self.topics:
                     if rng.random() < 0.7:
                         self.topic_configs.setdefault(topic, {})[WHOLE] = "true"
+
+    def drop_whole_if_off_line(self) -> None:
+        """Let no topic show whole transactions if partitions may be off line for a time, or belong
+        to Apache Kafka at first: the broker keeps together only what it can read.
+        """
+        cannot_open = any("open" in refusal.operations for refusal in self.refusals)
+        if self.kafka_epochs or self.outages or cannot_open:
+            self.properties.pop(WHOLE, None)
+            for configs in self.topic_configs.values():
+                configs.pop(WHOLE, None)
 
     @property
     def whole_topics(self) -> frozenset[str]:

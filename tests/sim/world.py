@@ -91,6 +91,7 @@ class World:
             tweak = drawn_focus(seed)
         if tweak is not None:
             tweak(self.scenario)
+        self.scenario.drop_whole_if_off_line()
         self.scenario.set_up_consumer_groups()
         self.scenario.set_up_quotas()
         self.has_quotas = False
