@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.texts import NO_TIMEOUT_MS, count_text, duration_text, time_text
 
+_SHOWN = 5
 ONGOING, PREPARE_COMMIT, PREPARE_ABORT = "Ongoing", "PrepareCommit", "PrepareAbort"
 
 
@@ -72,7 +73,9 @@ class WaitingGroup(NamedTuple):
 
 class Answer(NamedTuple):
     """The facts about a partition, which explain whether and why it is stuck. `transactions` are in
-    the order of their first offsets.
+    the order of their first offsets. elsewhere: if the partition's topic shows whole transactions
+    (barnabas.transactions.whole), the open transactions in other partitions of such topics, the
+    oldest first.
     """
 
     partition: TopicPartition
@@ -81,6 +84,13 @@ class Answer(NamedTuple):
     transactions: tuple[OpenTransaction, ...]
     groups: tuple[WaitingGroup, ...]
     now_ms: int
+    elsewhere: tuple[tuple[TopicPartition, OpenTransaction], ...] = ()
+
+    @property
+    def is_held_elsewhere(self) -> bool:
+        """Whether transactions in other partitions hold back readers here, rather than one here."""
+        own = self.transactions[0].start_offset if self.transactions else self.high_watermark
+        return self.is_stuck and bool(self.elsewhere) and own > self.last_stable_offset
 
     @property
     def is_stuck(self) -> bool:
@@ -100,6 +110,8 @@ def sentence(answer: Answer) -> str:
             f"{answer.partition} is not stuck: its last stable offset is its end, "
             f"{answer.high_watermark}."
         )
+    if answer.is_held_elsewhere:
+        return " ".join(_sentences_of_whole(answer))
     if not answer.transactions:
         return (
             f"{answer.partition} was stuck at offset {answer.last_stable_offset}, and no "
@@ -113,9 +125,45 @@ def _sentences(answer: Answer) -> Iterator[str]:
     transactions, and the groups.
     """
     holder, *others = answer.transactions
+    yield f"{_where(answer)}: {_holder_text(holder, 'there', answer.now_ms)}"
+    yield _end_of(holder, answer)
+    if others:
+        count = count_text(len(others), "other transaction is", "other transactions are")
+        yield f"Behind it {count} open, so the partition may stay stuck after that."
+    yield _groups_of(answer)
+
+
+def _sentences_of_whole(answer: Answer) -> Iterator[str]:
+    """The sentences about a partition that is stuck because of transactions in other partitions."""
+    (partition, holder), *others = answer.elsewhere
+    yield (
+        f"{_where(answer)}: its topic has barnabas.transactions.whole, and what is committed there "
+        "belongs to transactions that are not readable yet in other partitions, or came after such "
+        f"ones. The oldest that is open: {_holder_text(holder, f'on {partition}', answer.now_ms)}"
+    )
+    yield _end_of(holder, answer._replace(partition=partition))
+    if others:
+        names = ", ".join(
+            f"{row.transactional_id or f'producer {row.producer_id}'} on {at}"
+            for at, row in others[:_SHOWN]
+        )
+        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+        yield f"Also open in such topics: {names}{more}."
+    yield _groups_of(answer)
+
+
+def _where(answer: Answer) -> str:
     held = answer.high_watermark - answer.last_stable_offset
+    return (
+        f"{answer.partition} is stuck at offset {answer.last_stable_offset}, "
+        f"{count_text(held, 'offset')} before its end"
+    )
+
+
+def _holder_text(holder: OpenTransaction, where: str, now_ms: int) -> str:
+    """A text that names an open transaction, its client, and since when it is open."""
     since = holder.since_ms
-    age = f" since {time_text(since)} ({duration_text(max(answer.now_ms - since, 0))})"
+    age = f" since {time_text(since)} ({duration_text(max(now_ms - since, 0))})"
     owner = (
         f"of transactional id {holder.transactional_id!r}, "
         if holder.transactional_id is not None
@@ -126,18 +174,12 @@ def _sentences(answer: Answer) -> Iterator[str]:
         if holder.client_address is not None
         else "its client's address is not known"
     )
-    yield (
-        f"{answer.partition} is stuck at offset {answer.last_stable_offset}, "
-        f"{count_text(held, 'offset')} before its end: the transaction {owner}"
+    return (
+        f"the transaction {owner}"
         f"producer {holder.producer_id} epoch {holder.producer_epoch} ({address}), "
-        f"is open there{age if since >= 0 else ''}"
+        f"is open {where}{age if since >= 0 else ''}"
         f"{f', in state {holder.state}' if holder.state and not holder.is_hanging else ''}."
     )
-    yield _end_of(holder, answer)
-    if others:
-        count = count_text(len(others), "other transaction is", "other transactions are")
-        yield f"Behind it {count} open, so the partition may stay stuck after that."
-    yield _groups_of(answer)
 
 
 def _end_of(holder: OpenTransaction, answer: Answer) -> str:
@@ -218,6 +260,10 @@ def as_data(answer: Answer) -> dict[str, Any]:
         "high_watermark": answer.high_watermark,
         "explanation": sentence(answer),
         "transactions": [transaction_data(row) for row in answer.transactions],
+        "elsewhere": [
+            {"topic": at.topic, "partition": at.partition, **transaction_data(row)}
+            for at, row in (answer.elsewhere if answer.is_held_elsewhere else ())
+        ],
         "groups": [{**group._asdict(), "members": list(group.members)} for group in answer.groups],
     }
 

@@ -61,18 +61,22 @@ class Daemon:
 
 
 def measured(partitions: int, is_version_2: bool, rounds: int) -> list[str]:
-    """Measure two brokers in alternation, one that flushes to a disk and one that flushes to
-    memory.
+    """Measure three brokers in alternation: one that flushes to a disk, one that flushes to memory,
+    and one more of these whose topic shows whole transactions (barnabas.transactions.whole).
     """
     lines = []
     with ExitStack() as stack:
         daemons = {}
-        for where, base in (("a disk", None), ("memory", IN_MEMORY)):
+        for where, base, configs in (
+            ("a disk", None, {}),
+            ("memory", IN_MEMORY, {}),
+            ("memory, whole transactions", IN_MEMORY, {"barnabas_transactions_whole": "true"}),
+        ):
             directory = stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="barnabas-bench-", dir=base)
             )
             broker = stack.enter_context(LocalBroker(directory))
-            create_topic(broker, "bench", partitions)
+            create_topic(broker, "bench", partitions, **configs)
             producers = [
                 PlainProducer(broker.port, f"id-{n}", partitions, is_version_2=is_version_2)
                 for n in range(PRODUCERS)

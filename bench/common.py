@@ -77,13 +77,14 @@ def metered(broker: LocalBroker) -> Iterator[Meter]:
     meter.rss_mb = rss_mb(broker.pid)
 
 
-def create_topic(broker: LocalBroker, name: str, partitions: int) -> None:
-    """Create a topic and wait until it exists."""
+def create_topic(broker: LocalBroker, name: str, partitions: int, **configs: str) -> None:
+    """Create a topic and wait until it exists. Takes: configs, with underscores for the dots."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     # Suppress the log line "purging unserved events" when the client is closed.
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 5})
-    for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+    config = {key.replace("_", "."): value for key, value in configs.items()}
+    for future in admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values():
         future.result()
 
 

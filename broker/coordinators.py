@@ -33,6 +33,7 @@ from barnabas.broker.transactions.transaction_end import (
     TransactionEnds,
     TransactionMarkers,
 )
+from barnabas.broker.transactions.whole_transactions import WholeTransactions
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
@@ -42,6 +43,7 @@ from barnabas.storage.opening import new_log  # noqa: F401 - for the logs of int
 
 if TYPE_CHECKING:
     from barnabas.broker.share_partitions.shares import Shares
+    from barnabas.storage.log.log import Log
 
 
 class Coordinators(NamedTuple):
@@ -113,7 +115,15 @@ def make_coordinators(
     group_runtime = GroupRuntime(
         groups, topics, flushes, progress, requests, shares, unwritten, counters
     )
-    markers = TransactionMarkers(topics, groups)
+
+    def on_risen(logs: list[Log]) -> None:
+        # The cause usually notifies the fetches of its own logs next, and so of these. A flush or
+        # a deleted log does not.
+        progress.risen += logs
+        outbox.deferred.append(progress.try_risen)
+
+    whole = WholeTransactions(topics.logs.leader_epoch, on_risen, is_live=is_loaded)
+    markers = TransactionMarkers(topics, groups, whole)
     transaction_ends = TransactionEnds(
         config, endings, transactions, markers, topics, flushes, progress, requests, outbox,
         files_ahead, unwritten,

@@ -463,6 +463,8 @@ class Broker:
             job.then(now_ms)
         else:
             self.flushes.on_flushed(job, now_ms)
+        if self.progress.risen:
+            self.progress.try_risen(now_ms)
 
     def on_cleaned(
         self, job: CleanJob, result: CleanResult | None, error: str, now_ms: int
@@ -517,6 +519,8 @@ class Broker:
         if self.logs.raised:
             logs, self.logs.raised = self.logs.raised, []
             self.progress.try_fetches(logs, now_ms)
+        if self.progress.risen:
+            self.progress.try_risen(now_ms)
         self.purgatory.on_tick(now_ms)
         if self.shares.made is not None:
             self.shares.made.on_tick(now_ms)

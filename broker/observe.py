@@ -78,7 +78,10 @@ class OpenTransaction(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """The state of one partition's log. Offsets are Kafka's; `log_end_offset` is exclusive."""
+    """The state of one partition's log. Offsets are Kafka's; `log_end_offset` is exclusive.
+
+    is_whole: whether its topic shows whole transactions, across its partitions.
+    """
 
     topic: str
     partition: int
@@ -90,6 +93,7 @@ class PartitionState(NamedTuple):
     segment_count: int
     producer_id_count: int
     open_transactions: tuple[OpenTransaction, ...]
+    is_whole: bool = False
 
     @property
     def stable_lag(self) -> int:
@@ -181,6 +185,7 @@ def partition_state(log: Log) -> PartitionState:
         len(log.segments),
         len(producer_state.producers),
         _open_transactions(log) if producer_state.open_txns else (),
+        log.is_whole,
     )
 
 

@@ -578,6 +578,7 @@ def encode_marker(
     coordinator_epoch: int,
     timestamp: int,
     base_timestamp: int | None = None,
+    headers: tuple[Header, ...] = (),
 ) -> bytes:
     """Encode the control batch that ends a transaction on one partition (KIP-98, "Control
     messages").
@@ -586,15 +587,17 @@ def encode_marker(
     last few markers are therefore cached.
 
     Takes:  timestamp, that of the record, in ms; base_timestamp, that of the batch, if it differs.
-            The record contains the difference, as in every batch.
+            The record contains the difference, as in every batch. headers: those of the record,
+            which all clients and Apache Kafka skip.
     """
     kind = COMMIT if commit else ABORT
-    if base_timestamp is None or base_timestamp == timestamp:
+    if base_timestamp is None:
         base_timestamp = timestamp
+    if base_timestamp == timestamp and not headers:
         body = _MARKER.pack(*_MARKER_START, 0, kind, _MARKER_VALUE_SIZE, 0, coordinator_epoch, 0)
     else:
         key, value = _CONTROL_KEY.pack(0, kind), _CONTROL_VALUE.pack(0, coordinator_epoch)
-        body = encode_record(NewRecord(key, value, timestamp), 0, base_timestamp)
+        body = encode_record(NewRecord(key, value, timestamp, headers), 0, base_timestamp)
     return bytes(
         assemble_batch(
             body,

@@ -43,6 +43,7 @@ class LogConfig:
     flush_ms: int = NEVER_MS
     preallocate: bool = False
     producer_id_expiration_ms: int = DAY_MS
+    whole_transactions: bool = False
 
     @property
     def roll_ms(self) -> int:

@@ -34,6 +34,7 @@ KINDS = {
     "aborted-read": "a reader of committed records saw one of an aborted transaction",
     "precommitted-read": "a reader of committed records saw one before its commit was asked for",
     "torn": "a transaction is there in part",
+    "half": "topics with whole transactions showed a part of one, or one without its cause",
     "order": "a session's records stand, or were read, in another order than they were sent",
     "moved": "an offset holds another record than before, or than was promised",
     "skipped": "a reader passed by a record without seeing it",
@@ -339,9 +340,11 @@ class History:
     response. retention_ms: for topics with retention, the age that a record must have at the end of
     the run (`end_ms`) if it was deleted. offsets_retention_ms: how long the offsets of a group
     without members are kept, None for ever. producer_expiration_ms: how long a log remembers an
-    idle producer. answers_cross_losses: whether a response from before a power loss may arrive
-    after it. An old leader may send such a response if it still runs although another node has
-    taken over without all its data.
+    idle producer. cuts: the log start and last stable offsets of the partitions of all topics with
+    barnabas.transactions.whole, with the time, after each change of any of them.
+    answers_cross_losses: whether a response from before a power loss may arrive after it. An old
+    leader may send such a response if it still runs although another node has taken over without
+    all its data.
     """
 
     writes: list[Write] = field(default_factory=list)
@@ -373,6 +376,7 @@ class History:
     flushed: frozenset[str] = frozenset()
     kept_topics: frozenset[str] = frozenset()
     deletions_asked: dict[Partition, int] = field(default_factory=dict)
+    cuts: list[tuple[int, dict[Partition, tuple[int, int]]]] = field(default_factory=list)
     retention_ms: dict[str, int] = field(default_factory=dict)
     offsets_retention_ms: int | None = None
     producer_expiration_ms: int | None = None
@@ -682,6 +686,56 @@ def check_torn(history: History, index: _Index) -> Iterator[Finding]:
                 "torn",
                 f"of {transaction.name}, {_name(there[0])} is there and {_name(missing[0])} is not",
             )
+
+
+def check_whole(history: History, index: _Index) -> Iterator[Finding]:
+    """At each moment each committed transaction is wholly below the last stable offsets of the
+    topics that show whole transactions, or wholly at or above them. One that began after another
+    had committed is not below them without it.
+
+    After a power loss the broker does not know when records arrived whose markers it writes again.
+    """
+    rows = []
+    for transaction in history.transactions if history.cuts else ():
+        if transaction.ending is not Ending.COMMITTED or index.may_be_lost(transaction):
+            continue
+        places = []
+        for write in index.of(transaction):
+            offset = write.offset
+            if offset < 0:
+                offset = index.everything.get(write.partition, {}).get(write.value, -1)
+            if offset >= 0:
+                places.append((write.partition, offset, write))
+        if places:
+            rows.append((transaction, places))
+    for at_ms, cut in history.cuts:
+        shown, hidden = [], []
+        for transaction, places in rows:
+            if (transaction.commit_asked_ms or 0) > at_ms:
+                continue  # a power loss may have lost other records at its offsets
+            sides = {
+                offset < cut[partition][1]: write
+                for partition, offset, write in places
+                if partition in cut and offset >= cut[partition][0]
+            }
+            if len(sides) == 2:
+                yield Finding(
+                    "half",
+                    f"{_name(sides[True])} of {transaction.name} was shown at {cut}, and "
+                    f"{_name(sides[False])} was not",
+                )
+                return
+            for is_shown in sides:
+                (shown if is_shown else hidden).append(transaction)
+        if history.power_losses or not hidden or not shown:
+            continue
+        cause = min(hidden, key=lambda one: one.ended_ms or NEVER_MS)
+        result = max(shown, key=lambda one: one.began_ms)
+        if (cause.ended_ms or NEVER_MS) < result.began_ms:
+            yield Finding(
+                "half", f"{result.name} was shown at {cut}, and {cause.name} before it was not"
+            )
+            return
 
 
 def check_order(history: History, index: _Index) -> Iterator[Finding]:
@@ -1458,6 +1512,7 @@ CHECKERS = (
     check_unwritten,
     check_aborted_reads,
     check_torn,
+    check_whole,
     check_order,
     check_moved,
     check_seen_is_kept,

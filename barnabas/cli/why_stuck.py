@@ -6,6 +6,7 @@ The result types, and the sentence made from them, are in `barnabas.why_stuck`. 
     ListTransactions       the transactional id of a producer
     DescribeTransactions   its state, when it began, its timeout, its partitions
     OffsetFetch            the groups whose offsets are at the last stable offset
+    DescribeConfigs        the topics that show whole transactions, across their partitions
 
 No response of Apache Kafka has the client's address. Barnabas adds it to DescribeTransactions
 (`barnabas.protocol.client_hosts`). Source: KIP-664.
@@ -13,12 +14,14 @@ No response of Apache Kafka has the client's address. Barnabas adds it to Descri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas.cli.client.cluster_client import ClusterClient
+from barnabas.cli.client.configs import describe_configs
 from barnabas.cli.client.groups import SHARE, committed, describe_group, list_groups
 from barnabas.cli.client.records import read_records
+from barnabas.cli.client.topics import name_of
 from barnabas.cli.client.transactions import (
     ActiveProducer,
     Transaction,
@@ -27,6 +30,7 @@ from barnabas.cli.client.transactions import (
     describe_transactions,
     list_transactions,
 )
+from barnabas.cli.errors import RefusedError
 from barnabas.cli.offsets import describe_topics, list_offsets, partitions_of, topic_or_partition
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.why_stuck import (
@@ -37,6 +41,8 @@ from barnabas.why_stuck import (
     OpenTransaction,
     WaitingGroup,
 )
+
+WHOLE = "barnabas.transactions.whole"
 
 
 def find_open_transactions(
@@ -78,7 +84,8 @@ def open_transactions(
 class StuckPartition(NamedTuple):
     """A partition that open transactions block.
 
-    holder: the first of these transactions; None if it has ended since.
+    holder: the first of these transactions, or, with barnabas.transactions.whole, the oldest in
+    another partition; None if it has ended since.
     """
 
     partition: TopicPartition
@@ -107,15 +114,50 @@ def stuck_partitions(admin: ClusterClient) -> list[StuckPartition]:
         if bound["last_stable_offset"] < bound["high_watermark"]
     }
     transactions = open_transactions(admin, list(stuck))
-    return [
-        StuckPartition(
-            partition,
-            bound["last_stable_offset"],
-            bound["high_watermark"],
-            next(iter(transactions[partition]), None),
-        )
-        for partition, bound in stuck.items()
+    rows = []
+    whole: frozenset[str] | None = None
+    for partition, bound in stuck.items():
+        stable, end = bound["last_stable_offset"], bound["high_watermark"]
+        holder = next(iter(transactions[partition]), None)
+        if holder is None or holder.start_offset > stable:
+            if whole is None:
+                whole = _whole_topics(admin, {one.topic for one in stuck})
+            others = _elsewhere(partition, transactions, whole)
+            holder = others[0][1] if others else holder
+        rows.append(StuckPartition(partition, stable, end, holder))
+    return rows
+
+
+def _whole_topics(admin: ClusterClient, names: Iterable[str]) -> frozenset[str]:
+    """Those of the topics that show whole transactions; none with another broker, or without the
+    right to describe their settings.
+    """
+    try:
+        found = describe_configs(admin, "topic", sorted(names))
+    except RefusedError:
+        return frozenset()
+    return frozenset(
+        name
+        for name, rows in found.items()
+        if any(row.name == WHOLE and row.value == "true" for row in rows)
+    )
+
+
+def _elsewhere(
+    partition: TopicPartition,
+    transactions: Mapping[TopicPartition, Sequence[OpenTransaction]],
+    whole: frozenset[str],
+) -> list[tuple[TopicPartition, OpenTransaction]]:
+    """The transactions that may hold back a partition from others, the oldest first."""
+    if partition.topic not in whole:
+        return []
+    found = [
+        (other, row)
+        for other, rows in transactions.items()
+        if other != partition and other.topic in whole
+        for row in rows
     ]
+    return sorted(found, key=lambda pair: pair[1].since_ms)
 
 
 def owner_text(transaction: OpenTransaction | None) -> str:
@@ -178,7 +220,18 @@ def gather(admin: ClusterClient, name: str, now_ms: int) -> Answer:
     stable, end = bounds["last_stable_offset"], bounds["high_watermark"]
     transactions = find_open_transactions(admin, partition) if stable < end else []
     groups = _waiting_groups(admin, partition, stable) if stable < end else []
-    return Answer(partition, stable, end, tuple(transactions), tuple(groups), now_ms)
+    elsewhere: list[tuple[TopicPartition, OpenTransaction]] = []
+    if stable < end and (not transactions or transactions[0].start_offset > stable):
+        topics = describe_topics(admin)
+        whole = _whole_topics(admin, [name_of(topic) for topic in topics])
+        if partition.topic in whole:
+            partitions = partitions_of(
+                (topic for topic in topics if name_of(topic) in whole), with_leader=True
+            )
+            elsewhere = _elsewhere(partition, open_transactions(admin, partitions), whole)
+    return Answer(
+        partition, stable, end, tuple(transactions), tuple(groups), now_ms, tuple(elsewhere)
+    )
 
 
 def _waiting_groups(

@@ -7,7 +7,7 @@ are the results. All lists are limited: a page requests as many rows as it can s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -430,7 +430,22 @@ def answer_of(broker: Broker, row: PartitionState, groups: Sequence[WaitingGroup
         tuple(_holding(broker, row, transaction) for transaction in row.open_transactions),
         tuple(groups),
         broker.observed.wall_ms,
+        tuple(sorted(_elsewhere(broker, row), key=lambda pair: pair[1].since_ms)),
     )
+
+
+def _elsewhere(
+    broker: Broker, row: PartitionState
+) -> Iterator[tuple[TopicPartition, HoldingTransaction]]:
+    """The open transactions in other partitions that may hold back a partition whose topic shows
+    whole transactions.
+    """
+    if row.is_whole and row.stable_lag:
+        for other in broker.observed.partitions:
+            if other.is_whole and other is not row:
+                for transaction in other.open_transactions:
+                    at = TopicPartition(other.topic, other.partition)
+                    yield at, _holding(broker, other, transaction)
 
 
 def _holding(

@@ -22,6 +22,7 @@ from barnabas.broker.quotas.quotas import no_time
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.deletion import StartNote, deleting
 from barnabas.broker.settings.topic_config import topic_log_config
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.storage.directory.log_manager import LogManager, sync_one_by_one
 from barnabas.storage.disk import Disk, OsDisk, Syncable, may_have_lost_pages
 from barnabas.storage.files.checkpoints import STANDBY_NOTE_NAME
@@ -177,7 +178,9 @@ class _TopicSettings:
         if name not in self._log_configs:
             topic = self.metadata().topic(name)
             configs = self._of_kafka(name) if topic is None else topic.configs
-            self._log_configs[name] = topic_log_config(self._config, configs)
+            self._log_configs[name] = topic_log_config(
+                self._config, configs, is_internal=name in INTERNAL_TOPICS
+            )
         return self._log_configs[name]
 
     def _of_kafka(self, name: str) -> dict[str, str]:

@@ -20,7 +20,8 @@ _MIB, _HOUR_MS = 1 << 20, 3_600_000
 METADATA_VERSION = "metadata.version"
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 _OURS = (TRANSACTION_VERSION, GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION)
-_GONE_IN_4 = frozenset({
+_OF_BARNABAS = frozenset({"barnabas.transactions.whole"})
+_GONE_IN_4 = _OF_BARNABAS | frozenset({
     "message.format.version", "message.downconversion.enable",
     "message.timestamp.difference.max.ms",
 })  # fmt: skip
@@ -80,7 +81,7 @@ KAFKA_VERSIONS = {
             "3.9",
             {METADATA_VERSION: 21},
             {},
-            frozenset({"message.format.version"}),
+            _OF_BARNABAS | {"message.format.version"},
             14,
             _TIERED,
         ),

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 class LogProgress:
     """Notifies waiting fetches of the progress of logs, and flushes logs in time (`flush.ms`).
 
-    next_due_ms: the time at which the next flush for `flush.ms` is due, or None.
+    next_due_ms: the time at which the next flush for `flush.ms` is due, or None. risen: further
+    logs whose last stable offsets have risen, because that of another log has.
     """
 
     def __init__(self, purgatory: Purgatory, flushes: FlushQueue) -> None:
         self._purgatory, self._flushes = purgatory, flushes
         self._due_ms: dict[Log, int] = {}
+        self.risen: list[Log] = []
         self.next_due_ms: int | None = None
 
     def on_appended(self, logs: Sequence[Log], now_ms: int) -> None:
@@ -42,9 +44,14 @@ class LogProgress:
 
     def try_fetches(self, logs: Sequence[Log], now_ms: int) -> None:
         """Try to answer the fetches that wait for the logs."""
+        risen, self.risen = self.risen, []
         if self._purgatory.waiting_count or self._purgatory.watchers:
-            for log in logs:
+            for log in (*logs, *risen) if risen else logs:
                 self._purgatory.on_progress(log, now_ms)
+
+    def try_risen(self, now_ms: int) -> None:
+        """Try to answer the fetches that wait for the logs in `risen`."""
+        self.try_fetches((), now_ms)
 
     def flush_later(self, log: Log, due_ms: int) -> None:
         """Record the time by which appended records have to be durable (`flush.ms`)."""

@@ -531,7 +531,7 @@ class TopicRegistry:
                 self.more_readable.append(log)
 
     def _log_config(self, topic: Topic) -> LogConfig:
-        return topic_log_config(self._config, topic.configs)
+        return topic_log_config(self._config, topic.configs, is_internal=topic.internal)
 
 
 def check_leader_epoch(log: Log, current_leader_epoch: int) -> None:

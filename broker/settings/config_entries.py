@@ -79,11 +79,18 @@ class ConfigEntry(NamedTuple):
 
 
 def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """All settings of a topic, given the topic's own configs."""
-    return [
+    """All settings of a topic, given the topic's own configs. Those that Apache Kafka does not have
+    are listed only where they are set.
+    """
+    entries = [
         _topic_entry(config, overrides, setting)
         for name, setting in TOPIC_SETTINGS.items()
         if name not in config.release.absent
+    ]
+    return [
+        entry
+        for entry in entries
+        if entry.source is not Source.DEFAULT or not entry.setting.name.startswith("barnabas.")
     ]
 
 

@@ -627,6 +627,7 @@ class TransactionRows:
         "it limits how much a start after a kill reads.",
         lowest=1,
     )
+    barnabas_transactions_whole = boolean(False, "Default of the topic's setting.")
     barnabas_transaction_durability = string(
         "flush",
         "flush: a commit is answered when its data and its decision are on the disk; os: when "

@@ -30,6 +30,12 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 class TopicRows:
     """All settings of a topic."""
 
+    barnabas_transactions_whole = boolean(
+        False,
+        "Whether readers of committed records get each transaction in all topics with this setting "
+        "at once, never a part of it.",
+        synonyms=("barnabas.transactions.whole",),
+    )
     cleanup_policy = strings(
         ("delete",),
         "What happens to old data: delete, compact, or both.",

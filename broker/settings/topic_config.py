@@ -102,8 +102,13 @@ class _TopicValues(dict[str, Any]):
         return topic_setting_value(self._config, self._overrides, name)
 
 
-def topic_log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogConfig:
-    """The settings of a topic that its logs use."""
+def topic_log_config(
+    config: BrokerConfig, overrides: Mapping[str, str], *, is_internal: bool = False
+) -> LogConfig:
+    """The settings of a topic that its logs use.
+
+    Takes: is_internal, for a topic of the broker's own, which coordinators read to its end.
+    """
     topic = TopicConfig(config, overrides)
     return LogConfig(
         segment_bytes=topic.segment_bytes,
@@ -138,4 +143,5 @@ def topic_log_config(config: BrokerConfig, overrides: Mapping[str, str]) -> LogC
         flush_ms=topic.flush_ms,
         preallocate=topic.preallocate,
         producer_id_expiration_ms=config.producer_id_expiration_ms,
+        whole_transactions=topic.barnabas_transactions_whole and not is_internal,
     )

@@ -57,6 +57,7 @@ from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.slices import NO_TICKET
 from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker, UnwrittenMarkers
+from barnabas.broker.transactions.whole_transactions import WholeTransactions
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.coordinator.result import CoordinatorRecord, Result, partition_for
@@ -78,6 +79,7 @@ from barnabas.coordinator.transactions.transaction_state import (
 from barnabas.protocol.errors import Code, DelayedRequest
 from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
+from barnabas.protocol.records import Header
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.disk import NotWrittenError, is_out_of_resources
@@ -402,13 +404,16 @@ class Marker(NamedTuple):
 class TransactionMarkers:
     """Appends the markers of the coordinator's own decisions.
 
-    unwritten: the missing markers of partitions that are off line. commits_on: a function that
+    whole: keeps the last stable offsets of some topics together. unwritten: the missing markers of
+    partitions that are off line. commits_on: a function that
     returns whether a decision commits the transaction that is open in a log. It is set only while
     a start resumes decisions.
     """
 
-    def __init__(self, topics: TopicRegistry, groups: GroupCoordinator) -> None:
-        self._topics, self._groups = topics, groups
+    def __init__(
+        self, topics: TopicRegistry, groups: GroupCoordinator, whole: WholeTransactions
+    ) -> None:
+        self._topics, self._groups, self.whole = topics, groups, whole
         self._offline: Mapping[tuple[str, int], object] = topics.logs.offline
         self.unwritten = UnwrittenMarkers(topics.logs.disk, topics.logs.data_dir)
         self.commits_on: Callable[[Log, Decision], bool] | None = None
@@ -421,15 +426,41 @@ class TransactionMarkers:
         now_ms: int,
         *,
         is_again: bool = False,
+        is_last: bool = True,
     ) -> None:
         """Append the markers of a decision.
 
         Takes:  logs, the logs of the decision's partitions; marked, a list to which each log is
                 added when its marker is appended; is_again, whether an earlier call, which found
-                no disk space, has appended some of the markers.
+                no disk space, has appended some of the markers; is_last, whether these are the last
+                markers of the decision.
         Raises: NotWrittenError without disk space; some of the markers may be appended.
         After:  the missing markers of partitions that are off line are recorded durably.
         """
+        logs = list(logs)
+        is_kept_whole = decision.commit and (
+            self.whole.in_parts or any(log is not None and log.is_whole for log in logs)
+        )
+        if not is_kept_whole:
+            self._write(decision, logs, marked, now_ms, is_again=is_again)
+            return
+        self.whole.begin(decision, logs, now_ms)
+        is_complete = False
+        try:
+            self._write(decision, logs, marked, now_ms, is_again=is_again)
+            is_complete = is_last
+        finally:
+            self.whole.end(decision, is_complete=is_complete)
+
+    def _write(
+        self,
+        decision: Decision,
+        logs: list[Log | None],
+        marked: list[Log],
+        now_ms: int,
+        *,
+        is_again: bool,
+    ) -> None:
         marker = Marker(*decision[1:5], decision.decided_ms)
         marked_before = frozenset(marked) if is_again else ()
         for log in logs:
@@ -446,13 +477,17 @@ class TransactionMarkers:
             self._note_offline(decision)
 
     def append(self, topic: str, index: int, marker: Marker, now_ms: int) -> Log | None:
-        """Append a marker to the log of a partition, as `append_to` does. Gives: the log; None if
-        no marker was appended.
+        """Append a marker to the log of a partition, as `append_to` does, which readers may have
+        seen before a power loss. Gives: the log; None if no marker was appended.
         """
         log = self._topics.partition(topic, index)
-        return log if log is not None and self.append_to(log, marker, now_ms) else None
+        if log is None or not self.append_to(log, marker, now_ms, may_be_known=True):
+            return None
+        return log
 
-    def append_to(self, log: Log, marker: Marker, now_ms: int) -> bool:
+    def append_to(
+        self, log: Log, marker: Marker, now_ms: int, *, may_be_known: bool = False
+    ) -> bool:
         """Append a marker of the coordinator's own decision. The caller then tries the waiting
         fetches.
 
@@ -475,8 +510,13 @@ class TransactionMarkers:
             )
             return False
         producer_epoch = epochs[0]
+        headers: tuple[Header, ...] = ()
+        if log.is_whole and commit and decided_ms is not None:
+            headers = self.whole.headers(
+                log, producer_id, decided_ms, now_ms, is_live=not may_be_known
+            )
         offset = write_marker(
-            log, NewMarker(producer_id, *epochs, commit, True), now_ms, decided_ms
+            log, NewMarker(producer_id, *epochs, commit, True), now_ms, decided_ms, headers
         )
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug(
@@ -1134,7 +1174,10 @@ class TransactionEnds:
         logs = ending.partition_logs[of_part]
         marked_count = len(ending.logs)
         try:
-            self._markers.write(part, logs, ending.logs, now_ms, is_again=ending.is_again)
+            self._markers.write(
+                part, logs, ending.logs, now_ms, is_again=ending.is_again,
+                is_last=of_part.stop == len(ending.decision.partitions),
+            )  # fmt: skip
             ending.tried += count
             ending.is_again = False
         finally:

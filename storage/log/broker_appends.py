@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.protocol.records import NO_SEQUENCE, encode_marker, encode_pairs
+from barnabas.protocol.records import NO_SEQUENCE, Header, encode_marker, encode_pairs
 from barnabas.protocol.wall_clock import MOST_LEAD_MS
 from barnabas.storage.log.append_info import NewMarker
 from barnabas.storage.producers.producer_state import NO_CRC
@@ -64,7 +64,13 @@ def append_marker(
     return write_marker(log, marker, now_ms)
 
 
-def write_marker(log: Log, marker: NewMarker, now_ms: int, decided_ms: int | None = None) -> int:
+def write_marker(
+    log: Log,
+    marker: NewMarker,
+    now_ms: int,
+    decided_ms: int | None = None,
+    headers: tuple[Header, ...] = (),
+) -> int:
     """Write a marker whose epochs were checked. Gives: the marker's offset.
 
     As in Apache Kafka, the marker is written even if no transaction is open. Its timestamp is the
@@ -72,7 +78,7 @@ def write_marker(log: Log, marker: NewMarker, now_ms: int, decided_ms: int | Non
 
     Takes:  decided_ms, the time by which the decisions of the transactional id are ordered. It
             becomes the base timestamp of the batch, and also the record's timestamp if it is near
-            the current time (MOST_LEAD_MS).
+            the current time (MOST_LEAD_MS). headers: those of the marker's record.
     Raises: NotWrittenError if the disk has no space for the marker.
     After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted
             transaction with data is in the aborted index.
@@ -91,6 +97,7 @@ def write_marker(log: Log, marker: NewMarker, now_ms: int, decided_ms: int | Non
             coordinator_epoch=marker.coordinator_epoch,
             timestamp=time_ms,
             base_timestamp=base_ms,
+            headers=headers,
         )
     )
     return log.write(batch, len(batch), 0, time_ms, now_ms, None, marker)[0]

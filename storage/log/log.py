@@ -30,7 +30,7 @@ import logging
 import sys
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (
@@ -103,12 +103,26 @@ class LogContents(NamedTuple):
     has_files: bool = True
 
 
+class StableObserver(Protocol):
+    """Keeps the last stable offsets of several logs together, and learns when one could rise."""
+
+    def on_reached(self, log: Log) -> None:
+        """The log's own stable offset has reached `awaited_offset`."""
+
+    def on_left(self, log: Log) -> None:
+        """The log was deleted, or is no longer to be kept together with others."""
+
+
 class Log:
     """The log of one partition. `LogManager.create` or `recovery.load_log` makes it.
 
     leader_epoch: the epoch that is written into every batch. flush_messages, flush_ms: from the
-    config. unread_bytes: the amount written since the last checkpoint, which a start after a kill
-    would have to read. A batch counts as its size plus UNREAD_BATCH_BYTES.
+    config. is_whole: whether readers get whole transactions, also across partitions, by the config.
+    held_from: an offset at which the last stable offset stays for that reason, or None. observer:
+    what set it; None if there is nothing to observe. awaited_offset: the stable offset without
+    held_from, at which the observer is called. unread_bytes: the amount written since the last
+    checkpoint, which a start after a kill would have to read. A batch counts as its size plus
+    UNREAD_BATCH_BYTES.
     """
 
     def __init__(
@@ -150,6 +164,9 @@ class Log:
             self.snapshots,
         )
         self._changed_logs, self.unread_bytes = log_dir.changed_logs, 0
+        self.observer: StableObserver | None = None
+        self.held_from: int | None = None
+        self.awaited_offset: int | None = None
         self.high_watermark = max(self.log_start_offset, contents.recovery_point)
         self.files = LogFiles(
             self.disk, self.directory, partition, segments, self.epochs, self.durability,
@@ -180,6 +197,10 @@ class Log:
         self.flush_messages, self.flush_ms = config.flush_messages, config.flush_ms
         self.turnover.set_config(config)
         self.durability.waits_for_disk = config.flush_messages <= 1
+        self._is_bounded = self.durability.waits_for_disk or self.observer is not None
+        self.is_whole = config.whole_transactions
+        if self.observer is not None and not self.is_whole:
+            self.observer.on_left(self)
         if not self.durability.waits_for_disk:
             self.high_watermark = self.log_end_offset
             self._update_stable()
@@ -366,17 +387,42 @@ class Log:
         self.log_end_offset = self.segments.end_offset = state.end_offset = end_offset
         if not self.durability.waits_for_disk:
             self.high_watermark = self.last_stable_offset = end_offset
-        if state.open_txns or self.durability.waits_for_disk:
+        if state.open_txns or self._is_bounded:
             self._update_stable()
         return first_offset, last_offset
 
-    def _update_stable(self) -> None:
+    def own_stable_offset(self) -> int:
+        """The last stable offset as far as this log's own transactions and flushes determine it."""
         stable = self.high_watermark
         first_open = self.producer_state.first_open_offset()
         if first_open is not None and first_open < stable:
             stable = first_open
         stable = self.durability.stable_below(stable, self.high_watermark)
-        self.last_stable_offset = max(stable, self.log_start_offset)
+        return max(stable, self.log_start_offset)
+
+    def observe(self, observer: StableObserver | None) -> None:
+        """Set the observer; with None the last stable offset is the log's own again."""
+        self.observer = observer
+        self._is_bounded = self.durability.waits_for_disk or observer is not None
+        if observer is None:
+            self.held_from = self.awaited_offset = None
+            self._update_stable()
+
+    def hold_from(self, offset: int | None) -> bool:
+        """Keep the last stable offset at or below an offset; None: do not. Gives: whether it rose.
+
+        The observer calls this, which is set before.
+        """
+        before = self.last_stable_offset
+        self.held_from = offset
+        self._update_stable()
+        return self.last_stable_offset > before
+
+    def _update_stable(self) -> None:
+        stable = own = self.own_stable_offset()
+        if self.held_from is not None and self.held_from < stable:
+            stable = max(self.held_from, self.log_start_offset)
+        self.last_stable_offset = stable
         assert (
             self.log_start_offset
             <= self.last_stable_offset
@@ -386,6 +432,10 @@ class Log:
             f"{self!r}: {self.log_start_offset} <= {self.last_stable_offset} <= "
             f"{self.high_watermark} <= {self.log_end_offset}"
         )
+        if self.awaited_offset is not None and own >= self.awaited_offset:
+            self.awaited_offset = None
+            assert self.observer is not None, "an offset is awaited by nobody"
+            self.observer.on_reached(self)
 
     # --- producers -------------------------------------------------------------------------------
 
@@ -620,3 +670,5 @@ class Log:
             self.log_dir.cache.forget(segment.indexes)
         self._changed_logs.pop(self, None)
         self._changed_logs = {}
+        if self.observer is not None:
+            self.observer.on_left(self)

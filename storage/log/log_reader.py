@@ -173,6 +173,24 @@ class LogReader:
                     raise segment.batches.corrupt(position, "the CRC of a batch is wrong")
                 yield header, batch
 
+    def transactional(self, from_offset: int) -> Iterator[tuple[BatchHeader, bytes | None]]:
+        """Iterate over the headers of transactional batches, from the one with `from_offset` on.
+        With a marker comes its batch.
+
+        Raises: CorruptLog.
+        """
+        is_there = from_offset < self._segments.end_offset
+        place = self._segments.find(from_offset) if is_there else None
+        if place is None:
+            return
+        for segment in self._segments.since(place.segment):
+            start = place.position if segment is place.segment else 0
+            for position, header in segment.batches.headers(start):
+                if header.is_control:
+                    yield header, segment.batches.file.pread(header.size_bytes, position)
+                elif header.is_transactional:
+                    yield header, None
+
 
 @contextmanager
 def reading(log: object) -> Iterator[None]:

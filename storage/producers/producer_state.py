@@ -232,6 +232,18 @@ class ProducerStateManager:
         """The first offset of the producer's open transaction; None if it has none."""
         return self.open_txns.get(producer_id)
 
+    def extent_of_transaction(self, producer_id: int) -> tuple[int, int, int] | None:
+        """(first offset, end offset, time of the last append) of the producer's open transaction;
+        None if it has none. The end is after its last record; the time is the broker's clock.
+        """
+        first_offset = self.open_txns.get(producer_id)
+        if first_offset is None:
+            return None
+        entry = self.producers[producer_id]
+        # without a batch of its epoch, which only a foreign marker can cause, all may be its own
+        end_offset = entry.last_offset + 1 if entry.batches else self.end_offset
+        return first_offset, end_offset, entry.seen_ms
+
     def open_transactions(self) -> list[int]:
         """The producers with an open transaction, in the order in which the transactions began."""
         return list(self.open_txns)

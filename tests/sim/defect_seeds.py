@@ -17,7 +17,7 @@ import pytest
 from checkers import kinds_of
 
 # imported since they add their mistakes to the list
-from sim import quota_defects, share_defects, two_phase_defects
+from sim import quota_defects, share_defects, two_phase_defects, whole_defects
 from sim.defects import DEFECTS, Defect
 from sim.world import run_seed
 
@@ -60,6 +60,7 @@ def main() -> None:
     assert two_phase_defects.with_power in {defect.tweak for defect in DEFECTS}
     assert quota_defects.focuses.with_quotas in {defect.tweak for defect in DEFECTS}
     assert share_defects.with_power in {defect.tweak for defect in DEFECTS}
+    assert whole_defects.with_whole_transactions in {defect.tweak for defect in DEFECTS}
     logging.disable(logging.CRITICAL)
     seeds = dict(SEEDS)
     for defect in DEFECTS:

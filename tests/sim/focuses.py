@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from sim.disk import Refusal
 from sim.network import Weather
-from sim.scenario import DURABILITY, Group, Scenario
+from sim.scenario import DURABILITY, WHOLE, Group, Scenario
 
 Focus = Callable[[Scenario], None]
 SHARE, LATER_SHARE, LATEST_SHARE = 0.4, 0.2, 0.1
@@ -25,6 +25,14 @@ def with_kills(scenario: Scenario) -> None:
     scenario.fault_count = 6
     scenario.power_share = 0.0
     scenario.last_restart = "kill"
+
+
+def with_whole_transactions(scenario: Scenario) -> None:
+    """All topics show whole transactions, of which many overlap and some stay open."""
+    scenario.kafka_epochs, scenario.outages, scenario.refusals = 0, 0, ()
+    scenario.properties[WHOLE] = "true"
+    scenario.applications, scenario.rounds, scenario.pausing = 4, 8, 0.4
+    with_kills(scenario)
 
 
 def with_power(scenario: Scenario) -> None:

@@ -196,7 +196,8 @@ class Reader(Client):
     def is_at_end(self) -> bool:
         """Whether the reader has read everything. For a read_committed reader, no open transaction
         may hold it back; a reader that follows epochs must also know the last leader epoch of the
-        log.
+        log. In topics that show whole transactions the last stable offset may rise without a new
+        record, which is no news for a reader of all records.
         """
         broker = self.world.node.broker
         if broker is None:
@@ -206,7 +207,10 @@ class Reader(Client):
             if (
                 log is None
                 or position < log.high_watermark
-                or self.stable.get(partition, -1) < log.high_watermark
+                or (
+                    self.stable.get(partition, -1) < log.high_watermark
+                    and (self.committed_only or not log.is_whole)
+                )
                 or (self.follows_epochs and not self._knows_last(partition, log.leader_epoch))
             ):
                 return False

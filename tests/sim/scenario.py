@@ -30,6 +30,7 @@ PLAIN_SHARE, QUOTA_SHARE, SHARERS_SHARE, STREAMERS_SHARE = 0.04, 0.15, 0.15, 0.1
 # how producers send a batch again (`Producer._prepare_again`)
 RETRIES = ("same bytes", "encoded again", "merged")
 STREAMS_SESSION_MS = 1500
+WHOLE, WHOLE_SHARE = "barnabas.transactions.whole", 0.35
 DURABILITY = "barnabas.transaction.durability"
 CLOCK_STANDS = 0
 CLOCK_STEPS_MS = (120_000, -3_600_000, 8 * 86_400_000, -8 * 86_400_000, CLOCK_STANDS)
@@ -281,8 +282,40 @@ class Scenario:
                 scenario._draw_replay(random.Random(more.getrandbits(64)))
                 scenario._draw_sharers(random.Random(more.getrandbits(64)))
                 scenario._draw_streamers(random.Random(more.getrandbits(64)))
-                scenario.retries = random.Random(more.getrandbits(64)).choice(RETRIES)
+                bits = more.getrandbits(64)
+                scenario.retries = random.Random(bits).choice(RETRIES)
+                scenario._draw_whole(random.Random(bits))
         return scenario
+
+    def _draw_whole(self, rng: random.Random) -> None:
+        """Draw the topics that show whole transactions: all, or some."""
+        if rng.random() < WHOLE_SHARE:
+            if rng.random() < 0.5:
+                self.properties[WHOLE] = "true"
+            else:
+                for topic in self.topics:
+                    if rng.random() < 0.7:
+                        self.topic_configs.setdefault(topic, {})[WHOLE] = "true"
+
+    def drop_whole_if_off_line(self) -> None:
+        """Let no topic show whole transactions if partitions may be off line for a time, or belong
+        to Apache Kafka at first: the broker keeps together only what it can read.
+        """
+        cannot_open = any("open" in refusal.operations for refusal in self.refusals)
+        if self.kafka_epochs or self.outages or cannot_open:
+            self.properties.pop(WHOLE, None)
+            for configs in self.topic_configs.values():
+                configs.pop(WHOLE, None)
+
+    @property
+    def whole_topics(self) -> frozenset[str]:
+        """The topics that show whole transactions."""
+        default = self.properties.get(WHOLE, "false")
+        return frozenset(
+            topic
+            for topic in self.topics
+            if self.topic_configs.get(topic, {}).get(WHOLE, default) == "true"
+        )
 
     def _draw_sharers(self, rng: random.Random) -> None:
         """Draw members of share groups: one group reads all records, one only committed records."""

@@ -99,6 +99,17 @@ def test_a_sound_history_gives_nothing() -> None:
     assert found(transactional(Ending.UNKNOWN, b"")) == []
 
 
+def test_topics_with_whole_transactions_show_none_by_half() -> None:
+    def seen(*cuts: tuple[int, int]) -> list[str]:
+        history = transactional(Ending.COMMITTED, b"ab")
+        history.cuts = [(40 + at, {LOG: cut}) for at, cut in enumerate(cuts)]
+        return found(history)
+
+    assert seen((0, 0), (0, 2)) == []
+    assert seen((0, 0), (0, 1), (0, 2)) == ["half"]
+    assert seen((1, 1), (1, 2)) == [], "of deleted records nothing is expected"
+
+
 def test_lost_records() -> None:
     history = plain()
     history.final[LOG] = final([(0, b"a"), (1, b"b")])

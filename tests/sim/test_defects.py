@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 # These modules are imported because they add their mistakes to the list.
-from sim import quota_defects, share_defects, two_phase_defects
+from sim import quota_defects, share_defects, two_phase_defects, whole_defects
 from sim.defect_seeds import MOST_SEEDS, finding_seed, one_in_some
 from sim.defects import DEFECTS, Defect
 
@@ -30,6 +30,7 @@ def test_there_are_enough() -> None:
     assert two_phase_defects.with_power in {defect.tweak for defect in DEFECTS}
     assert quota_defects.focuses.with_quotas in {defect.tweak for defect in DEFECTS}
     assert share_defects.with_power in {defect.tweak for defect in DEFECTS}
+    assert whole_defects.with_whole_transactions in {defect.tweak for defect in DEFECTS}
     assert len(DEFECTS) >= 60
     assert len({defect.name for defect in DEFECTS}) == len(DEFECTS)
 

@@ -91,6 +91,7 @@ class World:
             tweak = drawn_focus(seed)
         if tweak is not None:
             tweak(self.scenario)
+        self.scenario.drop_whole_if_off_line()
         self.scenario.set_up_consumer_groups()
         self.scenario.set_up_quotas()
         self.has_quotas = False
@@ -352,8 +353,21 @@ class World:
                 self._watermarks[key] = now
                 moved.append(log)
         if moved:
+            self._note_cut()
             for kind, where in waiting_for_what_is_there(broker, moved):
                 self.history.incident("stuck", f"a {kind} waits for what {where} has")
+
+    def _note_cut(self) -> None:
+        """Record the last stable offsets of the topics that show whole transactions."""
+        topics = self.scenario.whole_topics - self.history.lives.keys()
+        cut = {
+            (key[0], key[1]): (log.log_start_offset, log.last_stable_offset)
+            for key, log in self._logs
+            if key[0] in topics
+        }
+        cuts = self.history.cuts
+        if cut and (not cuts or cuts[-1][1] != cut):
+            cuts.append((self.loop.now_ms, cut))
 
     def _check_times_of_markers(self, key: Any, log: Any) -> None:
         """Check that a marker's timestamp is the time of the wall clock when it was written.

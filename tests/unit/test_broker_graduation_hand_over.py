@@ -44,6 +44,17 @@ def test_min_insync_replicas_above_one_is_named_in_the_notes(disk: SimDisk) -> N
     assert note.startswith("min.insync.replicas of all brokers is above 1")
 
 
+@pytest.mark.parametrize("version", ["3.9", "4.0", "4.3"])
+def test_settings_of_barnabas_are_left_out_with_a_note(disk: SimDisk, version: str) -> None:
+    whole = "barnabas.transactions.whole"
+    plan = planned(disk, version, {whole: "true"}, barnabas_transactions_whole="true")
+    assert all(whole not in configs for configs in plan.topic_configs.values())
+    assert whole not in plan.broker_default_configs
+    notes = [note for note in plan.notes if note.startswith(whole)]
+    assert any("of the topic orders is left out" in note for note in notes)
+    assert any("of the broker's defaults is left out" in note for note in notes)
+
+
 def test_an_extra_topic_setting_does_not_change_own_values_and_internal_topics(
     disk: SimDisk,
 ) -> None:

@@ -265,6 +265,7 @@ def test_the_steps_that_complete_transactions() -> None:
         "transaction_log.flush",  # the decisions must be durable before readers see the markers
         "ends.resume",
         "ends.resume",
+        "markers.whole.recover",  # of transactions whose markers are all written
     ]
     assert seen == [recovery._commits_on] * 2, (
         "`_commits_on` decides that a later open transaction is aborted"
@@ -474,6 +475,7 @@ TICK = [
     "sasl.on_tick",
     "progress.try_fetches",  # changed settings may have made more records of these logs readable
     "progress.try_fetches",  # the starts of these logs are above what some fetches wait for
+    "progress.try_risen",  # the last stable offsets of these logs rose with that of another log
     # This step is last: its responses contain slices of files, which must not be deleted before
     # they are sent.
     "purgatory.on_tick",
@@ -525,7 +527,9 @@ def test_the_steps_of_a_clean_stop_of_the_core() -> None:
 
 def test_a_flush_that_ends_finds_the_deferred_calls_done() -> None:
     parts = MagicMock()
-    broker = bare(Broker, on_sent=parts.on_sent, outbox=parts.outbox, flushes=parts.flushes)
+    names = ("on_sent", "outbox", "flushes", "progress")
+    broker = bare(Broker, **{name: getattr(parts, name) for name in names})
+    parts.progress.risen = []
     broker.on_flushed(SimpleNamespace(then=None), NOW_MS)
     assert steps(parts) == ["on_sent", "flushes.on_flushed"]
     parts.reset_mock()

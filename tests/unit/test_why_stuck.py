@@ -46,6 +46,29 @@ def test_ongoing_transaction_ends_by_its_timeout() -> None:
     assert text.endswith("No group waits for it.")
 
 
+def test_a_transaction_in_another_partition_holds_back_a_topic_with_whole_transactions() -> None:
+    other = TopicPartition("payments", 3)
+    younger = transaction(transactional_id="refund", start_offset=7)
+    held = answer()._replace(elsewhere=((other, transaction(start_offset=3)), (other, younger)))
+    text = sentence(held)
+    assert text.startswith("orders-0 is stuck at offset 100, 50 offsets before its end")
+    assert "barnabas.transactions.whole" in text
+    assert "transactional id 'pay', producer 7 epoch 2" in text
+    assert f"is open on payments-3 since {time_text(NOW_MS - 10_000)} (10 s)" in text
+    assert "timeout of 1 min" in text and "Also open in such topics: refund on payments-3." in text
+    (first, _) = as_data(held)["elsewhere"]
+    assert (first["topic"], first["partition"], first["start_offset"]) == ("payments", 3, 3)
+    hanging = held._replace(elsewhere=((other, transaction(start_offset=3, is_hanging=True)),))
+    assert "`barnabas txn abort payments-3 --start-offset 3` does" in sentence(hanging)
+
+
+def test_a_transaction_of_the_partition_itself_comes_first() -> None:
+    other = (TopicPartition("payments", 3), transaction(transactional_id="other"))
+    held = answer(transaction())._replace(elsewhere=(other,))
+    assert not held.is_held_elsewhere and "other" not in sentence(held)
+    assert as_data(held)["elsewhere"] == []
+
+
 def test_timeout_that_is_over() -> None:
     text = sentence(answer(transaction(started_ms=NOW_MS - 90_000)))
     assert f"Its timeout of 1 min was over at {time_text(NOW_MS - 30_000)}" in text

@@ -1,0 +1,330 @@
+"""The last stable offsets of topics with `barnabas.transactions.whole`, compared after each event
+with those that a model computes from the whole history of transactions.
+
+The model knows no witness, order of evaluation or header of a marker. It repeats one rule until
+nothing changes: a committed transaction is held back if its end is above a log's own stable offset,
+if its end is above the first offset of one that is held back, or if its last record arrived after
+the commit of one that is held back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from helpers.disk_broker import READER, DiskBroker, Producer
+from helpers.examples import drawn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
+from barnabas.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+
+WHOLE = "barnabas.transactions.whole"
+PARTITIONS = {"a": 2, "b": 1, "c": 1, "plain": 1}
+LOGS = [(topic, index) for topic, count in PARTITIONS.items() for index in range(count)]
+Order = tuple[int, int]
+"""The number of the start, and the time."""
+
+
+@dataclass
+class Transaction:
+    """A transaction: its first offset and its end in each log, and the order of its last record and
+    of its commit.
+    """
+
+    extents: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    last: Order = (0, 0)
+    committed: Order = (0, 0)
+    number: int = 0
+
+    def is_cause_of(self, other: Transaction) -> bool:
+        """Whether this commit may be known to what the other transaction has written."""
+        return self.committed <= other.last and self.number < other.number
+
+
+class Model:
+    """The history of all transactions, and the cut by the rule."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, Transaction] = {}
+        self.committed: list[Transaction] = []
+        self.whole = {"a", "b"}
+
+    def cut(self, ends: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        """The last stable offset of each log. Takes: ends, their log end offsets."""
+        stable = dict(ends)
+        for one in self.open.values():
+            for log, (first, _) in one.extents.items():
+                stable[log] = min(stable[log], first)
+        held: list[Transaction] = []
+        while True:
+            more = [
+                one
+                for one in self.committed
+                if one not in held
+                and (
+                    any(end > stable[log] for log, (_, end) in one.extents.items())
+                    or any(other.is_cause_of(one) for other in held)
+                    or any(
+                        end > other.extents[log][0]
+                        for other in held
+                        for log, (_, end) in one.extents.items()
+                        if log in other.extents
+                    )
+                )
+            ]
+            if not more:
+                break
+            held += more
+        for one in held:
+            for log, (first, _) in one.extents.items():
+                stable[log] = min(stable[log], first)
+        return stable
+
+    def forget(self, topic: str) -> None:
+        """Drop the records of a topic, or the setting's effect on those that are committed."""
+        for one in self.committed:
+            for log in [log for log in one.extents if log[0] == topic]:
+                del one.extents[log]
+
+
+class World:
+    """A broker, its producers, and the model."""
+
+    def __init__(self, version: int, **broker_settings: str) -> None:
+        features = {"barnabas_features": "transaction.version=2"} if version == 2 else {}
+        self.b = DiskBroker(**features, **broker_settings)
+        self.version, self.start = version, 0
+        self.model = Model()
+        self.before: dict[tuple[str, int], int] = {}
+        self.producers: dict[str, Producer] = {}
+        for topic, count in PARTITIONS.items():
+            self.create(topic, count)
+        for index in range(4):
+            self.producers[f"p{index}"] = Producer(self.b, f"p{index}")
+
+    def create(self, topic: str, count: int) -> None:
+        self.b.topic(topic, count, **{WHOLE: "true"} if topic in self.model.whole else {})
+
+    @property
+    def order(self) -> Order:
+        return self.start, self.b.now_ms
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def write(self, name: str, log: tuple[str, int]) -> None:
+        p = self.producers[name]
+        if self.version == 2:
+            at = p.sequences.get(log, 0)
+            code, _ = self.b.produce(
+                log[0], (b"x",), partition=log[1], pid=p.pid, epoch=p.epoch, sequence=at,
+                txn=name, connection=p.connection, version=12,
+            )  # fmt: skip
+            assert code == 0, code
+            p.sequences[log] = at + 1
+        else:
+            p.send(*log, b"x")
+        end = self.b.broker.topics.partition(*log).log_end_offset  # type: ignore[union-attr]
+        one = self.model.open.setdefault(name, Transaction())
+        one.extents[log] = one.extents.get(log, (end - 1, end))[0], end
+        if log[0] in self.model.whole:
+            one.last = self.order
+
+    def end(self, name: str, commit: bool) -> None:
+        p = self.producers[name]
+        if name not in self.model.open:
+            return
+        committed_at = self.order
+        if self.version == 2:
+            answer = self.b.call(p.end_request(commit), 5, p.connection)
+            assert answer.error_code == 0
+            p.pid, p.epoch = answer.producer_id, answer.producer_epoch
+            p.sequences.clear()
+        else:
+            p.start_end(commit)
+            while p.ended() is None:  # its markers are written in parts
+                if commit:
+                    self.check(is_marking=True)
+                self.b.tick()
+            assert p.ended() == 0
+        one = self.model.open.pop(name)
+        if commit:
+            one.committed, one.number = committed_at, len(self.model.committed)
+            one.extents = {
+                log: row for log, row in one.extents.items() if log[0] in self.model.whole
+            }
+            self.model.committed.append(one)
+
+    def cut_short(self, name: str, how: str) -> None:
+        """Restart the broker when a transaction has its first marker; the start writes the rest."""
+        if name not in self.model.open:
+            return
+        p, one, committed_at = self.producers[name], self.model.open[name], self.order
+        p.start_end(True)
+        if p.ended() is None:
+            self.b.tick()
+        is_marked = any(
+            not self.b.broker.topics.partition(*log).producer_state.has_ongoing_transaction_of(
+                p.pid
+            )  # type: ignore[union-attr]
+            for log in one.extents
+            if log[0] in self.model.whole
+        )
+        self.restart(how)
+        del self.model.open[name]
+        one.extents = {log: row for log, row in one.extents.items() if log[0] in self.model.whole}
+        one.committed = committed_at if is_marked else self.order
+        one.number = len(self.model.committed)
+        self.model.committed.append(one)
+
+    def restart(self, how: str) -> None:
+        getattr(self.b, how)()
+        self.start += 1
+        for p in self.producers.values():
+            p.reconnect()
+        if how == "lose_power":  # which aborts what is open
+            self.model.open.clear()
+            self.before.clear()  # records without a transaction may be gone
+            for p in self.producers.values():
+                p.begin_session()
+        for one in self.model.open.values():
+            one.last = self.order  # the broker no longer knows when the last record arrived
+
+    def recreate(self, topic: str) -> None:
+        answer = self.b.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=1000), 5)
+        assert answer.responses[0].error_code == 0
+        self.model.forget(topic)
+        for one in self.model.open.values():
+            for log in [log for log in one.extents if log[0] == topic]:
+                del one.extents[log]
+        for p in self.producers.values():
+            for log in [log for log in p.sequences if log[0] == topic]:
+                del p.sequences[log]
+        self.before = {log: lso for log, lso in self.before.items() if log[0] != topic}
+        self.create(topic, PARTITIONS[topic])
+
+    def set_whole(self, topic: str, value: bool) -> None:
+        """Give a topic the setting, or take it away for good."""
+        row = AlterableConfig(name=WHOLE, config_operation=0, value=str(value).lower())
+        resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[row])
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        assert self.b.call(request, 1).responses[0].error_code == 0
+        if value:
+            self.model.whole.add(topic)
+        else:
+            self.model.whole.discard(topic)
+            self.model.forget(topic)
+
+    # --- what is compared ------------------------------------------------------------------------
+
+    def stable(self) -> dict[tuple[str, int], int]:
+        """The last stable offsets that one ListOffsets gives."""
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=1,
+            topics=[
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsPartition(
+                            partition_index=index, current_leader_epoch=-1, timestamp=-1
+                        )
+                        for index in range(count)
+                    ],
+                )
+                for topic, count in PARTITIONS.items()
+            ],
+        )
+        answer = self.b.call(request, 6, READER)
+        return {
+            (topic.name, row.partition_index): row.offset
+            for topic in answer.topics
+            for row in topic.partitions
+        }
+
+    def check(self, *, is_marking: bool = False) -> None:
+        """Compare the broker with the model.
+
+        Takes: is_marking, whether a transaction has some of its markers; until it has them all, all
+               of it is held back in the topics with the setting, as while it was open.
+        """
+        found = self.stable()
+        ends = {}
+        for log in LOGS:
+            here = self.b.broker.topics.partition(*log)
+            assert here is not None
+            ends[log] = here.log_end_offset
+        cut = self.model.cut(ends)
+        assert found == {
+            log: found[log] if is_marking and log[0] not in self.model.whole else offset
+            for log, offset in cut.items()
+        }
+        for one in self.model.committed:
+            sides = {end <= found[log] for log, (_, end) in one.extents.items()}
+            above = {first >= found[log] for log, (first, _) in one.extents.items()}
+            assert sides in (set(), {True}) or above == {True}, "a transaction is cut"
+        for log, offset in self.before.items():
+            assert found[log] >= offset, f"the last stable offset of {log} went back"
+        self.before = found
+
+
+NAMES = st.sampled_from(["p0", "p1", "p2", "p3"])
+WRITE = st.tuples(st.just("write"), NAMES, st.sampled_from(LOGS))
+EVENT = st.one_of(
+    WRITE,
+    WRITE,
+    WRITE,
+    st.tuples(st.just("commit"), NAMES),
+    st.tuples(st.just("commit"), NAMES),
+    st.tuples(st.just("abort"), NAMES),
+    st.tuples(st.just("wait")),
+    st.tuples(st.just("restart"), st.sampled_from(["kill", "kill", "stop", "lose_power"])),
+    st.tuples(st.just("cut short"), NAMES, st.sampled_from(["kill", "stop"])),
+    st.tuples(st.just("recreate"), st.sampled_from(["a", "b", "plain"])),
+    st.tuples(st.just("set"), st.sampled_from([("b", False), ("c", True)])),
+)
+
+
+@settings(max_examples=drawn(150), deadline=None)
+@given(
+    version=st.sampled_from([1, 1, 2]),
+    in_parts=st.booleans(),
+    durability=st.sampled_from(
+        [{}, {"barnabas_flush_journal_logs": "0"}, {"barnabas_transaction_durability": "os"}]
+    ),
+    events=st.lists(EVENT, max_size=40),
+)
+def test_the_cut_is_that_of_the_model(
+    version: int, in_parts: bool, durability: dict[str, str], events: list[tuple[object, ...]]
+) -> None:
+    world = World(version, **durability)
+    for kind, *rest in events:
+        if in_parts and version == 1:
+            world.b.parts.transaction_ends.markers_at_once = 1
+        match kind, rest:
+            case "write", [str(name), tuple(log)]:
+                world.write(name, log)
+            case "commit" | "abort", [str(name)]:
+                world.end(name, kind == "commit")
+            case "cut short", [str(name), str(how)]:
+                if in_parts and version == 1:
+                    world.cut_short(name, how)
+            case "wait", _:
+                world.b.tick(1)
+            case "restart", [str(how)]:
+                if how != "lose_power" or not durability.get("barnabas_transaction_durability"):
+                    world.restart(how)
+            case "recreate", [str(topic)]:
+                world.recreate(topic)
+            case "set", [(str(topic), bool(value))]:
+                world.set_whole(topic, value)
+        world.check()

@@ -1,0 +1,126 @@
+"""Mistakes in keeping transactions whole across partitions, see defects.py."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from barnabas.broker.transactions import whole_transactions
+from barnabas.broker.transactions.whole_transactions import Committed, WholeTransactions
+from barnabas.coordinator.transactions.transaction_state import Decision
+from barnabas.protocol.records import Header
+from barnabas.storage.log.log import Log
+from sim.defects import defect
+from sim.focuses import with_whole_transactions
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, make(before))
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+@defect(
+    "a commit holds nothing back in the partitions that are free",
+    "half",
+    tweak=with_whole_transactions,
+)
+def each_partition_on_its_own() -> Iterator[None]:
+    with _replaced(WholeTransactions, "_add", lambda before: lambda self, row: None):
+        yield
+
+
+@defect(
+    "a start does not find what was held back",
+    "half",
+    "watermark",
+    tweak=with_whole_transactions,
+)
+def a_start_forgets_what_was_held_back() -> Iterator[None]:
+    def headers(self: WholeTransactions, *_: Any, **__: Any) -> tuple[Header, ...]:
+        return ()
+
+    with _replaced(WholeTransactions, "headers", lambda before: headers):
+        yield
+
+
+@defect(
+    "a transaction is readable up to its first record, where others overlap it",
+    "half",
+    tweak=with_whole_transactions,
+)
+def the_first_record_counts_as_the_end() -> Iterator[None]:
+    def replacing(before: Any) -> Any:
+        def begin(
+            self: WholeTransactions, decision: Decision, logs: Iterable[Log | None], now_ms: int
+        ) -> None:
+            before(self, decision, logs, now_ms)
+            for row in self.in_parts.values():
+                for log, (first_offset, _) in row.extents.items():
+                    row.extents[log] = first_offset, first_offset + 1
+
+        return begin
+
+    with _replaced(WholeTransactions, "begin", replacing):
+        yield
+
+
+@defect(
+    "a transaction with some of its markers is not held back",
+    "half",
+    tweak=with_whole_transactions,
+)
+def markers_in_parts_show_a_part() -> Iterator[None]:
+    def replacing(before: Any) -> Any:
+        def end(self: WholeTransactions, decision: Decision, *, is_complete: bool) -> None:
+            if not is_complete:
+                row = self.in_parts.get((decision.producer_id, decision.decided_ms))
+                if row is not None:
+                    row.extents.clear()
+            before(self, decision, is_complete=is_complete)
+
+        return end
+
+    with _replaced(WholeTransactions, "end", replacing):
+        yield
+
+
+@defect("a result is readable before its cause", "half", tweak=with_whole_transactions)
+def a_result_without_its_cause() -> Iterator[None]:
+    with _replaced(Committed, "set_last", lambda before: lambda self, place: None):
+        yield
+
+
+@defect(
+    "what waits for one partition is readable when that partition is free",
+    "half",
+    tweak=with_whole_transactions,
+)
+def one_reason_is_taken_for_all() -> Iterator[None]:
+    def blocked_at(self: Committed) -> Log | None:
+        for log, (_, end_offset) in list(self.extents.items())[:1]:
+            if log.own_stable_offset() < end_offset:
+                return log
+        return None
+
+    with _replaced(Committed, "blocked_at", lambda before: blocked_at):
+        yield
+
+
+@defect(
+    "a start reads the logs from where its own markers say",
+    "half",
+    "watermark",
+    tweak=with_whole_transactions,
+)
+def a_start_trusts_its_own_markers() -> Iterator[None]:
+    def last_stable_offset(log: Log) -> int | None:
+        return log.own_stable_offset()
+
+    with _replaced(whole_transactions, "_last_stable_offset", lambda before: last_stable_offset):
+        yield
