@@ -45,6 +45,7 @@ from barnabas.exactly_once.errors import (
     OffsetsDeletedError,
     StateError,
     StuckError,
+    UnreleasedError,
 )
 from barnabas.exactly_once.hooks import Hooks, PrometheusHooks, Step
 from barnabas.exactly_once.pipeline import Pipeline
@@ -77,4 +78,5 @@ __all__ = [
     "StateError",
     "Step",
     "StuckError",
+    "UnreleasedError",
 ]

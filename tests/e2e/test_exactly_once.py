@@ -531,6 +531,7 @@ def last_counts(shop: Shop, topic: str) -> dict[bytes, int]:
 
 
 def test_state_is_restored_from_the_changelog(shop: Shop) -> None:
+    # contract: kip-129/state
     source, target = shop.topic("in"), shop.topic("out")
     for run in range(1, 4):
         shop.publish(source, 100)
