@@ -245,6 +245,8 @@ def test_an_option_before_its_command_causes_a_hint_on_its_place(barnabas: Comma
 def test_without_the_extra_one_line_says_what_to_install(
     barnabas: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # the import without click binds the package's attribute to another module; this undoes it
+    monkeypatch.setattr(sys.modules["barnabas"], "cli", sys.modules["barnabas.cli"])
     for name in [name for name in sys.modules if name.startswith("barnabas.cli")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "click", None)
