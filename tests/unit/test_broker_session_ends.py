@@ -195,6 +195,18 @@ def test_nothing_of_share_sessions_is_left_when_the_feature_is_switched_off(b: D
     assert acquired(ShareMember(b, "g", "one").fetch(*everything())) == [(0, 0, 2)] * PARTITIONS
 
 
+def test_a_fetch_that_waits_is_answered_when_the_feature_is_switched_off(b: DiskBroker) -> None:
+    """Nothing is released here that would answer it anyway."""
+    one = ShareMember(b, "empty", "one")
+    b.topic("u")
+    begin_group(b, "empty", "u")
+    one.send_fetch(("u", 0), max_wait_ms=60_000)
+    assert one.answer() is None
+    assert set_share_version(b, 0) == Code.NONE
+    repeat_until(lambda: not is_due(b), b.tick)
+    assert one.answer() is not None
+
+
 def set_share_version(b: DiskBroker, level: int) -> int:
     update = FeatureUpdateKey("share.version", level, upgrade_type=UPGRADE if level else DOWNGRADE)
     answer = b.call(UpdateFeaturesRequest(feature_updates=[update]), 1)
