@@ -16,7 +16,7 @@ NOTE = (
     "There is no release yet: `./barnabas` is the path of your clone, or of a wheel from `make "
     "dist`."
 )
-CHECKOUT = re.compile(r"((?:pipx? install (?:-q )?|uvx --from )'?)\./(barnabas(?:\[[a-z,]+\])?'?)")
+CHECKOUT = re.compile(r"((?:pipx? install (?:-q )?|uvx --from )'?)\./(barnabas(?:\[[a-z,-]+\])?'?)")
 """A command that installs a checkout; without `./` it installs from an index."""
 
 

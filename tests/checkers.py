@@ -34,6 +34,7 @@ KINDS = {
     "aborted-read": "a reader of committed records saw one of an aborted transaction",
     "precommitted-read": "a reader of committed records saw one before its commit was asked for",
     "torn": "a transaction is there in part",
+    "caches": "without its caches the broker sent other bytes",
     "half": "topics with whole transactions showed a part of one, or one without its cause",
     "order": "a session's records stand, or were read, in another order than they were sent",
     "moved": "an offset holds another record than before, or than was promised",

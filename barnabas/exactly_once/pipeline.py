@@ -155,7 +155,7 @@ class Pipeline:
         self._topics = topics_of(reads)
         if commit.seconds >= transaction_timeout_s:
             raise ConfigurationError(
-                f"commit.seconds={commit.seconds} must be below "
+                f"Commit(seconds={commit.seconds}) must be below "
                 f"transaction_timeout_s={transaction_timeout_s}: the broker would abort every "
                 "transaction"
             )

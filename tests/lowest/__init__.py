@@ -55,7 +55,7 @@ def pins(table: Mapping[str, Any], extras: Iterable[str] = EXTRAS) -> list[str]:
     wanted = [*table["dependencies"], *(one for extra in extras for one in optional[extra])]
     found = dict(lowest(one) for one in wanted)
     for group in ("dev", "demo", "exactly-once"):
-        for one in filter(lambda one: not is_own(one), optional[group]):
+        for one in filter(lambda one: not is_own(one), optional.get(group, ())):
             name, version = lowest(one)
             if name.partition("[")[0] in TESTS_NEED:
                 found.pop(name.partition("[")[0], None)

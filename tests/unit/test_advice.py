@@ -148,7 +148,8 @@ OURS = re.compile(r"(?<![\w./@-])barnabas(?:\.[a-z_][a-z_0-9]*)+")
 # names that other programs read, with a value
 OF_OTHERS = re.compile(
     r"(spark|kafka|listener\.name|sasl|ssl|security|metadata\.recovery|fetch\.queue)\..+|"
-    r"(auto\.offset\.reset|isolation\.level|group\.protocol|basic\.auth\.user\.info|config\.providers|"
+    r"(auto\.offset\.reset|enable\.auto\.commit|isolation\.level|group\.protocol|"
+    r"basic\.auth\.user\.info|config\.providers|"
     r"param\.allowlist\.pattern|controller\.quorum\.voters|cluster\.id|directory\.id)"
 )
 # features (KIP-584), loggers, and Kafka's settings of groups
@@ -192,8 +193,8 @@ def test_each_name_of_ours_exists(source: str) -> None:
     assert {name for name in found if not exists(name)} <= EXAMPLES
 
 
-# a fixture's method; the setting that CONTRIBUTING.md adds
-EXAMPLES = {"barnabas.ok", "barnabas.topics.max"}
+# a fixture's method; the setting that CONTRIBUTING.md adds; the key of a marker's header
+EXAMPLES = {"barnabas.ok", "barnabas.topics.max", "barnabas.whole"}
 
 
 # --- addresses ------------------------------------------------------------------------------------
