@@ -50,9 +50,7 @@ class LimitedBroker(LocalBroker):
     """A broker whose process may open only `limit` file descriptors."""
 
     limit = LIMIT
-
-    def _command(self) -> list[str]:
-        return [sys.executable, "-c", LIMITED, str(self.limit), *super()._command()]
+    daemon = ("-c", LIMITED, str(LIMIT), sys.executable, *LocalBroker.daemon)
 
     def descriptors(self) -> int:
         """The number of open descriptors of the broker's process."""
@@ -144,14 +142,15 @@ class CrowdedBroker(LimitedBroker):
     """
 
     limit = 256
+    daemon = ("-c", LIMITED, str(limit), sys.executable, *LocalBroker.daemon)
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.ports_beside = [free_port(), free_port()]
 
-    def _command(self) -> list[str]:
+    def _arguments(self) -> list[str]:
         metrics, console = (str(port) for port in self.ports_beside)
-        return [*super()._command(), "--metrics-port", metrics, "--console-port", console]
+        return [*super()._arguments(), "--metrics-port", metrics, "--console-port", console]
 
 
 def test_connections_that_use_up_the_descriptors_do_not_end_an_existing_client(
