@@ -1171,7 +1171,7 @@ def conversions_forget_assignments() -> Iterator[None]:
     tweak=focuses.with_consumer_protocol,
 )
 def sessions_end_with_a_restart() -> Iterator[None]:
-    def on_loaded(self: ConsumerGroups, group: Any, now_ms: int) -> None:
+    def on_loaded(self: ConsumerGroups, group: Any, result: Any, now_ms: int) -> None:
         pass
 
     with changed(ConsumerGroups, "on_loaded", on_loaded):
