@@ -172,8 +172,9 @@ def test_memory_that_each_round_of_a_product_leaves_behind_is_found(tmp_path: Pa
     def leak(world: World) -> None:
         kept.append(bytearray(60 << 20))
 
-    (found,) = findings_of(World(tmp_path).play("a leak", leak))
-    assert "rounds leave memory behind" in found
+    # on a busy machine something else may be found, too
+    found = findings_of(World(tmp_path).play("a leak", leak))
+    assert any("rounds leave memory behind" in one for one in found)
 
 
 def test_work_after_the_response_is_measured(tmp_path: Path) -> None:
@@ -193,8 +194,8 @@ def test_work_after_the_response_is_measured(tmp_path: Path) -> None:
             spin(now_ms)
 
     world.broker.on_tick = on_tick  # type: ignore[method-assign]
-    (found,) = findings_of(world.play("late work", lambda _: None))
-    assert "ms of CPU" in found
+    found = findings_of(world.play("late work", lambda _: None))
+    assert any("ms of CPU" in one for one in found)
 
 
 def test_the_newest_apis_have_products() -> None:
