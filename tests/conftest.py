@@ -153,7 +153,9 @@ def pytest_runtest_makereport(
 def pytest_runtest_protocol(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, object, object]:
-    """Release the objects of a failed test, so that no later test fails because of its sockets.
+    """Release the objects of a failed test, so that no later test fails because of its sockets, and
+    after each work unit freeze the objects that stay: a test that calls the collector a hundred
+    times would look at all of them each time.
 
     Python keeps the last exception, and with it the frames of the test and all their objects. In
     folders whose tests use certain clients, a socket that a client leaves open is no error, but in
@@ -165,10 +167,14 @@ def pytest_runtest_protocol(
         for name in ("last_type", "last_value", "last_traceback", "last_exc"):
             if hasattr(sys, name):
                 delattr(sys, name)
+    is_last_of_unit = nextitem and piece_of(item.nodeid) != piece_of(nextitem.nodeid)
     if has_failed or (nextitem and _folder_of(item) != _folder_of(nextitem)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             gc.collect()
+    if is_last_of_unit:
+        gc.collect()
+        gc.freeze()
     return answer
 
 
