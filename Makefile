@@ -44,8 +44,12 @@ check: install ## linters, types, import rules, unused code
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@! $(BIN)/vulture | grep -vE "^(bench|docs|examples)/|/messages/|^protocol/errors\.py|/settings/rows_"
-test: install $(JAVA_CLASSES) ## all tests, TESTS=PATH some; in PROCESSES=2
+test: install $(JAVA_CLASSES) ## the tests of the whole behaviour, TESTS=PATH some; in PROCESSES=2
 	$(BIN)/python -m pytest -q -n $(PROCESSES) $(TESTS)
+test-deep: install $(JAVA_CLASSES) ## tests that dig deeper: fuzzers, crash images, kills, each client
+	$(BIN)/python -m pytest -q -n $(PROCESSES) -m deep $(TESTS)
+test-all: install $(JAVA_CLASSES) ## both in one run, as continuous integration does
+	$(BIN)/python -m pytest -q -n $(PROCESSES) -m "deep or not deep" $(TESTS)
 test-modules: install ## compile the modules of the tests, before several processes import them
 	$(BIN)/python -m pytest -q --collect-only tests >/dev/null
 test-classes: install $(JAVA_CLASSES) ## an archive of Spark's classes for each Java, so that the tests' JVMs start faster
@@ -95,7 +99,7 @@ two-phase: install ## two-phase commit with PostgreSQL: kills of each process at
 	$(BIN)/python examples/guarantees/two_phase_crash.py --rounds $(ROUNDS)
 two-phase-spark: install ## the same by Spark, with kills of the driver; a quarter of an hour
 	$(BIN)/python examples/guarantees/two_phase_spark_crash.py
-test-long: install $(JAVA_CLASSES) ## the slow tests, which `make test` leaves out (one needs etcd): minutes
+test-long: install $(JAVA_CLASSES) ## the slowest tests (one needs etcd): an hour
 	$(BIN)/python -m pytest -q -n $(PROCESSES) -m long tests
 spark-cluster: install ## run the commands of docs/SPARK_CLUSTER.md, and a take-over; needs etcd
 	test -x build/s3/bin/moto_server || { $(PYTHON) -m venv build/s3 && build/s3/bin/pip install --quiet 'moto[server]'; }

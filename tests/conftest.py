@@ -80,13 +80,19 @@ def rank_of(piece: str) -> tuple[int, int, str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the long tests unless `-m` names them. Sort the tests by work unit; within a unit
-    they keep their order.
+    """Leave out the deep and the long tests unless `-m` names them, or, for deep tests, the command
+    line names their file. Sort the tests by work unit; within a unit they keep their order.
     """
-    if "long" not in (config.option.markexpr or ""):
-        long = {item for item in items if item.get_closest_marker("long")}
-        config.hook.pytest_deselected(items=list(long))
-        items[:] = [item for item in items if item not in long]
+    expression = config.option.markexpr or ""
+    named = {Path(each.partition("::")[0]).resolve() for each in config.args}
+    left_out = {
+        item
+        for item in items
+        if ("long" not in expression and item.get_closest_marker("long"))
+        or ("deep" not in expression and item.get_closest_marker("deep") and item.path not in named)
+    }
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: rank_of(piece_of(item.nodeid)))
 

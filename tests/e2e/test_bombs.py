@@ -22,7 +22,7 @@ from barnabas.protocol.messages.produce import (
 from barnabas.protocol.primitives import write_uvarint
 from barnabas.protocol.records import NewRecord, encode_batch
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 TIME_MS = 1_700_000_000_000
 

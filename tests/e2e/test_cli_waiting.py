@@ -25,7 +25,7 @@ from helpers.waiting_input import has_input
 from barnabas.cli import waiting
 from barnabas.local_broker import LocalBroker
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 FOR_BOOTSTRAP = 2  # the requests that a client sends before any other request
 OTHER_WAYS: dict[str, Sequence[str]] = {

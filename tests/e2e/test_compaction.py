@@ -16,7 +16,7 @@ from helpers.e2e_clients import PATIENCE_S, RECONNECTING, eventually
 
 from barnabas import LocalBroker
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 SETTINGS = {
     "log.cleaner.backoff.ms": "100",

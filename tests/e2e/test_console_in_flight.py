@@ -27,7 +27,7 @@ from barnabas.protocol.messages.incremental_alter_configs import (
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 GROUP, IDLE, TOPIC = "couriers", "reserve", "deliveries-of-the-northern-district"
 # Member ids in the form that Kafka's clients use.

@@ -22,7 +22,7 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 GROUPS, TRANSACTIONS, PARTITIONS = 10_000, 500, 300
 ROW_PX = 38

@@ -28,7 +28,7 @@ from helpers.console_page import WIDTHS_AND_SCHEMES, Page, Shop, until, violatio
 
 from barnabas import LocalBroker
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 ADMIN, ALICE = ("admin", "admin-secret"), ("alice", "alice-secret")
 READS = [

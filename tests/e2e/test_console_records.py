@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from helpers.console_page import MARKUP, WIDTHS_AND_SCHEMES, Page, Shop, until, violations
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 
 def lines_of(page: Any) -> list[str]:

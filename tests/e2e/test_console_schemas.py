@@ -19,7 +19,7 @@ from helpers.schema_registry import FakeRegistry, fake_registry
 
 from barnabas.schemas import wire_format
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 ORDER = {
     "type": "record",

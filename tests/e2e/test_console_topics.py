@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from helpers.console_page import WIDTHS_AND_SCHEMES, Page, Shop, until, violations
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 SAMPLE_MS = 30_000
 # The number is limited, since test control decodes each response, and a Metadata response lists all

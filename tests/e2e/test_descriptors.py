@@ -33,7 +33,7 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 LIMIT = 100
 SEGMENTS, SEGMENT_BYTES = 300, 1000

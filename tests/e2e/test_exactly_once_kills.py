@@ -31,7 +31,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from barnabas import LocalBroker
 from barnabas.exactly_once import Step
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 APP = Path(__file__).resolve().parent.parent / "helpers" / "exactly_once_app.py"
 PARTITIONS = 4

@@ -21,7 +21,7 @@ from barnabas import LocalBroker
 from barnabas.protocol.api import Api
 from barnabas.protocol.api_table import APIS, BY_KEY
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 REQUESTS_A_VERSION = 2
 # In seconds. Some requests wait for other requests, and the test does not need their responses.

@@ -29,7 +29,7 @@ from helpers.e2e_rows import READERS, Row, rows_by_confluent
 
 from barnabas import LocalBroker
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "kafka-logdir"
 EXPECTED: dict[str, Any] = json.loads((FIXTURE / "expected.json").read_text())

@@ -41,7 +41,7 @@ from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from barnabas.protocol.records import NewRecord, encode_batch
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 DUPLICATE, OUT_OF_ORDER, INVALID_EPOCH = 46, 45, 47
 Restart = Callable[[LocalBroker], None]

@@ -39,7 +39,7 @@ from barnabas.spark_connector.publishing import (
     PublishSettings,
 )
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 PATIENT = PublishSettings(delivery_timeout_ms=600_000, transaction_timeout_ms=600_000)
 REQUESTS = [FIND_COORDINATOR, INIT_PRODUCER_ID, METADATA, PRODUCE, END_TXN]

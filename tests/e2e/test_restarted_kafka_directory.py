@@ -37,7 +37,7 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "kafka-logdir-restarted"
 EXPECTED: dict[str, Any] = json.loads((FIXTURE / "expected.json").read_text())

@@ -25,7 +25,7 @@ from kafka import KafkaProducer
 from barnabas import LocalBroker
 from barnabas.control import ControlError
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 NODES = (1, 2, 3)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from torture import sharing
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = ROOT / ".clients" / "streams"

@@ -19,7 +19,7 @@ from helpers.tokens import AUDIENCE, Issuer
 
 from barnabas.local_broker import LocalBroker
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = ROOT / ".clients"

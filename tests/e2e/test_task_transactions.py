@@ -53,7 +53,7 @@ from barnabas.spark_connector.transaction_coordinators import TransactionCoordin
 from barnabas.spark_connector.transactional_ids import TransactionalIds
 from barnabas.spark_connector.transactional_producer import FencedError, TransactionalProducer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 SETTINGS = PublishSettings(delivery_timeout_ms=600_000, transaction_timeout_ms=600_000)
 HASTY = PublishSettings(delivery_timeout_ms=1, transaction_timeout_ms=600_000)

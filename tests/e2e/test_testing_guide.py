@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.local_broker import LocalBroker
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "TESTING.md").read_text("utf-8")

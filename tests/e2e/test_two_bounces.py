@@ -26,7 +26,7 @@ from helpers.e2e_clients import create_topic, eventually, send_all, unique, valu
 
 from barnabas import LocalBroker
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 PARTITIONS = 4
 A_PART = 25

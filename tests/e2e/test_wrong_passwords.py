@@ -20,7 +20,7 @@ from kafka.errors import KafkaTimeoutError, SaslAuthenticationFailedError
 
 from barnabas import LocalBroker
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 USER, WRONG = "alice", "not-hers"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

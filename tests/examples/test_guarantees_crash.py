@@ -11,6 +11,8 @@ from idempotent_upsert import rows_in
 
 from barnabas import LocalBroker
 
+pytestmark = pytest.mark.deep
+
 ORDERS = 200
 
 

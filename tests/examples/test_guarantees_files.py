@@ -21,6 +21,8 @@ from guarantee_tools import (
     total_cents,
 )
 
+pytestmark = pytest.mark.deep
+
 ORDERS = 100
 ONCE = Counter(range(ORDERS))
 CENTS = sum(total_cents(json.loads(an_order(number)[1])) for number in range(ORDERS))

@@ -26,6 +26,8 @@ from postgres_worker import make_tables
 
 from barnabas import LocalBroker
 
+pytestmark = pytest.mark.deep
+
 ORDERS = 200
 PATIENCE_S = 300.0  # long enough for a busy machine
 ALL_ONCE = Counter(range(ORDERS))

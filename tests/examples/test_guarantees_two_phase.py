@@ -14,6 +14,8 @@ from two_phase_crash import BATCH, Outcome, Servers, kill_a_server, kill_the_wri
 
 from barnabas import LocalBroker
 
+pytestmark = pytest.mark.deep
+
 ENABLED = {"transaction.two.phase.commit.enable": "true"}
 
 

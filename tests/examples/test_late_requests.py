@@ -14,6 +14,8 @@ assert kafka_proxy.KEEP  # the import of the helper makes the example's folder i
 import late_requests  # noqa: E402
 from late_requests import Ledger, faults_of  # noqa: E402
 
+pytestmark = pytest.mark.deep
+
 
 class UnguardedBroker(LocalBroker):
     """A broker that identifies a producer's requests by id, epoch and sequences alone."""

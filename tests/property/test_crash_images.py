@@ -21,6 +21,8 @@ from helpers.pictures import differences, groups_unknown_to_a_start, known_of
 from helpers.strays import strays_of
 from sim.disk import Refusal
 
+pytestmark = pytest.mark.deep
+
 SHARE = 20  # the quick test tries one of every SHARE images
 
 

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from barnabas.daemon.opening import JOURNAL
 from barnabas.storage.opening.last_run import BOOT_ID_NAME
 
+pytestmark = pytest.mark.deep
+
 
 @settings(max_examples=drawn(150), suppress_health_check=[HealthCheck.too_slow])
 @given(

@@ -21,6 +21,8 @@ from helpers.failing_disk import FailingDisk, is_of_the_disk
 from helpers.pictures import differences, groups_unknown_to_a_start, known_of
 from helpers.strays import strays_of
 
+pytestmark = pytest.mark.deep
+
 SHARE = 200  # the quick test fails one of every SHARE operations
 CODES = (errno.EIO, errno.ENOSPC)
 # only these are compared at any time, since a start restores other state that has expired

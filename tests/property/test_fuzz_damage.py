@@ -13,6 +13,8 @@ from fuzz.damage import run
 
 from barnabas.storage import exception_guard
 
+pytestmark = pytest.mark.deep
+
 QUICK, LONG = 40, 800
 
 

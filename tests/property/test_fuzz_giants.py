@@ -24,6 +24,8 @@ from helpers.slowness import slowness
 from barnabas.protocol.api import Api
 from barnabas.protocol.api_table import APIS
 
+pytestmark = pytest.mark.deep
+
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = "0.008"
 MOST_ANSWER_A_BYTE = 20  # an error response of 100 bytes may repeat for each name of a few bytes

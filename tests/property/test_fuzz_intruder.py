@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from fuzz.intruder import Intruder, blocks
 
+pytestmark = pytest.mark.deep
+
 
 @pytest.fixture
 def intruder(tmp_path: Path) -> Iterator[Intruder]:

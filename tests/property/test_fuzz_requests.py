@@ -32,6 +32,8 @@ from barnabas.protocol.api_table import APIS
 from barnabas.protocol.primitives import MalformedMessageError
 from barnabas.protocol.records import NewRecord, encode_batch
 
+pytestmark = pytest.mark.deep
+
 VERSIONS = [
     (api, version) for api in APIS for version in range(api.min_version, api.max_version + 1)
 ]

@@ -60,6 +60,8 @@ from barnabas.storage.files.checkpoints import (
 from barnabas.storage.log.broker_appends import append_records
 from barnabas.storage.log.log_directory import LogDirectoryError
 
+pytestmark = pytest.mark.deep
+
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 DAY_MS = 86_400_000
 NEW_ID = uuid.UUID(int=0xABC)

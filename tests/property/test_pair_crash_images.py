@@ -27,6 +27,8 @@ from sim.disk import SimDisk
 from barnabas.replication.following import FOLLOWING, StandbyNote, holding_of
 from barnabas.replication.leadership import Holding
 
+pytestmark = pytest.mark.deep
+
 SHARE = 200  # the quick test tries one of every SHARE images
 PARTS = ("transactions", "requests", "remake", "retention", "compaction", "returns")
 

@@ -23,6 +23,8 @@ from barnabas.protocol.generator.emit import module_name
 from barnabas.protocol.generator.schema import Field, Struct, structs_of
 from barnabas.protocol.primitives import MalformedMessageError
 
+pytestmark = pytest.mark.deep
+
 NUMBERS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 EXAMPLES = settings(
     max_examples=drawn(12), phases=[Phase.explicit, Phase.reuse, Phase.generate]

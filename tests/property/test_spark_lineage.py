@@ -82,6 +82,8 @@ from barnabas.spark_connector.task_transactions import (
 from barnabas.spark_connector.transactional_ids import TransactionalIds
 from barnabas.spark_connector.transactional_producer import FencedError
 
+pytestmark = pytest.mark.deep
+
 QUERY = "query"
 GROUP = "barnabas-spark-query"
 KEPT_BATCHES = 2  # how many batches keep their files, like spark.sql.streaming.minBatchesToRetain

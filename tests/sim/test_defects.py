@@ -18,6 +18,8 @@ from sim import quota_defects, share_defects, two_phase_defects, whole_defects
 from sim.defect_seeds import MOST_SEEDS, finding_seed, one_in_some
 from sim.defects import DEFECTS, Defect
 
+pytestmark = pytest.mark.deep
+
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:

@@ -21,6 +21,8 @@ from barnabas import LocalBroker
 from barnabas.spark_connector.checkpoint_files import LOCAL_CLASS
 from barnabas.spark_connector.session import MissingRequirementError, local_session, prepare
 
+pytestmark = pytest.mark.deep
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

@@ -22,6 +22,8 @@ from helpers.spark_driver import through_slow_starts
 
 from barnabas import LocalBroker
 
+pytestmark = pytest.mark.deep
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery

@@ -16,6 +16,8 @@ from helpers.spark_reading import Query, publish
 
 from barnabas import LocalBroker
 
+pytestmark = pytest.mark.deep
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
