@@ -59,7 +59,7 @@ def test_links_between_the_repository_and_the_site(site: Path) -> None:
     """If a file is not among the site's pages, the site shows its name without a link."""
     assert 'href="spark/index.html"' in (site / "index.html").read_text("utf-8")
     tests = (site / "inside" / "tests.html").read_text("utf-8")
-    assert "targets.py" in tests and 'targets.py"' not in tests
+    assert "conftest.py" in tests and 'conftest.py"' not in tests
     assert 'href="../VERIFICATION.html"' in tests
     limits = (site / "LIMITS.html").read_text("utf-8")
     assert '<a href="REQUESTS.html">Requests</a>' in limits, "a file's name becomes its heading"

@@ -1,4 +1,4 @@
-"""Runs each program of docs/TESTING.md."""
+"""Runs each program of docs/TESTING.md, and the cookbook to which it leads."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "TESTING.md").read_text("utf-8")
-REST, COOKBOOK = re.split(r"\n## Cookbook\n", GUIDE)
-COOKBOOK, END = re.split(r"\n## Continuous integration\n", COOKBOOK)
+COOKBOOK = ROOT / "examples" / "cookbook" / "test_cookbook.py"
+RECIPES = re.findall(r"^def (test_\w+)", COOKBOOK.read_text("utf-8"), re.MULTILINE)
 
 
 def programs(text: str) -> list[tuple[str, str]]:
@@ -26,7 +26,7 @@ def programs(text: str) -> list[tuple[str, str]]:
     return re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL)
 
 
-PROGRAMS = programs(REST + END)
+PROGRAMS = programs(GUIDE)
 
 NODE = """
 const net = require("node:net");
@@ -103,7 +103,7 @@ def test_the_guide_has_only_programs_of_the_languages_that_are_run_here() -> Non
     spoken = [language for language, _ in PROGRAMS]
     # `py` is the code of another library, which is replaced
     assert sorted(set(spoken)) == ["go", "java", "javascript", "py", "python", "sh", "yaml"]
-    assert spoken.count("python") == 14
+    assert spoken.count("python") == 15
 
 
 def test_with_pytest(tmp_path: Path) -> None:
@@ -168,14 +168,22 @@ def test_with_curl(tmp_path: Path) -> None:
         assert '"met": 0' in run(tmp_path, "sh", "-c", script)
 
 
+def test_the_guide_lists_each_recipe_of_the_cookbook() -> None:
+    section = GUIDE.partition("\n## Cookbook\n")[2].partition("\n## ")[0]
+    assert sorted(re.findall(r"`(test_\w+)`", section)) == sorted(RECIPES)
+    assert len(RECIPES) == 16
+
+
 @pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_the_cookbook(tmp_path: Path, half: int) -> None:
-    shared, *recipes = [text for _, text in programs(COOKBOOK)]
-    chosen = recipes[half::2]
-    (tmp_path / "test_cookbook.py").write_text("\n\n".join([shared, *chosen]))
-    said = run(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", ".")
+    """The recipe that the guide shows is run with the first half."""
+    shutil.copy(COOKBOOK, tmp_path)
+    chosen = [f"{COOKBOOK.name}::{name}" for name in RECIPES[half::2]]
+    if half == 0:
+        (tmp_path / "test_shown.py").write_text(program("python", "test_a_stuck_transaction_ends"))
+        chosen.append("test_shown.py")
+    said = run(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen)
     assert "passed" in said
-    assert len(recipes) == 16
 
 
 def test_with_unittest(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MUL
 TESTS = {
     name
     for path in FILES
-    if path.startswith("tests/") and path.endswith(".py")
+    if path.startswith(("tests/", "examples/")) and path.endswith(".py")
     for name in re.findall(r"def (test_\w+)", (ROOT / path).read_text("utf-8"))
 }
 SETTINGS = set(
