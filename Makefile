@@ -43,7 +43,7 @@ check: install ## linters, types, import rules, unused code
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	@! $(BIN)/vulture | grep -vE "^(bench|docs|examples)/|/messages/|^protocol/errors\.py|/settings/rows_"
+	@! $(BIN)/vulture | grep -vE "^(bench|docs|examples)/|/messages/|/internal_records/|^protocol/errors\.py|/settings/rows_"
 test: install $(JAVA_CLASSES) ## the tests of the whole behaviour, TESTS=PATH some; in PROCESSES=2
 	$(BIN)/python -m pytest -q -n $(PROCESSES) $(TESTS)
 test-deep: install $(JAVA_CLASSES) ## tests that dig deeper: fuzzers, crash images, kills, each client
@@ -61,7 +61,7 @@ test-lowest: install ## tests of code that uses libraries, with their lowest all
 	$(TESTS_PATH) $(BIN)/python -m lowest
 
 ##@ Made from other files
-protocol: install ## protocol/messages/, from the schemas that kafka-python ships
+protocol: install ## protocol/messages/ and internal_records/, from schemas of kafka-python and our own
 	$(BIN)/python -m barnabas.protocol.generator
 docs-pages: install ## write the pages of docs/ and the dashboard that are generated from the code
 	$(BIN)/python docs/pages.py

@@ -25,7 +25,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable, Sequence
-from typing import NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar, overload
 
 Buffer = memoryview | bytes | bytearray
 Item = TypeVar("Item")
@@ -96,6 +96,15 @@ def refuse_value(name: str, version: int) -> NoReturn:
     null in it.
     """
     raise UnwritableMessageError(f"version {version} cannot express the value of {name}")
+
+
+def refuse_length(length: int) -> NoReturn:
+    """Raise MalformedMessageError for a length or count that is negative, which means null, or that
+    leads beyond the end.
+    """
+    if length < 0:
+        _is_null()
+    _cut_off()
 
 
 def _cut_off() -> NoReturn:
@@ -301,15 +310,22 @@ def read_nullable_struct(
     return (None, at + 1) if mark < 0 else read(data, at + 1, version)
 
 
-def read_tags(data: Buffer, at: int) -> tuple[dict[int, Buffer], int]:
+@overload
+def read_tags(data: bytes, at: int) -> tuple[dict[int, bytes], int]: ...
+@overload
+def read_tags(data: Buffer, at: int) -> tuple[dict[int, Buffer], int]: ...
+def read_tags(data: Any, at: int) -> tuple[dict[int, Any], int]:
     """Read tagged fields, and return their bytes by tag."""
     count, at = read_uvarint(data, at)
     if count > MOST_TAGGED_FIELDS:
         raise MalformedMessageError(f"it has more than {MOST_TAGGED_FIELDS} tagged fields")
     fields = {}
     for _ in range(count):
-        tag, at = read_uvarint(data, at)
-        size, at = read_uvarint(data, at)
+        tag, size = data[at], data[at + 1]
+        at += 2
+        if tag > 0x7F or size > 0x7F:  # at least one of them has more than one byte
+            tag, at = read_uvarint(data, at - 2)
+            size, at = read_uvarint(data, at)
         end = at + size
         if end > len(data):
             _cut_off()

@@ -36,8 +36,7 @@ from barnabas.coordinator.groups.group_records import (
     GroupKey,
     decode_key,
     decode_offset,
-    decode_topic_partition,
-    is_offset_key,
+    decode_offset_key,
     offset_record,
     split_offset_key,
 )
@@ -167,13 +166,14 @@ class GroupCoordinator:
         Takes:  producer, (producer_id, producer_epoch) if the record is part of a transaction,
                 otherwise None.
         """
-        if is_offset_key(key):
-            group_id, encoded = split_offset_key(key)
+        parts = split_offset_key(key)
+        if parts is not None:
+            group_id, encoded = parts
             topic_partition = self._topic_partitions.get(encoded)
             if topic_partition is None:
                 if len(self._topic_partitions) >= MOST_DECODED:
                     self._topic_partitions.clear()
-                topic_partition = decode_topic_partition(encoded)
+                topic_partition = decode_offset_key(key).topic_partition
                 self._topic_partitions[encoded] = topic_partition
             self._replay_offset(partition, offset, group_id, topic_partition, value, producer)
             return

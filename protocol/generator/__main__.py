@@ -1,4 +1,5 @@
-"""`python -m barnabas.protocol.generator` generates protocol/messages/ and protocol/api_table.py.
+"""`python -m barnabas.protocol.generator` generates protocol/messages/, protocol/internal_records/
+and protocol/api_table.py.
 
 With --check, it only prints the names of modules that differ from the schemas.
 """
@@ -10,13 +11,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from barnabas.protocol.generator import record_codecs
 from barnabas.protocol.generator.api_rows import apis, table_text
 from barnabas.protocol.generator.emit import module_name, module_text
-from barnabas.protocol.generator.schema import structs_of
+from barnabas.protocol.generator.schema import FAMILIES, family_of, structs_of
 
 TARGET = Path(__file__).parent.parent / "messages"
+RECORDS = TARGET.parent / "internal_records"
 API_TABLE = TARGET.parent / "api_table.py"
-WRITTEN_BY_HAND = {"__init__.py", "message.py"}
+WRITTEN_BY_HAND = {"__init__.py", "message.py", "record.py", "record_schema.py"}
 
 
 def formatted(text: str) -> str:
@@ -51,16 +54,19 @@ def main(arguments: list[str] | None = None) -> int:
     spoken = apis()
     first_versions = {api.name: api.min_version for api in spoken}
     modules = {f"{module_name(name)}.py": name for name in sorted(api.name for api in spoken)}
-    differing = [
-        path.name
-        for path in TARGET.glob("*.py")
-        if path.name not in modules and path.name not in WRITTEN_BY_HAND
-    ]
     texts = {
         TARGET / file_name: module_text(api_name, structs_of(api_name, first_versions[api_name]))
         for file_name, api_name in modules.items()
     }
+    for family in map(family_of, sorted(FAMILIES.glob("*.json"))):
+        texts[RECORDS / f"{family.name}.py"] = record_codecs.module_text(family)
     texts[API_TABLE] = table_text()
+    differing = [
+        path.name
+        for folder in (TARGET, RECORDS)
+        for path in folder.glob("*.py")
+        if path not in texts and path.name not in WRITTEN_BY_HAND
+    ]
     for path, unformatted in texts.items():
         text = formatted(unformatted)
         if path.exists() and path.read_text() == text:

@@ -19,7 +19,8 @@ from typing import Any
 
 _HERE = Path(__file__).resolve().parent
 OWN_SCHEMAS = (_HERE / "schemas",)
-_COMMENTS = re.compile(r"^\s*//.*\n?", re.MULTILINE)
+FAMILIES = _HERE / "schemas" / "records"
+COMMENTS = re.compile(r"^\s*//.*\n?", re.MULTILINE)
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 _ENDLESS = 1 << 15
 
@@ -53,7 +54,8 @@ class Versions:
 class Field:
     """One field of a struct.
 
-    struct: the name of the field's type, if this type is a struct.
+    struct: the name of the field's type, if this type is a struct. is_raw: whether a uuid is kept
+    as its 16 bytes.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Field:
     is_ignorable: bool
     about: str
     struct: str | None
+    is_raw: bool = False
 
     @property
     def may_be_null(self) -> bool:
@@ -84,6 +87,35 @@ class Struct:
     api_key: int | None = None
 
 
+@dataclass(frozen=True)
+class Record:
+    """A key or value of an internal topic, or a record of Kafka's metadata log.
+
+    kind: key, value or metadata. api_key: of a record of the metadata log. written: the versions in
+    which Barnabas writes it.
+    """
+
+    name: str
+    kind: str
+    about: str
+    api_key: int | None
+    written: tuple[int, ...]
+    struct: Struct
+
+
+@dataclass(frozen=True)
+class Family:
+    """The records of one file of `schemas/records/`, which become one module of this name.
+
+    parts: the structs in the records. Each part precedes the part that contains it.
+    """
+
+    name: str
+    about: str
+    records: list[Record]
+    parts: list[Struct]
+
+
 def snake_case(name: str) -> str:
     """Convert a field's name to the form of kafka-python: "ProducerId" becomes producer_id."""
     return _WORD.sub("_", name).lower()
@@ -96,8 +128,32 @@ def load(name: str) -> dict[str, Any]:
         text = own[0].read_text()
     else:
         text = importlib.resources.read_text("kafka.protocol.schemas.resources", f"{name}.json")
-    schema: dict[str, Any] = json.loads(_COMMENTS.sub("", text))
+    schema: dict[str, Any] = json.loads(COMMENTS.sub("", text))
     return schema
+
+
+def family_of(path: Path) -> Family:
+    """Return the records in a file of `schemas/records/`."""
+    whole = json.loads(COMMENTS.sub("", path.read_text()))
+    records: list[Record] = []
+    found: dict[str, tuple[Any, Struct]] = {}
+    for schema in whole["records"]:
+        struct = _Collector(schema, schema["name"], found, None).collect()
+        del found[schema["name"]]
+        written = schema.get("writtenVersions")
+        records.append(
+            Record(
+                schema["name"],
+                schema["type"],
+                schema["about"],
+                schema.get("apiKey"),
+                tuple(map(int, written.split(",")))
+                if written
+                else tuple(range(struct.valid.first, struct.valid.last + 1)),
+                struct,
+            )
+        )
+    return Family(path.stem, whole["about"], records, [struct for _, struct in found.values()])
 
 
 def structs_of(api_name: str, first_version: int | None = None) -> list[Struct]:
@@ -113,7 +169,8 @@ def structs_of(api_name: str, first_version: int | None = None) -> list[Struct]:
     found: dict[str, tuple[Any, Struct]] = {}
     for message in (f"{api_name}Request", f"{api_name}Response"):
         schema = load(message)
-        _Collector(schema, message, found, first_version).collect()
+        struct = _Collector(schema, message, found, first_version).collect()
+        struct.api_key = schema["apiKey"]
     return [struct for _, struct in found.values()]
 
 
@@ -134,9 +191,10 @@ class _Collector:
         self._flexible = Versions.parse(schema["flexibleVersions"])
         self._common = {part["name"]: part for part in schema.get("commonStructs", ())}
 
-    def collect(self) -> None:
+    def collect(self) -> Struct:
+        """Add the message and its parts. Gives: the message."""
         about = f"{self._schema['type'].capitalize()}"
-        self._add(self._message, about, self._schema["fields"]).api_key = self._schema["apiKey"]
+        return self._add(self._message, about, self._schema["fields"])
 
     def _add(self, name: str, about: str, fields: list[dict[str, Any]]) -> Struct:
         """Add a struct with the fields of supported versions."""
@@ -169,6 +227,7 @@ class _Collector:
             bool(one.get("ignorable", False)),
             one.get("about", ""),
             part,
+            bool(one.get("rawBytes", False)),
         )
 
     def _part(self, kind: str, one: dict[str, Any]) -> str:
