@@ -1,8 +1,17 @@
 """The wiring of a broker: its parts, the other parts that each one needs, and the order in which
 they are made.
 
-A part is made after all the parts that it takes, so no part gets a half-made broker. Parts that are
-rarely needed are `Lazy`: their modules are loaded at their first use.
+A part is made after all the parts that it takes, so no part gets a half-made broker. Some are
+loaded later than this module. A start in an empty directory without further settings does not need
+them, and they would double its time:
+
+| what | loaded |
+|---|---|
+| the coordinators, and what carries out their decisions | with the first family that needs them |
+| the parts for share groups | in the same way |
+| the steps of a start on existing topics (`opening/`) | where there are topics |
+| the login by SASL (`admission/gate.py`) | where a listener has it |
+| the checks for several brokers (`admission/coordinator_edge.py`) | where there are several |
 """
 
 from __future__ import annotations
@@ -13,7 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.broker.brokers.addresses import Addresses
 from barnabas.broker.brokers.cluster import Cluster, NodeProducerIds
+from barnabas.broker.brokers.failover import Failover
 from barnabas.broker.connections.access import ClientAccess
+from barnabas.broker.connections.connection_state import ConnectionState
+from barnabas.broker.connections.logins import Logins
 from barnabas.broker.core import Broker
 from barnabas.broker.dispatch import Routes
 from barnabas.broker.lazy import Lazy
@@ -21,42 +33,34 @@ from barnabas.broker.logs.compaction import Compaction
 from barnabas.broker.logs.disk_space import DiskSpace
 from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.logs.log_progress import LogProgress
+from barnabas.broker.logs.metadata import ClusterMetadata
+from barnabas.broker.logs.new_files import FilesAhead
 from barnabas.broker.logs.purgatory import Purgatory
 from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.logs.unwritten_work import UnwrittenWork
 from barnabas.broker.observation.counters import Counters
-from barnabas.broker.outbox import Outbox
+from barnabas.broker.outbox import Ids, Outbox
 from barnabas.broker.parts import Parts
 from barnabas.broker.quotas.quotas import Quotas, no_time
-from barnabas.broker.requests.imports import Imports
+from barnabas.broker.requests.families import Families
 from barnabas.broker.requests.pending_requests import Requests
+from barnabas.broker.requests.wide_requests import WideRequests
+from barnabas.broker.routes import Route
+from barnabas.broker.security.authorizer import Authorizer
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.current_features import CurrentFeatures
+from barnabas.broker.settings.group_configs import GroupConfigs
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
-from barnabas.storage.directory.log_manager import sync_one_by_one
+from barnabas.storage.directory.log_manager import LogManager, sync_one_by_one
+from barnabas.storage.disk import Syncable
 
 if TYPE_CHECKING:
     from barnabas.broker.admission.coordinator_edge import CoordinatorEdge
     from barnabas.broker.admission.gate import SaslGate
-    from barnabas.broker.brokers.failover import Failover
-    from barnabas.broker.connections.connection_state import ConnectionState
-    from barnabas.broker.connections.logins import Logins
     from barnabas.broker.coordinators import Coordinators
-    from barnabas.broker.logs.metadata import ClusterMetadata
-    from barnabas.broker.logs.new_files import FilesAhead
-    from barnabas.broker.opening.start import Start, TakeOver
-    from barnabas.broker.outbox import Ids
-    from barnabas.broker.requests.telemetry import Telemetry
-    from barnabas.broker.requests.wide_requests import WideRequests
-    from barnabas.broker.routes import Route
-    from barnabas.broker.security.authorizer import Authorizer
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.settings.group_configs import GroupConfigs
+    from barnabas.broker.opening.start import TakeOver
     from barnabas.broker.share_partitions.shares import Shares
-    from barnabas.broker.topic_changes.new_topics import NewTopics
-    from barnabas.broker.topic_changes.streams_topics import StreamsTopics
-    from barnabas.storage.directory.log_manager import LogManager
-    from barnabas.storage.disk import Syncable
 
 PRODUCER_ID_BLOCK = 1000
 
@@ -95,10 +99,8 @@ def assemble(
     disk_space.look()
     unwritten = UnwrittenWork(disk_space.on_not_written)
     features = CurrentFeatures(config, metadata)
-    files_ahead = Lazy(partial(_files_ahead, outbox, logs))
-    topics = TopicRegistry(
-        config, metadata, logs, ids, disk_space, lambda made: files_ahead.get().begin(made)
-    )
+    files_ahead = FilesAhead(outbox, logs)
+    topics = TopicRegistry(config, metadata, logs, ids, disk_space, files_ahead.begin)
     cluster = Cluster(config, topics, ids)
     producer_ids = ProducerIdAllocator(
         block_size=PRODUCER_ID_BLOCK,
@@ -112,7 +114,8 @@ def assemble(
         or logs.may_lack_acknowledged
     )  # fmt: skip
     if has_state:
-        from barnabas.broker.opening.start import adopt_logs
+        from barnabas.broker.opening.start import Start, adopt_logs
+        from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
 
         adopt_logs(topics, producer_ids, ids, config.node_id, now_ms, take_over)
 
@@ -120,7 +123,7 @@ def assemble(
     purgatory = Purgatory(config.barnabas_waiting_fetches_max_bytes)
     quotas = Quotas(config, metadata, connections, outbox, wall, loaded_routes)
     requests = Requests(connections, outbox, purgatory, quotas)
-    wide = Lazy(partial(_wide_requests, requests))
+    wide = WideRequests(requests)
     flushes = _flush_queue(config, logs, outbox, purgatory, disk_space)
     progress = LogProgress(purgatory, flushes)
     syncs = Syncs(outbox)
@@ -128,14 +131,14 @@ def assemble(
 
     # authentication, authorization, and the addresses of brokers
     access = ClientAccess(_authorizer(config, metadata, outbox, cluster), connections)
-    logins = Lazy(partial(_logins, config, outbox))
+    logins = Logins(config, outbox)
     sasl = _sasl_gate(config, metadata, logs, ids, connections, outbox, requests, logins)
     addresses = Addresses(config, cluster, connections)
-    failover = Lazy(partial(_failover, cluster, topics, connections, requests, progress))
+    failover = Failover(cluster, topics, connections, requests, progress)
 
     # the coordinators, and the parts that carry out their decisions
     node_producer_ids = NodeProducerIds(cluster, producer_ids)
-    group_configs = Lazy(partial(_group_configs, config, metadata))
+    group_configs = GroupConfigs(config, metadata)
     counters = Counters()
     shares = Lazy(
         partial(
@@ -154,31 +157,30 @@ def assemble(
         )
     )  # fmt: skip
     features.on_updated.append(partial(_apply_features, config, features, coordinators, shares))
-    edge = Lazy(
-        partial(
-            _coordinator_edge,
-            cluster, node_producer_ids, connections, requests, coordinators, features,
-        )
-    )  # fmt: skip
+    edge = _coordinator_edge(
+        cluster, node_producer_ids, connections, requests, coordinators, features
+    )
     if has_state:
         unwritten.may_wait = not logs.may_lack_acknowledged
-        start = _start(topics, coordinators.get(), producer_ids, shares, flushes, outbox)
+        made = coordinators.get()
+        recovery = TransactionRecovery(
+            made.transaction_ends, made.markers, made.transactions, topics, flushes, outbox
+        )
+        start = Start(
+            topics, made.groups, made.transactions, producer_ids, made.group_runtime, shares,
+            made.transaction_ends, recovery, made.deletion,
+        )  # fmt: skip
         start.resume(now_ms, sync)
     logs.run_steps = metadata.run_steps = syncs.run
     unwritten.may_wait = True
 
-    new_topics = Lazy(partial(_new_topics, config, ids, topics, cluster))
-    streams_topics = Lazy(partial(_streams_topics, new_topics, topics, requests, quotas))
-    telemetry = Lazy(partial(_telemetry, metadata, counters))
     parts = Parts(
         config=config, metadata=metadata, logs=logs, ids=ids, connections=connections,
-        requests=requests, imports=Imports(outbox), wide=wide, quotas=quotas, access=access,
-        features=features,
-        topics=topics, disk_space=disk_space, files_ahead=files_ahead, flushes=flushes,
-        progress=progress, cluster=cluster, addresses=addresses,
+        requests=requests, families=Families(outbox), wide=wide, quotas=quotas, access=access,
+        features=features, topics=topics, disk_space=disk_space, files_ahead=files_ahead,
+        flushes=flushes, progress=progress, cluster=cluster, addresses=addresses,
         failover=failover, edge=edge, coordinators=coordinators, shares=shares,
-        group_configs=group_configs, producer_ids=producer_ids, telemetry=telemetry,
-        counters=counters, new_topics=new_topics, streams_topics=streams_topics,
+        group_configs=group_configs, producer_ids=producer_ids, counters=counters,
     )  # fmt: skip
     return Broker(
         config, metadata, logs, outbox, connections, requests, Routes(parts, loaded_routes),
@@ -219,9 +221,6 @@ def _authorizer(
     """
     if not config.authorizer_class_name and not config.barnabas_audit_log:
         return None
-    # Loaded now, since otherwise the first request would delay the others while the modules load.
-    import barnabas.broker.admission.authorization  # noqa: F401
-    from barnabas.broker.security.authorizer import Authorizer
 
     def on_changed() -> None:
         cluster.generation += 1
@@ -244,89 +243,14 @@ def _sasl_gate(
     connections: Mapping[int, ConnectionState],
     outbox: Outbox,
     requests: Requests,
-    logins: Lazy[Logins],
+    logins: Logins,
 ) -> SaslGate | None:
     """The gate that authenticates clients; None if no listener has SASL."""
     if not config.has_sasl:
         return None
     from barnabas.broker.admission.gate import SaslGate
 
-    return SaslGate(config, metadata, ids, logs.wall, connections, outbox, requests, logins.get())
-
-
-def _files_ahead(outbox: Outbox, logs: LogManager) -> FilesAhead:
-    from barnabas.broker.logs.new_files import FilesAhead
-
-    return FilesAhead(outbox, logs)
-
-
-def _wide_requests(requests: Requests) -> WideRequests:
-    from barnabas.broker.requests.wide_requests import WideRequests
-
-    return WideRequests(requests)
-
-
-def _coordinators(*parts: Any, is_loaded: bool) -> Coordinators:
-    from barnabas.broker.coordinators import make_coordinators
-
-    return make_coordinators(*parts, is_loaded=is_loaded)
-
-
-def _start(
-    topics: TopicRegistry,
-    made: Coordinators,
-    producer_ids: ProducerIdAllocator,
-    shares: Lazy[Shares],
-    flushes: FlushQueue,
-    outbox: Outbox,
-) -> Start:
-    from barnabas.broker.opening.start import Start
-    from barnabas.broker.transactions.transaction_recovery import TransactionRecovery
-
-    recovery = TransactionRecovery(
-        made.transaction_ends, made.markers, made.transactions, topics, flushes, outbox
-    )
-    return Start(
-        topics, made.groups, made.transactions, producer_ids, made.group_runtime, shares,
-        made.transaction_ends, recovery, made.deletion,
-    )  # fmt: skip
-
-
-def _shares(
-    config: BrokerConfig,
-    topics: TopicRegistry,
-    flushes: FlushQueue,
-    progress: LogProgress,
-    requests: Requests,
-    purgatory: Purgatory,
-    group_configs: Lazy[GroupConfigs],
-    unwritten: UnwrittenWork,
-    now_ms: int,
-    clock_ns: Callable[[], int],
-) -> Shares:
-    """Make the part for share groups. Its parameters are the parts that it uses."""
-    from barnabas.broker.share_partitions.shares import make_shares
-
-    return make_shares(
-        config, topics, flushes, progress, requests, purgatory, group_configs.get(), unwritten,
-        now_ms, clock_ns,
-    )  # fmt: skip
-
-
-def _new_topics(
-    config: BrokerConfig, ids: Ids, topics: TopicRegistry, cluster: Cluster
-) -> NewTopics:
-    from barnabas.broker.topic_changes.new_topics import NewTopics
-
-    return NewTopics(config, ids, topics, cluster)
-
-
-def _streams_topics(
-    new_topics: Lazy[NewTopics], topics: TopicRegistry, requests: Requests, quotas: Quotas
-) -> StreamsTopics:
-    from barnabas.broker.topic_changes.streams_topics import StreamsTopics
-
-    return StreamsTopics(new_topics.get(), topics, requests, quotas)
+    return SaslGate(config, metadata, ids, logs.wall, connections, outbox, requests, logins)
 
 
 def _coordinator_edge(
@@ -336,43 +260,27 @@ def _coordinator_edge(
     requests: Requests,
     coordinators: Lazy[Coordinators],
     features: CurrentFeatures,
-) -> CoordinatorEdge:
+) -> CoordinatorEdge | None:
+    """The checks around requests for coordinators; None with one broker."""
+    if cluster.is_one:
+        return None
     from barnabas.broker.admission.coordinator_edge import CoordinatorEdge
 
-    made = coordinators.get()
     return CoordinatorEdge(
-        cluster, node_producer_ids, connections, requests, made.groups, made.group_runtime, features
+        cluster, node_producer_ids, connections, requests, coordinators.get, features
     )
 
 
-def _failover(
-    cluster: Cluster,
-    topics: TopicRegistry,
-    connections: Mapping[int, ConnectionState],
-    requests: Requests,
-    progress: LogProgress,
-) -> Failover:
-    from barnabas.broker.brokers.failover import Failover
+def _coordinators(*parts: Any, is_loaded: bool) -> Coordinators:
+    from barnabas.broker.coordinators import make_coordinators
 
-    return Failover(cluster, topics, connections, requests, progress)
+    return make_coordinators(*parts, is_loaded=is_loaded)
 
 
-def _logins(config: BrokerConfig, outbox: Outbox) -> Logins:
-    from barnabas.broker.connections.logins import Logins
+def _shares(*parts: Any) -> Shares:
+    from barnabas.broker.share_partitions.shares import make_shares
 
-    return Logins(config, outbox)
-
-
-def _telemetry(metadata: ClusterMetadata, counters: Counters) -> Telemetry:
-    from barnabas.broker.requests.telemetry import Telemetry
-
-    return Telemetry(metadata.client_metrics, counters)
-
-
-def _group_configs(config: BrokerConfig, metadata: ClusterMetadata) -> GroupConfigs:
-    from barnabas.broker.settings.group_configs import GroupConfigs
-
-    return GroupConfigs(config, metadata)
+    return make_shares(*parts)
 
 
 def _apply_features(
@@ -389,7 +297,4 @@ def _apply_features(
         shares.made.session_ends.end_all()
     # coordinators that are made later use the new feature levels anyway
     if coordinators.made is not None:
-        from barnabas.broker.settings.coordinator_settings import transaction_settings
-
-        settings = transaction_settings(config, features.finalized)
-        coordinators.made.transactions.settings = settings
+        coordinators.made.use_features(config, features)

@@ -39,6 +39,7 @@ from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOP
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from barnabas.storage.cleaning import clean_plan  # noqa: F401 - for the next tick of the compaction
+from barnabas.storage.log import new_files  # noqa: F401 - for the first writes to logs
 from barnabas.storage.opening import new_log  # noqa: F401 - for the logs of internal topics
 
 if TYPE_CHECKING:
@@ -59,6 +60,10 @@ class Coordinators(NamedTuple):
     transaction_ends: TransactionEnds
     deletion: TopicDeletion
 
+    def use_features(self, config: BrokerConfig, features: CurrentFeatures) -> None:
+        """Give the transaction coordinator the settings that follow from new feature levels."""
+        self.transactions.settings = settings.transaction_settings(config, features.finalized)
+
 
 def make_coordinators(
     config: BrokerConfig,
@@ -71,9 +76,9 @@ def make_coordinators(
     progress: LogProgress,
     requests: Requests,
     outbox: Outbox,
-    files_ahead: Lazy[FilesAhead],
+    files_ahead: FilesAhead,
     shares: Lazy[Shares],
-    group_configs: Lazy[GroupConfigs],
+    group_configs: GroupConfigs,
     compaction: Compaction,
     cluster: Cluster,
     syncs: Syncs,
@@ -109,8 +114,8 @@ def make_coordinators(
         consumer_settings=settings.consumer_group_settings(config),
         share_settings=settings.share_group_settings(config),
         streams_settings=settings.streams_group_settings(config),
-        overrides=lambda group_id: group_configs.get().overrides(group_id),
-        setting_of=lambda group_id, name: group_configs.get().value(group_id, name),
+        overrides=group_configs.overrides,
+        setting_of=group_configs.value,
     )
     group_runtime = GroupRuntime(
         groups, topics, flushes, progress, requests, shares, unwritten, counters

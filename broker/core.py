@@ -96,14 +96,14 @@ class Broker:
         requests: Requests,
         routes: Routes,
         *,
-        wide: Lazy[WideRequests],
+        wide: WideRequests,
         quotas: Quotas,
         access: ClientAccess,
         sasl: SaslGate | None,
-        logins: Lazy[Logins],
+        logins: Logins,
         topics: TopicRegistry,
         cluster: Cluster,
-        failover: Lazy[Failover],
+        failover: Failover,
         purgatory: Purgatory,
         progress: LogProgress,
         flushes: FlushQueue,
@@ -116,9 +116,10 @@ class Broker:
         self.config, self.metadata, self.logs, self.wall = config, metadata, logs, logs.wall
         self.outbox, self.connections = outbox, connections
         self.requests, self.routes, self._loaded_routes = requests, routes, routes.loaded
-        self.wide, self.quotas, self.sasl, self._logins = wide, quotas, sasl, logins
+        self.families = routes.families
+        self.wide, self.quotas, self.sasl, self.logins = wide, quotas, sasl, logins
         self.access = access
-        self.topics, self.cluster, self._failover = topics, cluster, failover
+        self.topics, self.cluster, self.failover = topics, cluster, failover
         self.purgatory, self.progress = purgatory, progress
         self.flushes, self.compaction = flushes, compaction
         self.coordinators, self.shares = coordinators, shares
@@ -137,16 +138,6 @@ class Broker:
     def transactions(self) -> TransactionCoordinator:
         """The coordinator of transactions, which is made at its first use."""
         return self.coordinators.get().transactions
-
-    @property
-    def failover(self) -> Failover:
-        """The inputs that start and stop brokers of the cluster, and change leaders."""
-        return self._failover.get()
-
-    @property
-    def logins(self) -> Logins:
-        """The results of logins, which `on_identified` and `on_not_identified` change."""
-        return self._logins.get()
 
     # --- connections -----------------------------------------------------------------------------
 
@@ -201,8 +192,7 @@ class Broker:
 
     def on_closed(self, connection_id: int) -> None:
         """A connection has closed. Its request under way is finished without a response."""
-        if self.wide.made is not None:
-            self.wide.made.on_closed(connection_id)
+        self.wide.on_closed(connection_id)
         connection = self.connections.pop(connection_id, None)
         if self.shares.made is not None:
             self.shares.made.session_ends.on_closed(connection_id)
@@ -289,25 +279,23 @@ class Broker:
             requests.refuse(ticket, connection_id, error)
 
     def _try_load(self, connection: ConnectionState, api: Api, frame: memoryview) -> Route | None:
-        """Load the route of an API at its first request. Gives: None if the worker has to import
-        the API's modules first; the request is then processed again after the import.
+        """Load the route of an API at its first request. Gives: None if the worker has to load the
+        API's family first; the request is then processed again.
         """
-        if not self.routes.waits_for_modules(api):
+        if not self.families.has_to_load(api.family):
             return self.routes.load(api)
-        self._import_elsewhere(connection, api, frame)
+        self._load_elsewhere(connection, api, frame)
         return None
 
-    def _import_elsewhere(self, connection: ConnectionState, api: Api, frame: memoryview) -> None:
-        """Let the worker import the modules of an API, then process the API's first request again.
-        In the loop, the imports might block other requests for too long.
+    def _load_elsewhere(self, connection: ConnectionState, api: Api, frame: memoryview) -> None:
+        """Let the worker load the family of an API, then process the request again. In the loop,
+        the imports might block other requests for too long.
         """
         size_bytes = len(frame)
         kept = frame if size_bytes > GIVEN_AWAY_BYTES else memoryview(bytearray(frame))
         connection_id = connection.connection_id
 
-        def done(_: None, now_ms: int) -> None:
-            self.routes.imports.count -= 1
-            self.routes.on_imported(api)
+        def process_again(now_ms: int) -> None:
             if self.connections.get(connection_id) is not connection:
                 return
             connection.in_flight = False
@@ -320,10 +308,8 @@ class Broker:
             finally:
                 self._resumed = None
 
-        self.routes.imports.count += 1
-        run = self.routes.importer_of(api)
         held_bytes = size_bytes if kept is frame else 0
-        self.outbox.work.append(Work(connection_id, run, done, held_bytes))
+        self.families.load_elsewhere(api.family, process_again, connection_id, held_bytes)
 
     def _bounded_body(
         self,
@@ -422,8 +408,8 @@ class Broker:
         """
         if header.api_key == API_VERSIONS:
             api_versions = self._apis[API_VERSIONS]
-            if self.routes.waits_for_modules(api_versions):
-                self._import_elsewhere(connection, api_versions, frame)
+            if self.families.has_to_load(api_versions.family):
+                self._load_elsewhere(connection, api_versions, frame)
                 return
             from barnabas.broker.handlers.api_versions import unsupported_version_response
 
@@ -507,8 +493,7 @@ class Broker:
         self.metadata.on_tick()
         self.requests.work.on_tick(now_ms)
         self.requests.reading.on_tick(now_ms)
-        if self.wide.made is not None:
-            self.wide.made.on_tick(now_ms)
+        self.wide.on_tick(now_ms)
         if self.sasl is not None:
             self.sasl.on_tick(now_ms)
         # Fetches are last. Their responses contain slices of files, which no step above may delete
@@ -545,14 +530,14 @@ class Broker:
 
     def next_deadline_ms(self) -> int:
         """The time at which `on_tick` next has work to do; 0 if it has work now."""
-        requests, wide, made = self.requests, self.wide.made, self.coordinators.made
+        requests, made = self.requests, self.coordinators.made
         # This runs after each request. Nearly all queues are empty, and an empty queue costs no
         # call.
         if requests.reading.queue or (requests.work.queue and requests.work.is_ready):
             return 0
         if self.topics.configuring is not None or self.topics.more_readable:
             return 0
-        if wide is not None and wide.queue:
+        if self.wide.queue:
             return 0
         if self.metadata.rewriting is not None and self.metadata.is_rewriting:
             return 0

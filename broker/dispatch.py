@@ -18,65 +18,46 @@ Every request passes these steps, in this order:
 | its response is encoded and sent, later for a parked request | `Requests` |
 
 The rows of the APIs are at the ends of the modules of `broker/handlers/`, one module for each
-family of requests. A family is loaded with the first request of one of its APIs, by the worker,
-since loading all of them would take a tenth of the broker's start. `protocol/api_table.py`, which
-is generated from the rows, says to which family an API belongs.
+family of requests. A family is loaded with the first request of one of its APIs
+(`requests/families.py`). `protocol/api_table.py`, which is generated from the rows, says to which
+family an API belongs.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from barnabas.broker.admission.authorization import authorized
+from barnabas.broker.admission.guard_steps import GuardParts
+from barnabas.broker.api_row import ApiRow
+from barnabas.broker.parts import Parts
+from barnabas.broker.requests.families import load
+from barnabas.broker.requests.wide_requests import reading_once
 from barnabas.broker.routes import Read, Route
 from barnabas.protocol.api import Api
-
-if TYPE_CHECKING:
-    from barnabas.broker.api_row import ApiRow
-    from barnabas.broker.parts import Parts
+from barnabas.protocol.message_classes import message_class
 
 
 class Routes:
     """The routes of requests. A route is loaded with the first request of its API.
 
     loaded: the loaded routes, by API key. It is cleared when the steps around handlers change.
-    imports: whether the worker imports the modules of an API before its first request is handled,
-    and how many requests wait for this.
+    families: whether the worker loads a family before its first request is handled, and how many
+    requests wait for this.
     """
 
     def __init__(self, parts: Parts, loaded: dict[int, Route]) -> None:
-        self.parts, self.loaded, self.imports = parts, loaded, parts.imports
-        self._imported: set[int] = set()
+        self.parts, self.loaded, self.families = parts, loaded, parts.families
 
     def load(self, api: Api) -> Route:
         """Load the route of an API, for its first request."""
         route = self.loaded[api.key] = load_route(self.parts, api)
         return route
 
-    def waits_for_modules(self, api: Api) -> bool:
-        """Whether the worker has to import the modules of an API first."""
-        return self.imports.are_elsewhere and api.key not in self._imported
-
-    def importer_of(self, api: Api) -> Callable[[], None]:
-        """A function for the worker, which imports all modules that requests of an API may need."""
-        is_one = self.parts.cluster.is_one
-
-        def run() -> None:
-            import_family(api, is_one=is_one)
-
-        return run
-
-    def on_imported(self, api: Api) -> None:
-        """Record that the worker has imported the modules of an API."""
-        self._imported.add(api.key)
-
 
 def row_of(api: Api) -> ApiRow:
-    """The row of an API. Its family is imported if it is not yet."""
-    rows: tuple[ApiRow, ...] = importlib.import_module(
-        f"barnabas.broker.handlers.{api.family}"
-    ).ROWS
+    """The row of an API. Its family is loaded if it is not yet."""
+    rows: tuple[ApiRow, ...] = load(api.family).ROWS
     return next(row for row in rows if row.api.key == api.key)
 
 
@@ -85,15 +66,10 @@ def load_route(parts: Parts, api: Api) -> Route:
     row = row_of(api)
     route = Route(api.name, _reader(parts, row), row.handler(parts))
     if row.shapes:
-        from barnabas.broker.requests.wide_requests import reading_once
-
         route = route._replace(read=reading_once(row.shapes, route.read), is_wide=True)
-    if row.coordination is not None and not parts.cluster.is_one:
-        route = parts.edge.get().around(row.coordination, route)
+    if row.coordination is not None and parts.edge is not None:
+        route = parts.edge.around(row.coordination, route)
     if parts.access.authorizer is not None:
-        from barnabas.broker.admission.authorization import authorized
-        from barnabas.broker.admission.guard_steps import GuardParts
-
         of_guards = GuardParts(
             parts.access, parts.requests, parts.wide, parts.topics, parts.config.release
         )
@@ -101,22 +77,8 @@ def load_route(parts: Parts, api: Api) -> Route:
     if parts.quotas.clients is not None:
         route = parts.quotas.clients.around(api, route)
     if row.shapes:
-        route = parts.wide.get().around(api, row.shapes, route)
+        route = parts.wide.around(api, row.shapes, route)
     return route
-
-
-def import_family(api: Api, *, is_one: bool) -> None:
-    """Import all modules that requests of an API may need, before the first request. It may be
-    called in another thread, since it uses no state of the broker. Takes: is_one, whether the
-    process runs one broker.
-    """
-    from barnabas.broker.requests.refusals import message_class
-
-    row_of(api)
-    message_class(api, "Request")
-    if not is_one:
-        from barnabas.broker import coordinators  # noqa: F401
-        from barnabas.broker.admission import coordinator_edge  # noqa: F401
 
 
 def _reader(parts: Parts, row: ApiRow) -> Read[Any]:
@@ -125,7 +87,5 @@ def _reader(parts: Parts, row: ApiRow) -> Read[Any]:
     """
     if row.read is not None:
         return row.read(parts)
-    from barnabas.broker.requests.refusals import message_class
-
     read: Read[Any] = message_class(row.api, "Request").read
     return read

@@ -12,8 +12,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from barnabas.broker.handlers.share_groups import UNKNOWN_LAG, start_and_lag
 from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment
+from barnabas.coordinator.groups.consumer.consumer_group import consumer_group
 from barnabas.coordinator.groups.group_types import CLASSIC_TYPE, SHARE_TYPE, STREAMS_TYPE
+from barnabas.coordinator.groups.share.share_groups import share_group
+from barnabas.coordinator.share_states.share_state import UNINITIALIZED_OFFSET
 from barnabas.coordinator.transactions.transaction_state import AT_REST
 from barnabas.group_lag import (
     TAIL_BYTES,
@@ -298,12 +302,8 @@ def _of_members(group: Group, topics: TopicRegistry) -> Iterator[list[tuple[str,
     """The partitions of each member of a consumer group or a share group."""
     currents: list[HasAssignment]
     if group.kind == SHARE_TYPE:
-        from barnabas.coordinator.groups.share.share_groups import share_group
-
         currents = list(share_group(group).currents.values())
     else:
-        from barnabas.coordinator.groups.consumer.consumer_group import consumer_group
-
         currents = list(consumer_group(group).currents.values())
     for current in currents:
         yield [
@@ -395,9 +395,6 @@ def _of_share_group(
     assigned: set[tuple[str, int]],
 ) -> Look[list[CommittedOffsetState]]:
     """The partitions of a share group: those that it has read, and those of its members."""
-    from barnabas.broker.handlers.share_groups import UNKNOWN_LAG, start_and_lag
-    from barnabas.coordinator.share_states.share_state import UNINITIALIZED_OFFSET
-
     rows: list[CommittedOffsetState] = []
     initialized = groups.share_requests.initialized_partitions(group.group_id)
     partitions = {(name, index) for name, indexes in initialized.items() for index in indexes}

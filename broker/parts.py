@@ -1,11 +1,15 @@
 """The parts of a broker. assemble.py makes them, and the row of an API selects those that its
 handler takes, so no other module has all of them.
+
+Each family of handlers imports this module, and so it names the parts only as types: what a part
+needs is loaded by assemble.py, or by the families that use it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,16 +32,13 @@ if TYPE_CHECKING:
     from barnabas.broker.observation.counters import Counters
     from barnabas.broker.outbox import Ids
     from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.imports import Imports
+    from barnabas.broker.requests.families import Families
     from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.requests.telemetry import Telemetry
     from barnabas.broker.requests.wide_requests import WideRequests
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.broker.settings.current_features import CurrentFeatures
     from barnabas.broker.settings.group_configs import GroupConfigs
     from barnabas.broker.share_partitions.shares import Shares
-    from barnabas.broker.topic_changes.new_topics import NewTopics
-    from barnabas.broker.topic_changes.streams_topics import StreamsTopics
     from barnabas.broker.topic_changes.topic_deletion import TopicDeletion
     from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
@@ -46,9 +47,15 @@ if TYPE_CHECKING:
     from barnabas.storage.directory.log_manager import LogManager
 
 
+Part = TypeVar("Part")
+
+
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """All parts of a broker that handlers use."""
+    """All parts of a broker that handlers use.
+
+    edge: None with one broker. own: the parts that a family has for itself, by their class.
+    """
 
     config: BrokerConfig
     metadata: ClusterMetadata
@@ -56,28 +63,33 @@ class Parts:
     ids: Ids
     connections: Mapping[int, ConnectionState]
     requests: Requests
-    imports: Imports
-    wide: Lazy[WideRequests]
+    families: Families
+    wide: WideRequests
     quotas: Quotas
     access: ClientAccess
     features: CurrentFeatures
     topics: TopicRegistry
     disk_space: DiskSpace
-    files_ahead: Lazy[FilesAhead]
+    files_ahead: FilesAhead
     flushes: FlushQueue
     progress: LogProgress
     cluster: Cluster
     addresses: Addresses
-    failover: Lazy[Failover]
-    edge: Lazy[CoordinatorEdge]
+    failover: Failover
+    edge: CoordinatorEdge | None
     coordinators: Lazy[Coordinators]
     shares: Lazy[Shares]
-    group_configs: Lazy[GroupConfigs]
+    group_configs: GroupConfigs
     producer_ids: ProducerIdAllocator
-    telemetry: Lazy[Telemetry]
     counters: Counters
-    new_topics: Lazy[NewTopics]
-    streams_topics: Lazy[StreamsTopics]
+    own: dict[type[Any], Any] = field(default_factory=dict)
+
+    def of_family(self, kind: type[Part], make: Callable[[], Part]) -> Part:
+        """A part that one family of handlers has for itself. The first call makes it."""
+        if kind not in self.own:
+            self.own[kind] = make()
+        part: Part = self.own[kind]
+        return part
 
     @property
     def groups(self) -> GroupCoordinator:

@@ -256,7 +256,7 @@ def _prepare(config: BrokerConfig, data_dir: str, *, aborts: bool) -> None:
     are aborted before the stop.
     """
     from barnabas.broker.rim.system_ids import SystemIds
-    from barnabas.graduation.preparation import start_and_stop
+    from barnabas.daemon.preparation import start_and_stop
 
     aborted = start_and_stop(
         OsDisk(),

@@ -14,7 +14,9 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.exposure import is_secret, warnings_of, without_password
 from barnabas.broker.settings.listeners import JWKS_URL
+from barnabas.broker.settings.loggers import LEVELS
 from barnabas.broker.settings.setting import ConfigError
 from barnabas.daemon.arguments import StartError
 from barnabas.installing import install_command
@@ -73,7 +75,6 @@ def read_config(options: argparse.Namespace) -> BrokerConfig:
             check_registry(config)
     except ConfigError as error:
         raise StartError(str(error)) from error
-    from barnabas.broker.settings.exposure import warnings_of
 
     arguments = _arguments_with_values(options)
     for warning in (*config.warnings, *warnings_of(config, arguments, secret_files)):
@@ -95,8 +96,6 @@ def _properties_of(path: str) -> dict[str, str]:
 
 def _has_secrets(properties: Mapping[str, str]) -> bool:
     """Whether the settings themselves contain a secret."""
-    from barnabas.broker.settings.exposure import is_secret
-
     return any(is_secret(name) and "${" not in text for name, text in properties.items())
 
 
@@ -105,7 +104,6 @@ def _secret_files(properties: Mapping[str, str]) -> list[str]:
     if not any("${" in text for text in properties.values()):
         return []
     from barnabas.broker.settings.config_providers import files_of
-    from barnabas.broker.settings.exposure import is_secret
 
     return files_of({name: text for name, text in properties.items() if is_secret(name)
                      or name.startswith("config.")})  # fmt: skip
@@ -194,9 +192,8 @@ def _read_signing_keys(config: BrokerConfig) -> None:
     """
     for listener in config.listeners:
         if listener.oauth_keys is not None and listener[JWKS_URL]:
-            from barnabas.broker.rim.jwks import JwksReader
             from barnabas.broker.security.oauth import KeySetError
-            from barnabas.broker.settings.exposure import without_password
+            from barnabas.daemon.jwks import JwksReader
 
             try:
                 JwksReader(listener, listener.oauth_keys).start()
@@ -223,7 +220,6 @@ def set_log_levels(texts: Sequence[str]) -> None:
     """Set the levels of loggers. Raises: StartError for an unknown level."""
     if not texts:
         return
-    from barnabas.broker.settings.loggers import LEVELS
 
     for text in texts:
         name, _, level = text.rpartition("=")
@@ -246,7 +242,7 @@ def check_metrics_library() -> None:
 
 def log_as_json() -> None:
     """Write the log as JSON from now on."""
-    from barnabas.broker.rim.log_format import JsonFormatter
+    from barnabas.process.log_format import JsonFormatter
 
     for handler in logging.getLogger().handlers:
         handler.setFormatter(JsonFormatter())

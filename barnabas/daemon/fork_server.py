@@ -53,7 +53,7 @@ READY = b"r"
 # with a broker that starts.
 _SPARE_AFTER_S = 0.01
 _REHEARSALS = 8
-_PACKAGES = ("broker", "coordinator", "protocol", "storage", "test_control", "daemon")
+_PACKAGES = ("broker", "coordinator", "protocol", "storage", "test_control", "process", "daemon")
 # Modules of libraries that a start or a first request imports.
 _LIBRARIES = ("asyncio", "encodings.idna", "ssl", "zlib")
 

@@ -7,6 +7,7 @@ import errno
 import socket
 from collections.abc import Sequence
 
+from barnabas.broker.rim.acceptor import unix_listener_at
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import ListenerConfig
 from barnabas.daemon.arguments import DEFAULT_HOST, StartError
@@ -71,8 +72,6 @@ def listen_for_each(
 
 def _listen_at_path(path: str) -> socket.socket:
     """Open a Unix domain socket that listens at a path. Raises: StartError."""
-    from barnabas.broker.rim.acceptor import unix_listener_at
-
     try:
         return unix_listener_at(path)
     except OSError as error:

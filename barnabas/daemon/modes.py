@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.rim.clocks import busy_ns, steady_ms, wall_ms
+from barnabas.broker.rim.flusher import sync_together
 from barnabas.broker.rim.system_ids import SystemIds
 from barnabas.daemon.arguments import StartError
 from barnabas.daemon.configure import (
@@ -23,8 +25,12 @@ from barnabas.daemon.configure import (
 )
 from barnabas.daemon.garbage import exclude_loaded
 from barnabas.daemon.listening import listen_beside, listen_for_each
+from barnabas.daemon.opening import open_broker
 from barnabas.daemon.serving import Daemon
 from barnabas.daemon.signals import SIGNALS, Signals
+from barnabas.storage.disk import OsDisk, is_out_of_space, sync_file_system
+from barnabas.storage.files.checkpoints import STANDBY_NOTE_NAME
+from barnabas.storage.log.log_directory import LogDirectoryError
 
 if TYPE_CHECKING:
     from barnabas.broker.settings.config import BrokerConfig
@@ -37,8 +43,6 @@ def _unusable_data_directory(config: BrokerConfig, error: OSError) -> StartError
     """The error for a data directory that the operating system does not let the broker use, or that
     has no space for the files that the start has to write.
     """
-    from barnabas.storage.disk import is_out_of_space
-
     if is_out_of_space(error):
         return StartError(
             f"the data directory {config.data_dir} has no space for the files of this start: "
@@ -86,7 +90,6 @@ def start(options: argparse.Namespace) -> int:
 def _stand_by(config: BrokerConfig, leader: str) -> int:
     """Run as the standby of a leader until a signal. Gives: the exit code."""
     from barnabas.replication.rim.standby import Standby
-    from barnabas.storage.log.log_directory import LogDirectoryError
 
     host, colon, port = leader.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) <= 65535:
@@ -140,7 +143,6 @@ def _disk(options: argparse.Namespace, config: BrokerConfig) -> Any:
         return ForgetfulDisk(config.data_dir)
     if config.barnabas_replication_port >= 0:
         from barnabas.replication.replicated_disk import ReplicatedDisk
-        from barnabas.storage.disk import OsDisk
 
         return ReplicatedDisk(OsDisk(), config.data_dir)
     return None
@@ -152,7 +154,6 @@ def _wait_until_leading(options: argparse.Namespace, config: BrokerConfig) -> Pa
     """
     from barnabas.replication.lease_record import LeaseRecordError
     from barnabas.replication.rim.pair_member import PairMember, PairSettingsError
-    from barnabas.storage.log.log_directory import LogDirectoryError
 
     try:
         for sock in (*listen_for_each(config, options.port),
@@ -169,17 +170,14 @@ def _wait_until_leading(options: argparse.Namespace, config: BrokerConfig) -> Pa
 
 def _load_what_serves(*, with_metrics: bool) -> None:
     """Import the modules of a leader now, so that a take-over does not wait for them."""
+    import barnabas.broker.coordinators
+    import barnabas.broker.opening.start
+    import barnabas.broker.transactions.transaction_recovery
     import barnabas.daemon.opening
     import barnabas.replication.replicated_disk
     import barnabas.replication.rim.lease_endpoint
-    from barnabas.broker.requests.imports import (
-        FOR_COORDINATORS,
-        FOR_NEW_LOGS,
-        FOR_TOPICS_AT_A_START,
-        import_all,
-    )
+    import barnabas.storage.opening.recovery
 
-    import_all((*FOR_COORDINATORS, *FOR_NEW_LOGS, *FOR_TOPICS_AT_A_START))
     if with_metrics:
         import barnabas.metrics.rim.endpoint  # noqa: F401
 
@@ -199,12 +197,6 @@ def _open_and_serve(
     signals = Signals()  # signals are handled before a client or script sees the port
     socks = listen_for_each(config, options.port) if member is None else member.reception.take()
     side_sockets = listen_beside(options, config)
-    from barnabas.broker.rim.clocks import busy_ns, steady_ms, wall_ms
-    from barnabas.broker.rim.flusher import sync_together
-    from barnabas.daemon.opening import open_broker
-    from barnabas.storage.disk import sync_file_system
-    from barnabas.storage.files.checkpoints import STANDBY_NOTE_NAME
-    from barnabas.storage.log.log_directory import LogDirectoryError
 
     # Collect before the start makes its objects, while there are few objects to traverse.
     gc.collect()

@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import importlib
 import logging
 import os
 import select
@@ -16,30 +15,28 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.core import Broker
-from barnabas.broker.outbox import NO_CONNECTION, Work
-from barnabas.broker.requests.imports import import_all
-from barnabas.broker.rim.server import MACHINE_CLOCK, Server
+from barnabas.broker.rim.clocks import MACHINE_CLOCK
+from barnabas.broker.rim.server import Server
 from barnabas.daemon.announcing import announce, shown
 from barnabas.daemon.garbage import collect_rarely, exclude_loaded
 from barnabas.daemon.listening import REPLICATION_PORT, Sockets
 from barnabas.daemon.signals import Signals
+from barnabas.process.log_output import LogOutput
+from barnabas.storage.disk import is_out_of_space, may_have_lost_pages
 
 if TYPE_CHECKING:
-    from barnabas.broker.rim.log_output import LogOutput
     from barnabas.console.rim.endpoint import Console
     from barnabas.metrics.rim.measured import Measuring
+    from barnabas.process.log_output import LogOutput
     from barnabas.replication.rim.leader_endpoint import Leader
     from barnabas.replication.rim.lease_endpoint import LeasedLeader
     from barnabas.replication.rim.pair_member import PairMember
     from barnabas.test_control.rim.control import Control
 
 logger = logging.getLogger("barnabas")
-
-LOADS_AHEAD_AFTER_S = 0.3  # delay after the start; by then the first client has usually connected
 
 
 class Daemon:
@@ -100,8 +97,6 @@ class Daemon:
         if self._member is not None and self._leased_leader is not None:
             self._leased_leader.on_deposed(asked_to_end.set)
             self._member.reception.hand_over(self._leased_leader.adopt)
-        if not self._is_short_lived:
-            loop.call_later(LOADS_AHEAD_AFTER_S, _load_ahead, server, loop)
         await _until_either(asked_to_end, server.failure)
         self._is_stopping = not server.failed
         if console is not None:
@@ -128,18 +123,6 @@ class Daemon:
             self._leader.endpoint.reload()
         log_output.reopen()
 
-    @property
-    def _is_short_lived(self) -> bool:
-        """Whether this is the broker of a test: tests start many brokers, and each needs only a few
-        APIs.
-        """
-        options = self._options
-        return (
-            options.stop_at_end_of_input
-            or options.remove_data_at_end_of_input
-            or "--test-control" in self._side_sockets
-        )
-
     def new_loop(self) -> asyncio.AbstractEventLoop:
         """The event loop for `run`; with metrics, its selector is measured."""
         measuring = self._measuring
@@ -161,9 +144,8 @@ class Daemon:
         )
         if "--metrics-port" in sides or "--console-port" in sides:
             broker.coordinators.get()  # metrics and console read their state
-        # Let the worker, not the event loop, import the modules of an API at its first request.
-        broker.routes.imports.are_elsewhere = not self._options.has_imported_all
-        _import_ahead(broker)
+        # the worker, not the event loop, loads the handlers of a first request
+        broker.families.are_loaded_elsewhere = not self._options.has_imported_all
         if control is not None:
             _serve_control(control, sides["--test-control"])
         if measuring is not None:
@@ -201,8 +183,6 @@ class Daemon:
         """Log why the daemon ends. After an error that may have lost pages of a file, make sure
         that the next start does not treat this stop as clean.
         """
-        from barnabas.storage.disk import may_have_lost_pages
-
         logger.critical(
             "stopping: %s",
             _explain(error, self._broker.config.data_dir, is_stopping=self._is_stopping),
@@ -237,39 +217,6 @@ def _measuring() -> Measuring:
     return Measuring(instruments, TimedSelector(instruments.stalls))
 
 
-def _import_ahead(broker: Broker) -> None:
-    """Import the modules that a timer or a new connection may be the first to use, if the settings
-    need them: otherwise they would be imported while the event loop runs.
-    """
-    names = []
-    made = broker.coordinators.made
-    if made is not None and made.groups.next_deadline_ms() is not None:
-        names.append("coordinator.groups.offsets.offset_removal")
-    if made is not None and made.transactions.next_deadline_ms() is not None:
-        names.append("coordinator.transactions.producer_sessions")
-    if broker.logs.logs:
-        names.append("storage.cleaning.clean_plan")  # needed for the first tick of the compaction
-    if broker.sasl is not None or any(one.has_tls for one in broker.config.listeners):
-        names += ["broker.connections.login_counts", "broker.connections.logins"]
-    for name in names:
-        importlib.import_module(f"barnabas.{name}")
-
-
-def _load_ahead(server: Server, loop: asyncio.AbstractEventLoop) -> None:
-    """Begin to import modules for the first requests. The worker also imports `loading_ahead`
-    itself.
-    """
-
-    def begin(_: None, now_ms: int) -> None:
-        from barnabas.daemon.loading_ahead import LoadingAhead
-
-        LoadingAhead(server, loop)
-
-    run = partial(import_all, ("daemon.loading_ahead",))
-    server.broker.outbox.work.append(Work(NO_CONNECTION, run, begin))
-    server.carry_out()
-
-
 def _serve_control(control: Control, sock: socket.socket) -> None:
     """Serve the commands of the test control."""
     from barnabas.test_control.rim.endpoint import ControlEndpoint
@@ -301,16 +248,16 @@ def _console(server: Server, side_sockets: Sockets) -> Console | None:
     sock = side_sockets.get("--console-port")
     if sock is None:
         return None
-    from barnabas.broker.rim.http_server import LOOPBACK
     from barnabas.console.rim.endpoint import Console
+    from barnabas.process.http_server import LOOPBACK
 
     console, host = Console(server, sock), sock.getsockname()[0]
-    if server.broker.config.barnabas_console_registry:
+    if server.state.config.barnabas_console_registry:
         _warn_of_missing_libraries()
     if host not in LOOPBACK:
         if console.needs_login:
             what = "without TLS: it sends its users' passwords unencrypted"
-        elif server.broker.config.barnabas_console_writes:
+        elif server.state.config.barnabas_console_writes:
             what = "everyone who reaches it can read and write all records"
         else:
             what = "everyone who reaches it can read all records"
@@ -360,8 +307,6 @@ def _log_in_a_thread() -> LogOutput:
     """Replace the log handler that writes in the calling thread by one that writes in a separate
     thread.
     """
-    from barnabas.broker.rim.log_output import LogOutput
-
     output = LogOutput(2)
     root = logging.getLogger()
     for handler in root.handlers[:]:
@@ -377,8 +322,6 @@ def _explain(error: Exception, data_dir: str, *, is_stopping: bool) -> str:
 
     Takes: is_stopping, whether the error was raised by a write of a clean stop.
     """
-    from barnabas.storage.disk import is_out_of_space
-
     if isinstance(error, OSError) and is_stopping and is_out_of_space(error):
         return (
             f"the data directory {data_dir} has no space for the files of a clean stop "

@@ -14,7 +14,7 @@ import logging
 import signal
 from collections.abc import Callable
 
-from barnabas.broker.rim.hangups import hangup_reloads
+from barnabas.process.hangups import hangup_reloads
 
 logger = logging.getLogger("barnabas")
 

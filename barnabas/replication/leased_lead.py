@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import Protocol
 
-from barnabas.broker.brokers.cluster import Standby
+from barnabas.broker.seams.nodes import Standby
 from barnabas.replication.leadership import Role
 from barnabas.replication.leading import Leading
 from barnabas.replication.lease_record import (

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from barnabas.broker.requests.refusals import message_class
 from barnabas.protocol.api import Api
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.framing import decode_response, read_request_header
+from barnabas.protocol.message_classes import message_class
 from barnabas.protocol.messages.fetch import FetchRequest, ForgottenTopic
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.records import batches_in

@@ -1,14 +1,18 @@
-"""Which coordinator answers a request: the values for the rows of APIs."""
+"""Which coordinator answers a request: the values for the rows of APIs. Every family of requests
+needs this module, so it does not load the coordinators, and imports one for its type alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.settings.current_features import CurrentFeatures
-from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.result import Result
 from barnabas.protocol.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 
 
 class One(NamedTuple):

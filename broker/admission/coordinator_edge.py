@@ -22,25 +22,23 @@ coordinators themselves are not involved.
 | `heartbeats` | if a member joins or leaves, or if the Result has records, which are dropped |
 
 The row of an API (`coordination.py`) says which of these it is. With one broker this module is not
-imported.
+imported. It is made before the coordinators, which it takes at the first request for one.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from barnabas.broker.admission.coordination import Coordination, Heartbeats, Several
 from barnabas.broker.admission.share_state_edge import ShareStateEdge
 from barnabas.broker.brokers.cluster import Cluster, NodeProducerIds
 from barnabas.broker.connections.connection_state import ConnectionState, CoordinatorWait
-from barnabas.broker.groups.group_runtime import GroupRuntime
 from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.routes import Route
 from barnabas.broker.settings.current_features import CurrentFeatures
-from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.message import Message
@@ -49,9 +47,23 @@ from barnabas.protocol.messages.streams_group_heartbeat import StreamsGroupHeart
 from barnabas.protocol.messages.sync_group import SyncGroupRequest
 from barnabas.protocol.request_context import RequestContext
 
+if TYPE_CHECKING:
+    from barnabas.broker.groups.group_runtime import GroupRuntime
+    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+
 Heartbeat = (
     ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest | StreamsGroupHeartbeatRequest
 )
+
+
+class GroupParts(Protocol):
+    """The coordinator of groups, and the part that carries out its decisions."""
+
+    @property
+    def groups(self) -> GroupCoordinator: ...
+
+    @property
+    def group_runtime(self) -> GroupRuntime: ...
 
 
 class CoordinatorEdge:
@@ -63,13 +75,12 @@ class CoordinatorEdge:
         node_producer_ids: NodeProducerIds,
         connections: Mapping[int, ConnectionState],
         requests: Requests,
-        groups: GroupCoordinator,
-        group_runtime: GroupRuntime,
+        coordinators: Callable[[], GroupParts],
         features: CurrentFeatures,
     ) -> None:
         self.cluster, self.node_producer_ids = cluster, node_producer_ids
         self.connections, self.requests = connections, requests
-        self.groups, self.group_runtime, self.features = groups, group_runtime, features
+        self.coordinators, self.features = coordinators, features
 
     def around(self, coordination: Coordination, route: Route) -> Route:
         """The route with these checks around its handler."""
@@ -109,7 +120,7 @@ class _Edge:
             if self._writes:
                 return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
             if isinstance(request, SyncGroupRequest):
-                if self._edge.groups.membership.completes_rebalance(request):
+                if self._edge.coordinators().groups.membership.completes_rebalance(request):
                     return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
             elif self._heartbeats is not None:
                 heartbeat = cast("Heartbeat", request)
@@ -170,15 +181,16 @@ class _Edge:
         member repeats the change with its next heartbeat.
         """
         edge = self._edge
+        made = edge.coordinators()
         if not decided.are_spoken(edge.features):
             return self._handle(request, context)
         if request.member_epoch > 0:
-            result = decided.decide(edge.groups)(request, context, context.now_ms)
+            result = decided.decide(made.groups)(request, context, context.now_ms)
             if not result.records:
                 edge.requests.park(context)
-                edge.group_runtime.run(result, context.now_ms)
+                made.group_runtime.run(result, context.now_ms)
                 return PARKED
-            edge.groups.on_records_dropped(request.group_id)
+            made.groups.on_records_dropped(request.group_id)
         return self._refusal(request, context, Code.COORDINATOR_NOT_AVAILABLE)
 
     def _handle_keys(

@@ -16,7 +16,6 @@ from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.observation.log_lines import BoundedLines
 from barnabas.broker.outbox import Ids, Outbox
 from barnabas.broker.requests.pending_requests import Requests
-from barnabas.broker.requests.refusals import message_class
 from barnabas.broker.security.authentication import (
     SASL_AUTHENTICATE,
     SERVE,
@@ -33,6 +32,7 @@ from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import ListenerConfig
 from barnabas.protocol.errors import Code, ProtocolViolation
 from barnabas.protocol.framing import SIZE, RequestHeader, read_request_header
+from barnabas.protocol.message_classes import message_class
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import MalformedMessageError
 from barnabas.protocol.request_context import RequestContext

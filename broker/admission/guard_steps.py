@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from barnabas.broker.connections.access import ClientAccess
-from barnabas.broker.lazy import Lazy
 from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.outbox import Answer
 from barnabas.broker.requests.encoded_rows import EncodedRows, join_rows
@@ -45,7 +44,7 @@ class GuardParts(NamedTuple):
 
     access: ClientAccess
     requests: Requests
-    wide: Lazy[WideRequests]
+    wide: WideRequests
     topics: TopicRegistry
     release: Release
 
@@ -115,7 +114,7 @@ class Case(Generic[RequestT]):
         rows, asked = self.request.ROWS[field], getattr(self.request, field)
         if len(asked) > ROWS_AT_ONCE:
             work = self._split_in_slices(field, rows, is_allowed, refuse)
-            return self.parts.wide.get().begin(self.context, work)
+            return self.parts.wide.begin(self.context, work)
         allowed, denied = parted(asked, is_allowed)
         if not denied:
             return self.proceed()

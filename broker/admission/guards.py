@@ -455,11 +455,4 @@ def hide_cluster_operations(case: Case[Any], answer: Any) -> None:
     """List the operations on the cluster only if the client has DESCRIBE on the cluster."""
     bits = answer.cluster_authorized_operations
     if bits != NOT_ASKED:
-        answer.cluster_authorized_operations = cluster_operations(case.access, bits)
-
-
-def cluster_operations(access: Access, bits: int) -> int:
-    """The allowed operations on the cluster; none if the client lacks DESCRIBE on it."""
-    if not access.sees(DESCRIBE, CLUSTER, CLUSTER_NAME):
-        return 0
-    return access.operations(bits, CLUSTER, CLUSTER_NAME)
+        answer.cluster_authorized_operations = case.access.operations_on_cluster(bits)

@@ -4,33 +4,23 @@ records.
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING
-
 from barnabas.broker.audit import ANONYMOUS, BY_CERTIFICATE
 from barnabas.broker.connections.connection_state import ConnectionState, login_record
-
-if TYPE_CHECKING:
-    from barnabas.broker.connections.login_counts import LoginCounts
-    from barnabas.broker.outbox import Outbox
-    from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.connections.login_counts import LoginCounts
+from barnabas.broker.outbox import Outbox
+from barnabas.broker.settings.config import BrokerConfig
 
 
 class Logins:
-    """Counts logins, and writes them to the audit log, if there is one."""
+    """Counts logins, and writes them to the audit log, if there is one.
+
+    counts: the numbers of logins that succeeded and failed.
+    """
 
     def __init__(self, config: BrokerConfig, outbox: Outbox) -> None:
-        self._listeners, self._outbox = config.listeners, outbox
+        self._outbox = outbox
         self._is_audited = bool(config.barnabas_audit_log)
-
-    @functools.cached_property
-    def counts(self) -> LoginCounts:
-        """The numbers of logins that succeeded and failed. The object is created at its
-        first use.
-        """
-        from barnabas.broker.connections.login_counts import LoginCounts
-
-        return LoginCounts(self._listeners)
+        self.counts = LoginCounts(config.listeners)
 
     def on_certificate(self, connection: ConnectionState, principal: str) -> None:
         """Record that a client has completed the TLS handshake.

@@ -22,7 +22,6 @@ from barnabas.broker.brokers.addresses import Addresses
 from barnabas.broker.brokers.cluster import NO_LEADER, Cluster
 from barnabas.broker.brokers.failover import Failover
 from barnabas.broker.brokers.led_partitions import led_partition, led_partition_of_pair
-from barnabas.broker.lazy import Lazy
 from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.logs.topic_names import check_topic_name
 from barnabas.broker.logs.topics import TopicRegistry
@@ -89,7 +88,7 @@ class ClusterHandler:
         topics: TopicRegistry,
         cluster: Cluster,
         addresses: Addresses,
-        failover: Lazy[Failover],
+        failover: Failover,
     ) -> None:
         self._topics = topics
         self._cluster = cluster
@@ -189,7 +188,7 @@ class ClusterHandler:
             rows = []
             for index in indexes:
                 partition = TopicPartition(name, index)
-                code, message = self._failover.get().elect(
+                code, message = self._failover.elect(
                     partition, is_unclean=kind == UNCLEAN, now_ms=context.now_ms
                 )
                 # if the request names no partitions, the response lists only those that needed an
@@ -222,7 +221,7 @@ class ClusterHandler:
                         reassignable.name, partition.partition_index, partition.replicas
                     )
                     if not self._cluster.is_one and partition.replicas is not None:
-                        self._failover.get().reassign(
+                        self._failover.reassign(
                             TopicPartition(reassignable.name, partition.partition_index),
                             tuple(partition.replicas),
                             context.now_ms,

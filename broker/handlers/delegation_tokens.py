@@ -23,6 +23,7 @@ from barnabas.broker.api_row import ApiRow
 from barnabas.broker.audit import ANONYMOUS
 from barnabas.broker.connections.access import ClientAccess
 from barnabas.broker.connections.connection_state import ConnectionState
+from barnabas.broker.security.acls import Operation, ResourceType
 from barnabas.protocol.api import FEW, Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.create_delegation_token import (
@@ -109,7 +110,6 @@ def _may_own(access: ClientAccess, context: RequestContext, principal: str, owne
     of_client = access.of(context)
     if owner == principal or of_client is None:
         return True
-    from barnabas.broker.security.acls import Operation, ResourceType
 
     return of_client.may(Operation.CREATE_TOKENS, ResourceType.USER, owner)
 

@@ -13,7 +13,6 @@ from barnabas.broker.brokers.addresses import Addresses
 from barnabas.broker.brokers.cluster import Cluster
 from barnabas.broker.connections.access import ClientAccess
 from barnabas.broker.connections.connection_state import ConnectionState
-from barnabas.broker.lazy import Lazy
 from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.logs.purgatory import WaitingFetch
 from barnabas.broker.logs.topics import check_leader_epoch
@@ -51,7 +50,6 @@ from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.files.txn_index import AbortedTxn
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation
-from barnabas.storage.segments import index_builds  # noqa: F401 - logs use it
 from barnabas.storage.segments.index_cache import BuildPutOff
 
 DIVERGING_SINCE = 12
@@ -522,7 +520,7 @@ class FetchHandler:
         logs: LogManager,
         connections: Mapping[int, ConnectionState],
         requests: Requests,
-        wide: Lazy[WideRequests],
+        wide: WideRequests,
         quotas: Quotas,
         access: ClientAccess,
         cluster: Cluster,
@@ -549,14 +547,14 @@ class FetchHandler:
         NOT_LEADER_OR_FOLLOWER, also for a waiting fetch when the leader is moved.
         """
         if sum([len(one.partitions) for one in request.topics or ()]) > TARGETS_AT_ONCE:
-            return self.wide.get().begin(context, self._all_in_slices(request, context))
+            return self.wide.begin(context, self._all_in_slices(request, context))
         try:
             plan = self._plan(request, context, None)
         except KafkaError as error:
             return self._refusal(context, error.code)
         fetch = _Fetch(self, request, context, plan)
         if len(plan.targets) > TARGETS_AT_ONCE:
-            return self.wide.get().begin(context, self._in_slices(request, context, fetch))
+            return self.wide.begin(context, self._in_slices(request, context, fetch))
         cache = self.logs.cache
         # without a context manager, since each further call costs measurable time here
         cache.puts_off = True

@@ -34,7 +34,6 @@ from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation, reading
 from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
-from barnabas.storage.segments import index_builds  # noqa: F401 - logs use it
 from barnabas.storage.segments.index_cache import BuildPutOff
 from barnabas.storage.segments.time_search import Searched, SearchResult, SearchTakesLong
 

@@ -10,20 +10,18 @@ from functools import partial
 from itertools import islice
 
 from barnabas.broker.admission.guard_steps import Ask, in_handler, rule
-from barnabas.broker.admission.guards import cluster_operations
 from barnabas.broker.admission.rights import CLUSTER, CREATE, DESCRIBE, TOPIC
 from barnabas.broker.api_row import ApiRow
 from barnabas.broker.brokers.addresses import Addresses
 from barnabas.broker.brokers.cluster import Cluster
 from barnabas.broker.brokers.led_partitions import led_partitions
 from barnabas.broker.connections.access import ClientAccess
-from barnabas.broker.lazy import Lazy
 from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.logs.topic_names import TakenNames, check_topic_name
 from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.outbox import Answer, Encoded, Ids
 from barnabas.broker.quotas.quotas import Quotas
-from barnabas.broker.requests.imports import FOR_NEW_LOGS, Imports
+from barnabas.broker.requests.families import Families
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.requests.wide_requests import WideRequests
 from barnabas.broker.security.acls import Operation, ResourceType
@@ -54,6 +52,9 @@ TOPIC_OPERATIONS = sum(
     1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11)
 )  # the AclOperations on a topic: READ (3) to DESCRIBE (8), DESCRIBE_CONFIGS, ALTER_CONFIGS
 NAMED_AT_ONCE = 500
+# The family that creates topics. Most requests for metadata create none, so this family does not
+# load the modules that only new logs need.
+CREATE_TOPICS = "topics"
 CLUSTER_OPERATIONS = sum(
     1 << operation for operation in (5, 7, 8, 9, 10, 11, 12)
 )  # the AclOperations on a cluster: CREATE (5) to IDEMPOTENT_WRITE (12), without DELETE (6)
@@ -70,8 +71,8 @@ class MetadataHandler:
         "_addresses",
         "_cluster",
         "_config",
+        "_families",
         "_ids",
-        "_imports",
         "_quotas",
         "_requests",
         "_topics",
@@ -83,8 +84,8 @@ class MetadataHandler:
         config: BrokerConfig,
         ids: Ids,
         requests: Requests,
-        imports: Imports,
-        wide: Lazy[WideRequests],
+        families: Families,
+        wide: WideRequests,
         quotas: Quotas,
         access: ClientAccess,
         topics: TopicRegistry,
@@ -94,7 +95,7 @@ class MetadataHandler:
         self._config = config
         self._ids = ids
         self._requests = requests
-        self._imports = imports
+        self._families = families
         self._wide = wide
         self._quotas = quotas
         self._access = access
@@ -114,7 +115,7 @@ class MetadataHandler:
         """
         access = None if self._access.authorizer is None else _TopicAccess(self._access.of(context))
         if _is_wide(request):
-            return self._wide.get().begin(context, self._answer_wide(request, context, access))
+            return self._wide.begin(context, self._answer_wide(request, context, access))
         missing = self._missing_names(request, context)
         codes: dict[str, Code] = {}
         if missing and access is not None:
@@ -157,7 +158,7 @@ class MetadataHandler:
         not be created.
         """
         now_ms = yield
-        if (wait := self._imports.wait(FOR_NEW_LOGS)) is not None:
+        if (wait := self._families.wait(CREATE_TOPICS)) is not None:
             now_ms = yield wait
         wanted: list[Topic] = []
         taken = TakenNames(self._topics.metadata.topics)
@@ -410,7 +411,6 @@ class _TopicAccess:
 
         assert access is not None, "there is an authorizer"
         self._access, self._operation, self._topic = access, Operation, ResourceType.TOPIC
-        self._cluster_operations = cluster_operations
 
     def sees(self, name: str, *, is_named: bool = True) -> bool:
         """Whether the client may see a topic. Takes: is_named, whether the request names the
@@ -440,7 +440,7 @@ class _TopicAccess:
         return self._access.operations(TOPIC_OPERATIONS, self._topic, topic.name)
 
     def cluster_operations(self) -> int:
-        return self._cluster_operations(self._access, CLUSTER_OPERATIONS)
+        return self._access.operations_on_cluster(CLUSTER_OPERATIONS)
 
 
 def _client_of(context: RequestContext) -> dict[str, str]:
@@ -525,7 +525,7 @@ ROWS = (
                 parts.config,
                 parts.ids,
                 parts.requests,
-                parts.imports,
+                parts.families,
                 parts.wide,
                 parts.quotas,
                 parts.access,

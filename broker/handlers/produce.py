@@ -17,7 +17,6 @@ from barnabas.broker.admission.rights import TOPIC, TRANSACTIONAL_ID, WRITE
 from barnabas.broker.api_row import ApiRow
 from barnabas.broker.brokers.addresses import Addresses
 from barnabas.broker.brokers.cluster import Cluster, NodeTopics
-from barnabas.broker.lazy import Lazy
 from barnabas.broker.logs.disk_space import ADVICE, DiskSpace
 from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.logs.log_progress import LogProgress
@@ -66,7 +65,7 @@ from barnabas.storage.log.append_info import AppendInfo
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.new_files import NewFiles
 from barnabas.storage.log_config import NEVER_MS
-from barnabas.storage.producers import producer_rows, repetition  # noqa: F401 - logs use them
+from barnabas.storage.producers import producer_rows  # noqa: F401 - logs use them
 from barnabas.storage.producers.producer_state import BatchMeta
 from barnabas.storage.producers.refused_batches import add_refused, check_overtaking
 from barnabas.storage.producers.repetition import (
@@ -348,7 +347,7 @@ class ProduceHandler:
         transactions: TransactionCoordinator,
         endings: Endings,
         transaction_ends: TransactionEnds,
-        files_ahead: Lazy[FilesAhead],
+        files_ahead: FilesAhead,
     ) -> None:
         self._cluster = cluster
         self._topics = topics
@@ -829,7 +828,7 @@ class ProduceHandler:
 
     def _waits_for_files(self, produce: _Produce, log: Log) -> bool:
         """Whether another thread makes the files for the log's first batch."""
-        files = self._files_ahead.get().for_write(
+        files = self._files_ahead.for_write(
             log,
             self._topics.partitions_of(log.topic),
             produce.made_files,

@@ -21,13 +21,13 @@ from barnabas.broker.admission.rights import CLUSTER, CREATE, DESCRIBE, GROUP, R
 from barnabas.broker.api_row import ApiRow
 from barnabas.broker.connections.access import ClientAccess
 from barnabas.broker.groups.group_runtime import GroupRuntime
-from barnabas.broker.lazy import Lazy
 from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.parts import Parts
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.requests.wide_requests import Shape, of_rows
 from barnabas.broker.security.acls import Operation, ResourceType
 from barnabas.broker.settings.current_features import CurrentFeatures
+from barnabas.broker.topic_changes.new_topics import NewTopics
 from barnabas.broker.topic_changes.streams_topics import StreamsTopics, check_names
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.groups.streams.topic_plan import Status
@@ -61,7 +61,7 @@ class StreamsGroupHandler:
         group_runtime: GroupRuntime,
         features: CurrentFeatures,
         access: ClientAccess,
-        streams_topics: Lazy[StreamsTopics],
+        streams_topics: StreamsTopics,
     ) -> None:
         self._requests, self._groups, self._group_runtime = requests, groups, group_runtime
         self._features, self._access = features, access
@@ -97,7 +97,7 @@ class StreamsGroupHandler:
             lambda: decide(request, context, context.now_ms), request, context, explain
         )
         for creation in creations:
-            self._streams_topics.get().make(creation.topics, context, creation.kept_ms)
+            self._streams_topics.make(creation.topics, context, creation.kept_ms)
         return PARKED
 
     def _may_create(self, result: Result, creation: CreateTopics, context: RequestContext) -> bool:
@@ -105,7 +105,7 @@ class StreamsGroupHandler:
         creation failed recently, the response says why the topics are missing.
         """
         denied = self._not_creatable(creation.topics, context)
-        topics = self._streams_topics.get()
+        topics = self._streams_topics
         if denied:
             more = " and others" if len(denied) > MOST_NAMED else ""
             why = f"the client may not create {', '.join(denied[:MOST_NAMED])}{more}"
@@ -158,13 +158,18 @@ def _explain(result: Result, why: str) -> None:
 
 
 def _handler(parts: Parts) -> StreamsGroupHandler:
+    new_topics = NewTopics(parts.config, parts.ids, parts.topics, parts.cluster)
+    streams_topics = parts.of_family(
+        StreamsTopics,
+        lambda: StreamsTopics(new_topics, parts.topics, parts.requests, parts.quotas),
+    )
     return StreamsGroupHandler(
         parts.requests,
         parts.groups,
         parts.group_runtime,
         parts.features,
         parts.access,
-        parts.streams_topics,
+        streams_topics,
     )
 
 

@@ -9,8 +9,8 @@ from functools import partial
 from barnabas.broker.admission.guard_steps import rule
 from barnabas.broker.api_row import ApiRow
 from barnabas.broker.connections.connection_state import ConnectionState
-from barnabas.broker.lazy import Lazy
 from barnabas.broker.outbox import Ids
+from barnabas.broker.parts import Parts
 from barnabas.broker.requests.telemetry import CODECS, MOST_BYTES, NO_ID, Telemetry
 from barnabas.protocol.api import FEW, Api
 from barnabas.protocol.errors import Code, KafkaError
@@ -24,7 +24,7 @@ from barnabas.protocol.request_context import RequestContext
 
 def on_get_telemetry_subscriptions(
     ids: Ids,
-    telemetry: Lazy[Telemetry],
+    telemetry: Telemetry,
     connections: Mapping[int, ConnectionState],
     request: GetTelemetrySubscriptionsRequest,
     context: RequestContext,
@@ -36,7 +36,7 @@ def on_get_telemetry_subscriptions(
     client_id = request.client_instance_id or ids.uuid()
     properties = _properties(connections, context, client_id)
     try:
-        wanted = telemetry.get().on_get_subscriptions(client_id, properties, context.now_ms)
+        wanted = telemetry.on_get_subscriptions(client_id, properties, context.now_ms)
     except KafkaError as error:
         return GetTelemetrySubscriptionsResponse(error_code=error.code)
     return GetTelemetrySubscriptionsResponse(
@@ -51,14 +51,14 @@ def on_get_telemetry_subscriptions(
 
 
 def on_push_telemetry(
-    telemetry: Lazy[Telemetry],
+    telemetry: Telemetry,
     connections: Mapping[int, ConnectionState],
     request: PushTelemetryRequest,
     context: RequestContext,
 ) -> PushTelemetryResponse:
     """Count the metrics that the client pushes. Errors: see `Telemetry.on_push`."""
     try:
-        telemetry.get().on_push(
+        telemetry.on_push(
             request.client_instance_id or NO_ID,
             request.subscription_id,
             _properties(connections, context, request.client_instance_id),
@@ -91,17 +91,23 @@ def _properties(
 # --- the APIs of this family ----------------------------------------------------------------------
 
 
+def _telemetry(parts: Parts) -> Telemetry:
+    return parts.of_family(
+        Telemetry, lambda: Telemetry(parts.metadata.client_metrics, parts.counters)
+    )
+
+
 ROWS = (
     ApiRow(
         Api(71, "GetTelemetrySubscriptions", 0, 0, flexible_from=0, most_elements=FEW),
         right=rule(),
         handler=lambda parts: partial(
-            on_get_telemetry_subscriptions, parts.ids, parts.telemetry, parts.connections
+            on_get_telemetry_subscriptions, parts.ids, _telemetry(parts), parts.connections
         ),
     ),
     ApiRow(
         Api(72, "PushTelemetry", 0, 0, flexible_from=0, most_elements=FEW),
         right=rule(),
-        handler=lambda parts: partial(on_push_telemetry, parts.telemetry, parts.connections),
+        handler=lambda parts: partial(on_push_telemetry, _telemetry(parts), parts.connections),
     ),
 )

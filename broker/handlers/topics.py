@@ -27,7 +27,6 @@ from barnabas.broker.admission.rights import (
 from barnabas.broker.api_row import ApiRow
 from barnabas.broker.brokers.cluster import Cluster
 from barnabas.broker.connections.access import ClientAccess
-from barnabas.broker.lazy import Lazy
 from barnabas.broker.logs.metadata import Topic
 from barnabas.broker.logs.topic_names import TakenNames
 from barnabas.broker.logs.topics import TopicRegistry
@@ -97,7 +96,7 @@ class TopicHandler:
     def __init__(
         self,
         config: BrokerConfig,
-        new_topics: Lazy[NewTopics],
+        new_topics: NewTopics,
         requests: Requests,
         quotas: Quotas,
         access: ClientAccess,
@@ -135,7 +134,7 @@ class TopicHandler:
         may_see = self._settings_shown(context)  # now, as the client may disconnect later
         now_ms = yield
         counts = _counts(topic_request.name for topic_request in request.topics)
-        new_topics = self._new_topics.get()
+        new_topics = self._new_topics
         total = sum(map(new_topics.requested_count, request.topics))
         if len(request.topics) > CHECKED_AT_ONCE:
             now_ms = yield
@@ -458,7 +457,7 @@ class TopicHandler:
                     "assign each of the new ones.",
                 )
             for index, assignment in enumerate(topic_request.assignments, topic.partition_count):
-                self._new_topics.get().check_replicas(index, assignment.broker_ids)
+                self._new_topics.check_replicas(index, assignment.broker_ids)
 
     def _assign_growth(self, topic_request: CreatePartitionsTopic) -> None:
         """Store the requested replicas of a topic's new partitions, if there are several brokers
@@ -547,7 +546,7 @@ def _counts(keys: Iterable[Key]) -> dict[Key, int]:
 def _handler(parts: Parts) -> TopicHandler:
     return TopicHandler(
         parts.config,
-        parts.new_topics,
+        NewTopics(parts.config, parts.ids, parts.topics, parts.cluster),
         parts.requests,
         parts.quotas,
         parts.access,

@@ -41,7 +41,6 @@ from barnabas.broker.brokers.cluster import Cluster
 from barnabas.broker.connections.access import ClientAccess
 from barnabas.broker.connections.connection_state import ConnectionState
 from barnabas.broker.groups.group_runtime import GroupRuntime
-from barnabas.broker.lazy import Lazy
 from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.logs.log_progress import LogProgress
 from barnabas.broker.logs.new_files import FilesAhead
@@ -377,7 +376,7 @@ class WriteTxnMarkersHandler:
         cluster: Cluster,
         groups: GroupCoordinator,
         progress: LogProgress,
-        files_ahead: Lazy[FilesAhead],
+        files_ahead: FilesAhead,
     ) -> None:
         self._requests, self._cluster, self._groups = requests, cluster, groups
         self._progress, self._files_ahead = progress, files_ahead
@@ -410,7 +409,7 @@ class WriteTxnMarkersHandler:
                 answer = self._write(request, context._replace(now_ms=now_ms))
                 self._requests.reply(context.ticket, answer)
 
-        self._files_ahead.get().make(list(without_files), write)
+        self._files_ahead.make(list(without_files), write)
         return PARKED
 
     def _write(

@@ -27,11 +27,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from barnabas.broker.outbox import NO_CONNECTION, Outbox, Work
 from barnabas.storage.directory.log_manager import LogManager
-from barnabas.storage.log.log import Log
-from barnabas.storage.log.new_files import NewFiles
+
+if TYPE_CHECKING:  # a start in an empty directory has no logs, and does not load their code
+    from barnabas.storage.log.log import Log
+    from barnabas.storage.log.new_files import NewFiles
 
 FEWEST_AHEAD, MOST_AHEAD = 9, 1000
 MADE_AT_ONCE = 16

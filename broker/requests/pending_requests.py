@@ -30,6 +30,7 @@ from barnabas.broker.slices import Pieces, SlicedWork, Slices
 from barnabas.protocol.api_table import BY_KEY, RESPONSE_TAGGED_FROM
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.hot_responses import Piece
+from barnabas.protocol.message_classes import message_class
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.exception_guard import contain
@@ -341,8 +342,6 @@ class Requests:
         if not response.pieces:
             del self._amendments[context.ticket]  # there is no response to change
             return response
-        from barnabas.broker.requests.refusals import message_class
-
         api = BY_KEY[context.api_key]
         is_tagged = context.api_version >= RESPONSE_TAGGED_FROM[api.key]
         frame = b"".join(cast(Sequence[bytes], response.pieces))

@@ -6,23 +6,10 @@ response (`protocol/generator/error_responses.py`). This module has the exceptio
 
 from __future__ import annotations
 
-import importlib
-import re
-
-from barnabas.protocol.api import Api
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.message import Message
 
 OFFSET_DELETE = 47
-
-
-def message_class(api: Api, kind: str) -> type[Message]:
-    """The class of an API's request or response. Takes: kind, "Request" or "Response"."""
-    module = re.sub(r"(?<!^)(?=[A-Z])", "_", api.name).lower()
-    found: type[Message] = getattr(
-        importlib.import_module(f"barnabas.protocol.messages.{module}"), api.name + kind
-    )
-    return found
 
 
 def refused_rows(request: Message, version: int, code: Code) -> Message:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas.broker.outbox import PARKED, Answer, Encoded, NoResponse, Parked
 from barnabas.broker.requests.encoded_rows import EncodedRows
+from barnabas.broker.requests.refusals import refused_rows
 from barnabas.broker.requests.without_space import refusal
 from barnabas.protocol.errors import Code, ProtocolViolation
 from barnabas.protocol.messages.message import Message
@@ -522,8 +523,6 @@ class WideRequests:
 
     def _refuse_rest(self, wide: _Wide, request: Message, take: Callable[[Message], None]) -> None:
         """Refuse a part without handling it, because the answer is already too long."""
-        from barnabas.broker.requests.refusals import refused_rows
-
         if not wide.is_cut_short:
             wide.is_cut_short = True
             logger.warning(

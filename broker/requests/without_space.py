@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.protocol.errors import Code
+from barnabas.storage.disk import NotWrittenError
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -92,8 +93,6 @@ def refusing(
     """The work of a request in slices. If there is no space for a write of a slice, the request is
     refused.
     """
-    from barnabas.storage.disk import NotWrittenError
-
     try:
         return (yield from work)
     except NotWrittenError:

@@ -28,6 +28,7 @@ from barnabas.broker.rim.connection_limits import (
     ListenerLimits,
     limits_of_listener,
 )
+from barnabas.broker.seams.nodes import Listener as OpenListener
 from barnabas.protocol.request_context import UNIX_SCHEME
 from barnabas.storage.disk import is_out_of_descriptors
 from barnabas.storage.pooled_disk import kept_from_connections
@@ -292,25 +293,43 @@ class Acceptor:
             if pause_ms:
                 self._pause_accepting("max.connection.creation.rate is exceeded", pause_ms)
 
-    def take_up_inner(
-        self, listener: Listener, sock: socket.socket, client_host: str, principal: str | None
+    def adopt(self, listener_name: str, sock: socket.socket) -> None:
+        """Set up the connection of a client that connected elsewhere to a listener of this name."""
+        listener = next(one for one in self.listeners if one.config.name == listener_name)
+        try:
+            host, port = sock.getpeername()[:2]
+        except OSError:  # the client has disconnected already
+            sock.close()
+            return
+        self.take_up(listener, sock, unmapped(host), port)
+
+    def connect_inside(
+        self,
+        sock: socket.socket,
+        client_host: str,
+        principal: str | None,
+        listener: OpenListener | None,
+        node_id: int | None,
     ) -> None:
         """Set up a connection of the process to itself, without TLS and outside the limits.
 
         Takes: principal, the principal of a client that does not have to authenticate; None for a
-               client that authenticates like the other clients of the listener.
+               client that authenticates like the other clients of the listener. listener, None for
+               the first one of the broker. node_id, the broker, None for the first one.
         """
+        first = next(iter(self._core.cluster.nodes)) if node_id is None else node_id
+        inside = self.listener_of(first) if listener is None else listener
         sock.setblocking(False)
         connection_id = self._next_connection_id
         self._next_connection_id += 1
         self._core.on_connected(
-            connection_id, client_host, *listener.address, listener.node_id, listener.config
+            connection_id, client_host, *inside.address, inside.node_id, inside.config
         )
         if principal is not None:
             state = self._core.connections[connection_id]
             state.principal, state.authentication = principal, None
         self._inner.add(connection_id)
-        greeting_bytes = listener.greeting_bytes if principal is None else 0
+        greeting_bytes = inside.greeting_bytes if principal is None else 0
         self._host.add_connection(connection_id, sock, f"{client_host}:0", greeting_bytes)
 
     def _connection_limits(self) -> ConnectionLimits | None:

@@ -6,8 +6,11 @@ from __future__ import annotations
 
 from time import monotonic_ns, perf_counter_ns, time_ns
 
+from barnabas.broker.seams.host import Clock
+
 NS_PER_MS = 1_000_000
 steady_ns, wall_ns = monotonic_ns, time_ns
+MACHINE_CLOCK = Clock(steady_ns, wall_ns)
 
 
 def steady_ms() -> int:

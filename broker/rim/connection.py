@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from barnabas.broker.outbox import CloseReason
 from barnabas.broker.rim.clocks import NS_PER_MS
 from barnabas.broker.rim.receive_turns import ReceiveTurns
+from barnabas.broker.seams.host import HandleFrame
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.framing import FrameBuffer, ReceiveMemory
 from barnabas.storage.disk import Slice
@@ -50,11 +51,6 @@ SMALL_SLICE_BYTES = 4096
 
 # on systems without POLLRDHUP only a broken connection is noticed
 _POLL_HUNG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)
-
-HandleFrame = Callable[[int, memoryview, int], None]
-"""The function that handles a request: it takes the connection's id, the frame, and the steady time
-in ms.
-"""
 
 
 class ConnectionHost(Protocol):

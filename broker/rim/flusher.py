@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from barnabas.broker.outbox import FlushJob
+from barnabas.broker.seams.observer import Sync
 from barnabas.storage.disk import FailedFsync, is_out_of_descriptors
 
 PARALLEL_FILES = 8
@@ -57,10 +58,17 @@ class Flusher:
     each.
 
     A job with many files is spread over a few threads, since the disk combines concurrent flushes.
+
+    Takes: around_sync, a function that replaces `sync` by one that calls it.
     """
 
-    def __init__(self, on_done: Callable[[FlushJob, OSError | None], Any]) -> None:
+    def __init__(
+        self,
+        on_done: Callable[[FlushJob, OSError | None], Any],
+        around_sync: Callable[[Sync], Sync] | None = None,
+    ) -> None:
         self._on_done = on_done
+        self._around_sync = around_sync
         self._jobs: queue.SimpleQueue[FlushJob | None] = queue.SimpleQueue()
         self._pool: ThreadPoolExecutor | None = None
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
@@ -81,7 +89,14 @@ class Flusher:
             self._pool.shutdown()
 
     def sync(self, files: list[Any]) -> None:
-        """Flush the files to the disk, in several threads if there are many. Raises: OSError."""
+        """Flush the files to the disk, in several threads if there are many. Only one call may run
+        at a time. Raises: OSError.
+        """
+        # A wrapped method that is kept here would refer to this object in a circle.
+        sync = self._sync if self._around_sync is None else self._around_sync(self._sync)
+        sync(files)
+
+    def _sync(self, files: list[Any]) -> None:
         if len(files) <= 2:
             _sync_all(files)
             return

@@ -24,7 +24,8 @@ import math
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 from barnabas.broker.audit import ANONYMOUS
 from barnabas.broker.core import Broker
@@ -32,13 +33,18 @@ from barnabas.broker.outbox import CloseReason, FlushJob, Work
 from barnabas.broker.requests.pending_requests import failure
 from barnabas.broker.rim.acceptor import Acceptor, host_of
 from barnabas.broker.rim.cleaning import CleanerProcess
-from barnabas.broker.rim.clocks import NS_PER_MS, busy_ns, steady_ns, wall_ns
+from barnabas.broker.rim.clocks import MACHINE_CLOCK, NS_PER_MS, busy_ns, steady_ns
 from barnabas.broker.rim.closing_lines import ClosingLines
-from barnabas.broker.rim.connection import Connection, HandleFrame
+from barnabas.broker.rim.connection import Connection
 from barnabas.broker.rim.flusher import Flusher
 from barnabas.broker.rim.receive_turns import ReceiveTurns
 from barnabas.broker.rim.thread_calls import ThreadCalls
 from barnabas.broker.rim.worker import Worker
+from barnabas.broker.seams.gate import Gate
+from barnabas.broker.seams.host import ClientConnection, Clock, HandleFrame
+from barnabas.broker.seams.nodes import Nodes
+from barnabas.broker.seams.observer import Observer
+from barnabas.broker.seams.state import BrokerState
 from barnabas.protocol.framing import ReceiveMemory
 from barnabas.storage.cleaning.clean_job import CleanJob, CleanResult
 from barnabas.storage.disk import OsDisk, sync_file_system
@@ -46,7 +52,9 @@ from barnabas.storage.exception_guard import ends_process, report
 from barnabas.storage.pooled_disk import disk_below
 
 if TYPE_CHECKING:
+    from barnabas.broker.connections.connection_state import ConnectionState
     from barnabas.broker.rim.tls import TlsSocket
+    from barnabas.broker.seams.snapshots import Snapshots
 
 TLS_CHUNK_BYTES = 256 * 1024
 GREETING_PART = 8  # unauthenticated clients get an eighth of queued.max.request.bytes, in addition
@@ -62,60 +70,6 @@ LATE_MS = 100
 # of new connections
 CATCH_UP_ROUNDS = 4
 IMPORT_LOOK_S = 0.005  # interval at which a late tick checks the end of imports for requests
-
-
-class Clock(NamedTuple):
-    """The sources of time: a steady clock and the wall clock, in nanoseconds."""
-
-    steady_ns: Callable[[], int] = steady_ns
-    wall_ns: Callable[[], int] = wall_ns
-
-
-MACHINE_CLOCK = Clock()
-
-
-class Gate(Protocol):
-    """A layer between connections and the core: it may hold back requests and answers.
-
-    silence: a function that returns why no data may be sent any more, or None if data may be sent;
-    None instead of a function if data may always be sent.
-    """
-
-    silence: Callable[[], str | None] | None
-
-    def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
-        """A function that replaces `handle`, and calls it now or later."""
-
-    def send(self, connection: Connection, pieces: Any) -> None:
-        """Send an answer by `Connection.send`, now or later, or not at all."""
-
-    def start(self) -> None:
-        """The server listens."""
-
-    def on_closing(self, connection: Connection) -> None:
-        """Called before a connection is closed."""
-
-    def close(self) -> None:
-        """Called when the server has closed its connections and its logs."""
-
-
-class Observer(Protocol):
-    """Measures requests, answers, flushes and connections."""
-
-    def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
-        """A function that replaces `handle`, and calls it."""
-
-    def flusher(self, on_flushed: Callable[[FlushJob, OSError | None], None]) -> Flusher:
-        """A flusher whose flushes are measured."""
-
-    def on_answers(self, sends: Sequence[tuple[int, Any]], *, after_flush: bool) -> None:
-        """Called before answers are sent. after_flush: whether a flush released them."""
-
-    def on_closing(self, connection: Connection) -> None:
-        """Called before a connection is closed."""
-
-    def close(self) -> None:
-        """The server closes."""
 
 
 def _greeting_memory(memory: ReceiveMemory) -> ReceiveMemory:
@@ -184,8 +138,8 @@ class Server:
         self._flush_error: OSError | None = None
         self._thread_calls = ThreadCalls(loop)
         self._hand_in(gate, observer)
-        new_flusher = Flusher if observer is None else observer.flusher
-        self._flusher = new_flusher(self._flushed_in_thread)
+        around_sync = None if observer is None else observer.around_sync
+        self._flusher = Flusher(self._flushed_in_thread, around_sync)
         self._cleaner = CleanerProcess(self._cleaned_in_thread)
         self._worker = Worker(self._worked_in_thread)
         self._audit_log = _audit_log(broker.config.barnabas_audit_log)
@@ -199,12 +153,29 @@ class Server:
         self._gate, self._observer = gate, observer
         self.on_frame: HandleFrame = self.broker.on_frame
         self.silence = None if gate is None else gate.silence
-        self._send: Callable[[Connection, Any], None] = Connection.send
+        self._send: Callable[[Any, Any], None] = Connection.send
         if gate is not None:
             self.on_frame = gate.around(self, self.on_frame)
             self._send = gate.send
         if observer is not None:
-            self.on_frame = observer.around(self, self.on_frame)
+            self.on_frame = observer.around(self, self.on_frame, lambda: self.broker.outbox.sends)
+
+    @cached_property
+    def nodes(self) -> Nodes:
+        """The brokers of the process, for annexes."""
+        return Nodes(self.broker.cluster, self.broker.failover, self.acceptor)
+
+    @cached_property
+    def state(self) -> BrokerState:
+        """The broker's state, for annexes."""
+        return BrokerState(self.broker)
+
+    @cached_property
+    def snapshots(self) -> Snapshots:
+        """Snapshots of the state. The first annex that takes some loads the code for them."""
+        from barnabas.broker.seams.snapshots import Snapshots
+
+        return Snapshots(self.broker)
 
     def _turns_of(self, memory: ReceiveMemory) -> ReceiveTurns:
         """The turns of the connections that use a budget of memory for received requests."""
@@ -277,12 +248,24 @@ class Server:
         self._connections[connection_id] = connection
         return connection
 
-    def put_connection(self, connection: Connection) -> None:
-        """Put another object in the place of a connection that has ended."""
-        self._connections[connection.connection_id] = connection
+    def put_connection(self, connection: ClientConnection, sender: ConnectionState) -> None:
+        """Put another object in the place of a connection that has ended, so that its request can
+        be handled late.
+
+        Takes: sender, the core's state of the ended connection: the core gets a new connection with
+               the same number, principal and listener.
+        """
+        connection_id = connection.connection_id
+        self.broker.on_connected(
+            connection_id, sender.client_host.removeprefix("/"), sender.local_host,
+            sender.local_port, sender.node_id, sender.listener,
+        )  # fmt: skip
+        state = self.broker.connections[connection_id]
+        state.principal, state.authentication = sender.principal, sender.authentication
+        self._connections[connection_id] = cast("Connection", connection)
 
     def disconnect(
-        self, connection: Connection, reason: CloseReason | None, level: int = logging.WARNING
+        self, connection: ClientConnection, reason: CloseReason | None, level: int = logging.WARNING
     ) -> None:
         """End a connection; a reason is written to the log."""
         if connection.closed:
@@ -292,7 +275,7 @@ class Server:
                 party.on_closing(connection)
         if reason is not None:
             self._closing_lines.write(connection.peer, reason, level)
-        connection.close()
+        self._connections[connection.connection_id].close()
         del self._connections[connection.connection_id]
         # Another object replaced a connection that ended earlier, and that end was reported.
         if isinstance(connection, Connection):
@@ -310,7 +293,7 @@ class Server:
         self.disconnect(connection, None if is_reset else str(error))
         self.carry_out()
 
-    def on_request_failed(self, connection: Connection, error: Exception) -> None:
+    def on_request_failed(self, connection: ClientConnection, error: Exception) -> None:
         """End a connection after an exception in its request, or the daemon."""
         if ends_process(error):
             self.fail(error)
@@ -548,6 +531,16 @@ class Server:
         self._timer_at_ms = at_ms
         self._timer = self.loop.call_later((at_ms - now_ms) / 1000, self._on_timer)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is due, and no flush runs."""
+        is_due = self.broker.next_deadline_ms() <= self.steady_ms()
+        return not is_due and self.broker.flushes.is_idle
+
+    def tick(self) -> None:
+        """Let the core do what is due now."""
+        self.guarded(self.broker.on_tick, self.now_ms())
+
     def reset_timer(self) -> None:
         """Set the timer again: a test has moved the clock."""
         if self._timer is not None:
@@ -571,13 +564,13 @@ class Server:
         A late timer means that the process was stopped (SIGSTOP, a debugger, a paused container).
         The sockets may contain heartbeats that were sent in time, and the EndTxn of a transaction
         whose timeout has passed meanwhile. These are processed before any session or transaction
-        times out. The first request of an API also waits for the worker, which imports its modules.
+        times out. The first request of a family also waits for the worker, which loads it.
         """
         if self._catch_up_rounds > 1:
             self._catch_up_rounds -= 1
             self.loop.call_soon(self._tick_after_reading)
             return
-        if self.broker.routes.imports.count and not self.failed:
+        if self.broker.families.waiting_count and not self.failed:
             self.loop.call_later(IMPORT_LOOK_S, self._tick_after_reading)
             return
         self._catch_up_rounds = 0

@@ -140,6 +140,12 @@ class Access:
             if bits >> operation & 1 and self.sees(operation, resource_type, name)
         )
 
+    def operations_on_cluster(self, bits: int) -> int:
+        """The same for the cluster: none if the client lacks DESCRIBE on it."""
+        if not self.sees(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+            return 0
+        return self.operations(bits, ResourceType.CLUSTER, CLUSTER_NAME)
+
     def forget(self) -> None:
         """Clear the cached decisions, since an ACL has changed."""
         self._answers.clear()

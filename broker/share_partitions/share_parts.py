@@ -42,7 +42,7 @@ class ShareParts(NamedTuple):
     features: CurrentFeatures
     cluster: Cluster
     addresses: Addresses
-    group_configs: Lazy[GroupConfigs]
+    group_configs: GroupConfigs
     shares: Lazy[Shares]
 
     def leader(self, topic_id: uuid.UUID | None, index: int, code: int) -> CurrentLeader | None:

@@ -96,7 +96,7 @@ class WaitingShareFetch:
         self._least_throttle_ms = 0
         self._group_id: str = request.group_id or ""
         self._member_id: str = request.member_id or ""
-        level = parts.group_configs.get().value(self._group_id, "share.isolation.level")
+        level = parts.group_configs.value(self._group_id, "share.isolation.level")
         self._is_committed = level == "read_committed"
         self._max_bytes = min(request.max_bytes, parts.config.fetch_max_bytes)
         if parts.quotas.clients is not None:

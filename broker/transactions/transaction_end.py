@@ -46,7 +46,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from barnabas.broker.lazy import Lazy
 from barnabas.broker.logs.flush_queue import FlushQueue, Frame
 from barnabas.broker.logs.log_progress import LogProgress
 from barnabas.broker.logs.new_files import FilesAhead
@@ -623,7 +622,7 @@ class TransactionEnds:
         progress: LogProgress,
         requests: Requests,
         outbox: Outbox,
-        files_ahead: Lazy[FilesAhead],
+        files_ahead: FilesAhead,
         unwritten: UnwrittenWork,
     ) -> None:
         self.flushes_commits = config.barnabas_transaction_durability == "flush"
@@ -1019,7 +1018,7 @@ class TransactionEnds:
             if (log := self._topics.partition(topic, index)) is not None and not log.files.are_made
         ]
         if without:
-            self._files_ahead.get().make(without, then)
+            self._files_ahead.make(without, then)
         else:
             then(now_ms)
 
@@ -1046,7 +1045,7 @@ class TransactionEnds:
             if self._by_id.get(ending.transactional_id) is ending:  # no abort has overtaken it
                 self._flushes.wait_for_frame(logs, on_data, now_ms)
 
-        self._files_ahead.get().make(without, flush)
+        self._files_ahead.make(without, flush)
 
     def _frame_decision(self, ending: Ending, now_ms: int) -> None:
         decision, frame, log = ending.decision, ending.frame, ending.log

@@ -71,6 +71,7 @@ from barnabas.storage.producers.producer_state import (
     used_again,
 )
 from barnabas.storage.producers.producer_window import restore_window
+from barnabas.storage.producers.repetition import is_repetition
 from barnabas.storage.segments.segment_list import SegmentList
 
 if TYPE_CHECKING:
@@ -306,8 +307,6 @@ class Log:
                 at_once,
             )  # fmt: skip
             if duplicate is not None:
-                from barnabas.storage.producers.repetition import is_repetition  # unused at starts
-
                 if not is_repetition(
                     duplicate,
                     view,

@@ -24,6 +24,7 @@ from barnabas.storage.disk import NotWrittenError, is_out_of_resources, not_writ
 from barnabas.storage.files.leader_epochs import HighestEpoch
 from barnabas.storage.files.segment_files import DELETED_SUFFIX, SEGMENT_SUFFIXES
 from barnabas.storage.log.trash import Trash
+from barnabas.storage.segments.index_builds import IndexBuilds
 from barnabas.storage.segments.index_cache import IndexCache
 
 if TYPE_CHECKING:
@@ -76,7 +77,6 @@ class LogDirectory:
         """
         if self.builds is None:
             # imported here, since most directories do not need it
-            from barnabas.storage.segments.index_builds import IndexBuilds
 
             self.builds = IndexBuilds()
         self.builds.add(put_off, then)

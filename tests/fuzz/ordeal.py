@@ -83,7 +83,7 @@ class Ordeal:
         )
         self.broker = self.host.broker
         # as in the daemon: the worker imports what a first request needs
-        self.host.parts.imports.are_elsewhere = True
+        self.host.parts.families.are_loaded_elsewhere = True
         self.answer = b""
         # for a person who reads a finding: the last request of a conversation, the slowest call
         self.request_name = self.slowest = ""

@@ -74,7 +74,7 @@ GROWING = {
     ".transaction_ends._completions": "internal logs whose Complete records nothing waits for",
     ".unwritten._lines": "lines of the last minute",
     "._topic_partitions": "decoded keys of offsets, up to a bound",
-    ".group_configs.made._parsed": "of groups that have settings, which outlive groups",
+    ".group_configs._parsed": "of groups that have settings, which outlive groups",
     ".counters._counts": "a number for each metric and its labels",
     ".share.counts": "a number for each kind of acknowledgement",
     ".shares.made.counts": "a number for each kind of acknowledgement",

@@ -166,7 +166,7 @@ class Node:
             self.broker.flushes.full_journal_bytes = self.world.scenario.full_journal_bytes
             if random.Random(f"{self.world.seed} files").random() < 0.2:
                 # a thread creates the files of all partitions, unless a coordinator writes first
-                files_ahead = self.broker.routes.parts.files_ahead.get()
+                files_ahead = self.broker.routes.parts.files_ahead
                 files_ahead.fewest, files_ahead.most_by_request = 1, 0
             if self._part_delays is not None:
                 ends = self.broker.routes.parts.transaction_ends

@@ -21,6 +21,9 @@ import pytest
 from helpers.core_host import CoreHost
 
 from barnabas.broker.observation.error_counts import ErrorCounts
+from barnabas.broker.seams import snapshots
+from barnabas.broker.seams.snapshots import Snapshots
+from barnabas.broker.seams.state import BrokerState
 from barnabas.console.rim import endpoint, source, watch
 from barnabas.console.rim.endpoint import Console
 
@@ -55,7 +58,9 @@ class Watched:
             now_ms=self.host.event_ms,
             steady_ms=lambda: 0,  # time does not pass, so only one sample is taken
             addresses=[("127.0.0.1", 9092)],
-            acceptor=SimpleNamespace(listeners=[]),
+            state=BrokerState(self.host.broker),
+            snapshots=Snapshots(self.host.broker),
+            nodes=SimpleNamespace(ports=SimpleNamespace(listeners=[])),
         )
         self.on_frame = self.server.on_frame
         sock = socket.socket()
@@ -92,13 +97,13 @@ def test_concurrent_clients_share_one_snapshot(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = []
-    real = source.look_at_partitions
+    real = snapshots.look_at_partitions
 
     def counted(broker: Any) -> Any:
         looks.append(threading.current_thread())
         return real(broker)
 
-    monkeypatch.setattr(source, "look_at_partitions", counted)
+    monkeypatch.setattr(snapshots, "look_at_partitions", counted)
     monkeypatch.setattr(source, "FRESH_S", 60.0)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: watched.ask(), range(16)))

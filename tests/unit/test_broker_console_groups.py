@@ -10,10 +10,9 @@ import pytest
 from helpers.disk_broker import DiskBroker
 from helpers.share_member import ACCEPT, REJECT, RELEASE, SHARED, ShareMember, begin_group
 
+from barnabas.broker import observe_groups
 from barnabas.broker.observe import CommittedOffsetState, GroupState
-from barnabas.console import groups
 from barnabas.console.groups import (
-    describe_in_flight,
     partition_progress,
     progress_of,
 )
@@ -71,7 +70,9 @@ def in_flight(b: DiskBroker, group: str) -> list[tuple[Any, ...]]:
     """The records in flight of a share group, as the page shows them. The description is a
     generator (it runs in steps); its return value has the rows.
     """
-    look = describe_in_flight(b.broker.shares.get(), b.broker.topics, group, b.now_ms)
+    look = observe_groups.describe_in_flight(
+        b.broker.shares.get(), b.broker.topics, group, b.now_ms
+    )
     while True:
         try:
             next(look)
@@ -108,7 +109,7 @@ def test_what_members_of_a_share_group_hold() -> None:
 
 
 def test_the_rows_of_a_share_group_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "MOST_RUNS", 3)
+    monkeypatch.setattr(observe_groups, "MOST_RUNS", 3)
     b = DiskBroker(**SHARED)
     b.topic("t")
     for number in range(6):

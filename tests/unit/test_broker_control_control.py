@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from barnabas.broker.seams.nodes import Nodes
 from barnabas.protocol.framing import SIZE, encode_request
 from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
 from barnabas.test_control.observed import observe
@@ -142,6 +143,8 @@ class Ports:
     def nodes_there(self) -> list[Any]:
         return [node for node in self.nodes.values() if node.is_there]
 
+    set_controller = move_leader = move_coordinator = None
+
     def take_away(self, node_id: int, now_ms: int) -> None:
         self.nodes[node_id].is_there = False
 
@@ -160,10 +163,10 @@ def test_a_port_is_open_while_its_broker_is_there_and_connections_are_not_refuse
     unless the control refuses connections.
     """
     for changes in product(CHANGES, repeat=4):
-        ports, control = Ports(), Control(ControlledClock())
+        ports: Any = Ports()
+        control = Control(ControlledClock())
         server: Any = SimpleNamespace(
-            acceptor=ports,
-            broker=SimpleNamespace(cluster=ports, failover=ports, on_frame=None),
+            nodes=Nodes(ports, ports, ports),
             now_ms=lambda: 0,
             carry_out=lambda: None,
         )

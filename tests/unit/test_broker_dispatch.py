@@ -17,11 +17,6 @@ from helpers.raised_faults import contained_faults
 from barnabas.broker.core import DECODED_AT_ONCE_BYTES
 from barnabas.broker.handlers import metadata
 from barnabas.broker.outbox import NO_CONNECTION
-from barnabas.broker.requests.imports import (
-    FOR_NEW_LOGS,
-    FOR_TOPICS_AT_A_START,
-    import_all,
-)
 from barnabas.broker.routes import Route
 from barnabas.protocol.api_table import APIS
 from barnabas.protocol.errors import Code
@@ -103,15 +98,13 @@ def test_a_fault_of_the_handler_of_a_long_request_closes_only_its_connection(
     assert "please report it" in host.closed[1]
 
 
-# --- modules that the worker imports -------------------------------------------------------------
+# --- families that the worker loads --------------------------------------------------------------
 
 
 @pytest.fixture
 def importing(host: CoreHost) -> CoreHost:
-    """A broker before its first request. As in the daemon, the worker imports the code of its
-    handlers.
-    """
-    host.broker.routes.imports.are_elsewhere = True
+    """A broker before its first request. As in the daemon, the worker loads its handlers."""
+    host.broker.families.are_loaded_elsewhere = True
     return host
 
 
@@ -202,17 +195,15 @@ def test_the_gate_sees_a_first_request_once(tmp_path: Path) -> None:
         listeners="SASL_PLAINTEXT://127.0.0.1:9092",
         sasl_enabled_mechanisms="PLAIN",
     )
-    host.broker.routes.imports.are_elsewhere = True
+    host.broker.families.are_loaded_elsewhere = True
     answer = host.call(host.connect(1), ApiVersionsRequest("a", "1"), 3)
     assert (answer.error_code, host.closed) == (Code.NONE, {})
 
 
-def test_the_first_topic_is_created_after_the_worker_has_imported_the_code_of_logs(
+def test_metadata_creates_a_topic_after_the_worker_has_loaded_the_family_that_creates_topics(
     importing: CoreHost,
 ) -> None:
-    """The handler of Metadata does not import the code of logs in advance, since most Metadata
-    requests create no topic.
-    """
+    """Most requests for metadata create no topic, so their family does not load what that needs."""
     host = importing
     first, second, other = host.connect(1), host.connect(2), host.connect(3)
     host.ask(other, MetadataRequest(), METADATA_VERSION)
@@ -220,7 +211,7 @@ def test_the_first_topic_is_created_after_the_worker_has_imported_the_code_of_lo
     assert len(host.answers[other]) == 1
     host.ask(first, wanting("new"), METADATA_VERSION)
     host.ask(second, wanting("newer"), METADATA_VERSION)
-    assert host.broker.routes.imports.count == 1, "a late tick waits for it"
+    assert host.broker.families.waiting_count == 1, "a late tick waits for it"
     assert [work.connection_id for work in host.work] == [NO_CONNECTION]
     host.ask(other, MetadataRequest(), METADATA_VERSION)
     assert len(host.answers[other]) == 2, "other clients are served meanwhile"
@@ -228,7 +219,7 @@ def test_the_first_topic_is_created_after_the_worker_has_imported_the_code_of_lo
     host.finish_work()
     host.await_answer(second)
     assert sorted(host.broker.metadata.topics) == ["new", "newer", "t"]
-    assert host.broker.routes.imports.count == 0
+    assert host.broker.families.waiting_count == 0
     host.ask(other, wanting("newest"), METADATA_VERSION)
     assert len(host.answers[other]) == 3, "it is imported"
 
@@ -242,31 +233,33 @@ def test_a_stop_creates_a_topic_that_waits_for_imports(importing: CoreHost) -> N
     assert list(host.broker.metadata.topics) == ["t", "new"]
 
 
-def test_all_modules_that_the_worker_imports_exist() -> None:
-    import_all((*FOR_NEW_LOGS, *FOR_TOPICS_AT_A_START))
-
-
-IMPORTING = """
+LOADING = """
 import sys
-from barnabas.broker.dispatch import import_family, load_route
-from barnabas.protocol.api_table import BY_KEY
+from barnabas.broker.dispatch import load_route
+from barnabas.broker.requests.families import load
+from barnabas.protocol.api_table import APIS
 sys.path.insert(0, "tests")
 from pathlib import Path
 from helpers.core_host import CoreHost
-host = CoreHost(Path(sys.argv[2]))
-api = BY_KEY[int(sys.argv[1])]
-import_family(api, is_one=True)
+host = CoreHost(Path(sys.argv[2]), barnabas_brokers=sys.argv[3])
+load(sys.argv[1])
 before = set(sys.modules)
-load_route(host.parts, api)
+for api in APIS:
+    if api.family == sys.argv[1]:
+        load_route(host.parts, api)
 print(*sorted(name for name in set(sys.modules) - before if name.startswith("barnabas.")))
 """
 
 
-def test_a_family_has_all_modules_of_its_handlers_when_it_is_imported(tmp_path: Path) -> None:
-    """The worker imports a family. What a handler imported later would hold up the loop."""
-    for api in {api.family: api for api in APIS}.values():
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_a_family_has_all_modules_of_its_handlers_when_it_is_loaded(
+    tmp_path: Path, brokers: int
+) -> None:
+    """The worker loads a family. What a handler imported later would hold up the loop."""
+    families = sorted({api.family for api in APIS})
+    for family in families if brokers == 1 else ["coordinators", "groups", "share_state"]:
         done = subprocess.run(
-            [sys.executable, "-c", IMPORTING, str(api.key), str(tmp_path / api.name)],
+            [sys.executable, "-c", LOADING, family, str(tmp_path / family), str(brokers)],
             capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2],
         )  # fmt: skip
-        assert done.stdout.split() == [], api.name
+        assert done.stdout.split() == [], family

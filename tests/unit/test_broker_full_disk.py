@@ -14,11 +14,11 @@ from helpers.share_member import SHARED
 from sim.disk import Refusal, SimFile
 
 from barnabas.broker.logs.unwritten_work import MOST_AT_ONCE, RETRY_MS, UnwrittenWork
-from barnabas.broker.requests.refusals import message_class
 from barnabas.broker.requests.without_space import CODES
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
 from barnabas.protocol.api_table import APIS, BY_KEY
 from barnabas.protocol.errors import Code
+from barnabas.protocol.message_classes import message_class
 from barnabas.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsRequest,

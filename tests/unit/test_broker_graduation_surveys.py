@@ -23,7 +23,7 @@ from sim.disk import SimDisk
 
 from barnabas.coordinator.result import CoordinatorRecord
 from barnabas.coordinator.transactions.transaction_state import NO_TIMEOUT_MS
-from barnabas.graduation.preparation import start_and_stop
+from barnabas.daemon.preparation import start_and_stop
 from barnabas.graduation.survey import (
     GraduationError,
     UncleanError,

@@ -38,7 +38,7 @@ COMMITTED = 1
 def host(tmp_path: Path) -> Iterator[CoreHost]:
     host = CoreHost(tmp_path)
     # the files of new logs are created immediately
-    host.parts.files_ahead.get().fewest = PARTITIONS + 1
+    host.parts.files_ahead.fewest = PARTITIONS + 1
     for connection in (1, 2, 3):
         host.connect(connection)
     yield host

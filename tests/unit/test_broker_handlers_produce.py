@@ -69,7 +69,7 @@ def host(tmp_path: Path) -> CoreHost:
     host = CoreHost(tmp_path)
     host.create("t", 2)
     # the files of new logs are created immediately
-    host.parts.files_ahead.get().most_by_request = 4
+    host.parts.files_ahead.most_by_request = 4
     return host
 
 
@@ -928,7 +928,7 @@ def host_2(tmp_path: Path) -> CoreHost:
         tmp_path, barnabas_features="transaction.version=2", barnabas_flush_journal_logs="0"
     )
     host.create("t", 3)
-    host.parts.files_ahead.get().most_by_request = 4
+    host.parts.files_ahead.most_by_request = 4
     return host
 
 

@@ -24,8 +24,8 @@ from barnabas.broker.observe import (
     GroupState,
     look_at_groups,
 )
+from barnabas.broker.observe_groups import describe_members
 from barnabas.broker.share_partitions.state_changes import StateChanges
-from barnabas.console.groups import describe_members
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.result import StateChange, StateRow, partition_for
 from barnabas.coordinator.share_states.share_records import SharePartitionKey

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.broker.rim.http_server import (
+from barnabas.process.http_server import (
     LONGEST_BODY_BYTES,
     HttpServer,
     Request,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from helpers.core_host import CoreHost
 
-from barnabas.broker.rim.log_format import FIELDS, JsonFormatter
 from barnabas.daemon import main as command
+from barnabas.process.log_format import FIELDS, JsonFormatter
 from barnabas.protocol.topic_partition import TopicPartition
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.rim.log_output import LogOutput
+from barnabas.process.log_output import LogOutput
 
 
 def said(output: LogOutput, text: str) -> None:

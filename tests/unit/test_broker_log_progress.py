@@ -121,7 +121,7 @@ def test_an_append_to_two_logs_completes_both_fetches_and_flushes_only_hidden_re
     (hidden,) = host.create("hidden", flush_messages="1")
     (plain,) = host.create("plain")
     # the files of new logs are created immediately
-    host.parts.files_ahead.get().most_by_request = 2
+    host.parts.files_ahead.most_by_request = 2
     request = produce("hidden")
     request.topic_data += produce("plain").topic_data
     for connection, topic in ((1, "hidden"), (2, "plain")):

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.rim import hangups
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.properties import read_properties
 from barnabas.daemon.arguments import StartError, parser
@@ -20,6 +19,7 @@ from barnabas.daemon.main import main
 from barnabas.daemon.modes import _unusable_data_directory
 from barnabas.daemon.serving import _explain
 from barnabas.daemon.signals import SIGNALS, Signals
+from barnabas.process import hangups
 from barnabas.storage.disk import FailedFsync
 
 

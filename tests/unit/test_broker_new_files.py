@@ -599,7 +599,7 @@ def test_a_leader_epoch_that_began_during_the_creation_is_stored_with_the_first_
 @pytest.fixture
 def b() -> DiskBroker:
     b = DiskBroker()
-    b.parts.files_ahead.get().fewest, b.parts.files_ahead.get().most_by_request = 1, 0
+    b.parts.files_ahead.fewest, b.parts.files_ahead.most_by_request = 1, 0
     return b
 
 
@@ -611,7 +611,7 @@ def names(b: DiskBroker) -> list[str]:
 def test_a_start_removes_files_that_no_log_had_taken(b: DiskBroker, end: str) -> None:
     b.broker.topics.create_topic("t", 4, {}, now_ms=b.now_ms)
     logs = b.broker.topics.logs_of("t")
-    b.parts.files_ahead.get().begin(logs)
+    b.parts.files_ahead.begin(logs)
     (work,) = b.broker.outbox.work
     work.run()
     assert len(names(b)) == 4 * len(A_LOGS_FILES)

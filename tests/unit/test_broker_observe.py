@@ -19,8 +19,8 @@ from barnabas.broker.observe import (
     look_at_partitions,
     look_at_transactional_ids,
 )
-from barnabas.broker.rim.http_server import in_slices
 from barnabas.group_lag import Situation
+from barnabas.process.http_server import in_slices
 from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from helpers.api_rows import ROWS, SHAPES
 
-from barnabas.broker.requests.refusals import message_class, refused_rows
+from barnabas.broker.requests.refusals import refused_rows
 from barnabas.protocol.api import Api
 from barnabas.protocol.api_table import APIS
 from barnabas.protocol.errors import Code
 from barnabas.protocol.generator.schema import Field, Struct, structs_of
+from barnabas.protocol.message_classes import message_class
 from barnabas.protocol.messages.message import Message
 
 VERSIONS = [

@@ -239,7 +239,7 @@ class Guarded(CoreHost):
 def host(tmp_path: Path) -> Iterator[Guarded]:
     host = Guarded(tmp_path)
     # the files of new logs are created immediately
-    host.parts.files_ahead.get().most_by_request = 2
+    host.parts.files_ahead.most_by_request = 2
     yield host
     host.broker.close_logs(host.now_ms)
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from helpers.tokens import Issuer
 
-from barnabas.broker.rim import jwks
-from barnabas.broker.rim.jwks import JwksReader
 from barnabas.broker.security.oauth import KeySet, KeySetError
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.listeners import ListenerConfig
+from barnabas.daemon import jwks
+from barnabas.daemon.jwks import JwksReader
 
 
 def reader_of(url: str, keys: KeySet) -> JwksReader:

@@ -75,7 +75,7 @@ class ScriptedBroker:
         self.quotas = SimpleNamespace(have_addresses=False, busy_ns=None)
         self.metadata = SimpleNamespace(client_quotas={})
         self.cluster = SimpleNamespace(nodes={1: None})
-        self.routes = SimpleNamespace(imports=SimpleNamespace(count=0))
+        self.families = SimpleNamespace(waiting_count=0)
         self.times: list[tuple[int, int]] = []
         self.deadline_ms = NO_DEADLINE_MS
         self.logs: Any = SimpleNamespace(disk=OsDisk())
@@ -1075,18 +1075,18 @@ def test_a_late_tick_comes_after_the_requests_that_are_in_the_sockets(
             assert heard.index(b"tick") < 2, "in time it does not wait"
 
 
-def test_a_late_tick_waits_for_requests_whose_modules_are_imported(
+def test_a_late_tick_waits_for_requests_whose_family_is_loaded(
     rim: Rim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("barnabas.broker.rim.server.LATE_MS", 0)
-    rim.broker.routes.imports.count = 1
+    rim.broker.families.waiting_count = 1
     rim.broker.deadline_ms = time.monotonic_ns() // 1_000_000
     rim.server.carry_out()
     rim.run(50)
     rim.client().send(framed(b"while it waits"))
     rim.run_until(lambda: rim.broker.frames)
     assert [what for _, what in rim.broker.frames] == [b"while it waits"]
-    rim.broker.routes.imports.count = 0
+    rim.broker.families.waiting_count = 0
     rim.run_until(lambda: len(rim.broker.frames) == 2)
     assert rim.broker.frames[1][1] == b"tick"
 
@@ -1542,6 +1542,26 @@ def test_a_socket_in_the_file_system_comes_and_goes_with_its_listener(
         acceptor.open_listener(listener.node_id)
     rim.server.close()
     assert not path.exists()
+
+
+def test_a_client_that_connected_elsewhere_is_taken_up_by_the_listener_of_a_name(rim: Rim) -> None:
+    """A pair's node holds clients until it leads; then its server takes them up."""
+    connected: list[Any] = []
+    rim.broker.on_connected = lambda *found: connected.append(found)  # type: ignore[method-assign]
+    with socket.create_server(("127.0.0.1", 0)) as elsewhere:
+        for is_gone in (True, False):
+            client = socket.create_connection(elsewhere.getsockname())
+            rim._clients.append(client)
+            accepted, peer = elsewhere.accept()
+            if is_gone:
+                accepted.close()
+            rim.server.acceptor.adopt("PLAINTEXT", accepted)
+            assert len(connected) == (not is_gone)
+    client.setblocking(False)
+    client.sendall(framed(b"a"))
+    assert rim.receive(client, 3) == b"<a>"
+    (found,) = connected
+    assert (found[1], found[5].name) == (peer[0], "PLAINTEXT")
 
 
 def test_an_ipv4_override_applies_to_ipv4_clients_of_an_ipv6_listener(rim: Rim) -> None:

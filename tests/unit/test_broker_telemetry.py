@@ -171,7 +171,7 @@ def test_telemetry_requests_are_advertised_only_while_a_subscription_exists(tmp_
     assert host.call(connection, push, 0).error_code == Code.THROTTLING_QUOTA_EXCEEDED
     again = host.call(connection, GetTelemetrySubscriptionsRequest(asked.client_instance_id), 0)
     assert again.error_code == Code.THROTTLING_QUOTA_EXCEEDED
-    assert host.parts.telemetry.made is not None
+    assert list(host.parts.own) == [Telemetry], "both handlers use the same"
     assert host.broker.counters.of(PUSHES, "taken") == 1
 
 

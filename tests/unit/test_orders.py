@@ -471,7 +471,7 @@ TICK = [
     "metadata.on_tick",
     "requests.work.on_tick",
     "requests.reading.on_tick",
-    "wide.made.on_tick",
+    "wide.on_tick",
     "sasl.on_tick",
     "progress.try_fetches",  # changed settings may have made more records of these logs readable
     "progress.try_fetches",  # the starts of these logs are above what some fetches wait for

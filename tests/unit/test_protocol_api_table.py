@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from helpers.api_rows import ROWS
 
-from barnabas.broker.requests.refusals import message_class
 from barnabas.protocol.api import Api
 from barnabas.protocol.api_table import APIS, BY_KEY
 from barnabas.protocol.generator.api_rows import apis
+from barnabas.protocol.message_classes import message_class
 
 
 def test_the_table_has_the_rows_of_all_families() -> None:

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.broker.observation.log_lines import LineFormatter
-from barnabas.broker.rim.log_format import JsonFormatter
 from barnabas.cli.completing import _beginning
 from barnabas.cli.consuming.record_template import compile_template
 from barnabas.cli.output import Column, Output, note
 from barnabas.json_text import json_text
+from barnabas.process.log_format import JsonFormatter
 from barnabas.terminal import guard_terminal, raw_stream, visible_bytes, visible_text
 
 EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\r\x9b31m\x00\x08\u202e"

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("broker", "coordinator", "protocol", "storage", "spark_connector", "barnabas/cli")
+PACKAGES = (
+    "broker", "coordinator", "protocol", "storage", "spark_connector", "barnabas/cli",
+    "barnabas/console", "barnabas/daemon", "barnabas/process", "barnabas/replication",
+)  # fmt: skip
 
 
 def threads_of(path: Path) -> list[tuple[int, dict[str, object]]]:

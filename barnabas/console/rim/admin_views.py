@@ -108,7 +108,7 @@ class AdminViews:
         # The users of the users file are shown only to viewers that may see the SCRAM users.
         if answer.error_code:
             return []
-        for user in self._source.server.broker.config.users:
+        for user in self._source.state.config.users:
             rows.setdefault(user, []).append("barnabas.users.file")
         return [{"user": user, "credentials": rows[user]} for user in sorted(rows)]
 

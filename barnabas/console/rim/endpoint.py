@@ -47,14 +47,6 @@ from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.rim.http_server import (
-    HttpServer,
-    Request,
-    Response,
-    error_response,
-    json_response,
-)
-from barnabas.broker.rim.worker import SWITCH_INTERVAL_S
 from barnabas.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from barnabas.console import views
 from barnabas.console.rim.admin_views import AdminViews
@@ -66,6 +58,13 @@ from barnabas.console.rim.record_views import RecordViews
 from barnabas.console.rim.source import BadRequest, Query, Source, Viewer
 from barnabas.console.rim.watch import Watch
 from barnabas.console.rim.writes import Writes
+from barnabas.process.http_server import (
+    HttpServer,
+    Request,
+    Response,
+    error_response,
+    json_response,
+)
 from barnabas.protocol.errors import KafkaError
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.version import __version__
@@ -73,12 +72,13 @@ from barnabas.version import __version__
 if TYPE_CHECKING:
     import socket
 
-    from barnabas.broker.rim.server import Server
+    from barnabas.broker.seams.host import Host
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.console.rim.decoder import Decoder
 
 logger = logging.getLogger("barnabas.console")
 
+SWITCH_INTERVAL_S = 0.001  # as for the broker's worker
 BUSY_AFTER_S = 10.0
 SEARCHES_AT_ONCE = 2
 _MOST_SAFE = 2**53 - 1  # of a whole number in JavaScript
@@ -106,7 +106,7 @@ class Console:
     share of the interpreter.
     """
 
-    def __init__(self, server: Server, sock: socket.socket) -> None:
+    def __init__(self, server: Host, sock: socket.socket) -> None:
         self._server = server
         self._files = _files()
         self._turn = threading.Lock()
@@ -117,7 +117,7 @@ class Console:
         self._logins = Logins(source, sock.getsockname()[1])
         groups = GroupViews(source)
         admin = AdminViews(source)
-        self._decoder = _decoder(server.broker.config)
+        self._decoder = _decoder(server.state.config)
         logs, self._records = LogViews(source, groups), RecordViews(source, self._decoder)
         self._calls: dict[str, Call] = {
             "/api/overview": logs.overview,
@@ -221,7 +221,7 @@ class Console:
         write = self._writes.get(request.path)
         if write is None:
             return error_response(405, f"{request.path} takes GET only.")
-        if not self._server.broker.config.barnabas_console_writes:
+        if not self._server.state.config.barnabas_console_writes:
             raise BadRequest(
                 "The console is read-only. Start the broker with --console-writes to let it "
                 "produce and replay records.",
@@ -266,22 +266,22 @@ class Console:
         """The fields that every answer with data has: the broker, the user, and totals for the
         page's header.
         """
-        broker, server = self._source.look(viewer), self._server.broker
+        broker, state = self._source.look(viewer), self._server.state
         addresses = [f"{host}:{port}" for host, port in self._server.addresses]
         return {
             "now_ms": broker.observed.wall_ms,
             "broker": {
                 "version": __version__,
-                "node_id": server.config.node_id,
+                "node_id": state.config.node_id,
                 "address": ",".join(addresses),
-                "connections": len(server.connections),
+                "connections": state.connection_count,
             },
             "user": viewer.principal.partition(":")[2] if self._logins.are_needed else None,
-            "writes": bool(server.config.barnabas_console_writes),
+            "writes": bool(state.config.barnabas_console_writes),
             "registry": self._decoder is not None,
             "totals": views.totals(broker),
             "requests": self._watch.totals(),
-            "problem": server.disk_space.problem(),
+            "problem": state.space_problem(),
         }
 
     def _requests(self, viewer: Viewer, query: Query) -> Any:

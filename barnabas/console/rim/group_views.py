@@ -13,8 +13,6 @@ from barnabas.broker.observe import (
 )
 from barnabas.console import views
 from barnabas.console.groups import (
-    describe_in_flight,
-    describe_members,
     partition_progress,
 )
 from barnabas.console.history import History, Trend
@@ -95,7 +93,7 @@ class GroupViews:
 
         def members() -> Look[list[dict[str, Any]]]:
             yield
-            return describe_members(self._source.server.broker.groups, name)
+            return self._source.snapshots.members_of(name)
 
         return self._source.run(members())
 
@@ -168,11 +166,9 @@ class GroupViews:
 
     def _in_flight(self, broker: views.Broker, group: GroupState) -> list[dict[str, Any]]:
         """The in-flight records of a share group, in topics that the viewer may see."""
-        server = self._source.server
-        shares = server.broker.shares.made
-        if group.kind != SHARE_TYPE or shares is None:
+        if group.kind != SHARE_TYPE:
             return []
-        look = describe_in_flight(shares, server.broker.topics, group.group_id, server.steady_ms())
+        look = self._source.snapshots.in_flight(group.group_id, self._source.server.steady_ms())
         return [row for row in self._source.run(look) if row["topic"] in broker.topics]
 
     # --- waiting readers -------------------------------------------------------------------------
@@ -245,9 +241,7 @@ class GroupViews:
                 )
                 members = tuple(
                     f"{member['client_id']} at {member['client_host']}"
-                    for member in describe_members(
-                        self._source.server.broker.groups, group.group_id
-                    )
+                    for member in self._source.snapshots.members_of(group.group_id)
                     if [row.topic, row.partition] in member["assignment"]
                 )
                 is_waiting = waits.get((group.group_id, row.topic, row.partition), False)

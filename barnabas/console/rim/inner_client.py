@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.broker.audit import ANONYMOUS
 from barnabas.broker.observe import Look
-from barnabas.broker.rim.http_server import in_slices
 from barnabas.client.frames import FrameSocket, WrongFrameError
 from barnabas.client.request_kind import Request, RequestKind, Response
+from barnabas.process.http_server import in_slices
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.messages.message import Message
 
 if TYPE_CHECKING:
-    from barnabas.broker.rim.acceptor import Listener
-    from barnabas.broker.rim.server import Server
+    from barnabas.broker.seams.host import Host
+    from barnabas.broker.seams.nodes import Listener
 
 CLIENT_ID = "barnabas-console"
 ANSWER_WITHIN_S = 40.0
@@ -71,7 +71,7 @@ class InnerClient:
 
 @contextmanager
 def connected(
-    server: Server,
+    server: Host,
     principal: str,
     host: str,
     listener: Listener | None = None,
@@ -93,7 +93,7 @@ def connected(
 
 
 def _take_up(
-    server: Server,
+    server: Host,
     sock: socket.socket,
     principal: str,
     host: str,
@@ -104,16 +104,15 @@ def _take_up(
     loop's thread.
     """
     yield
-    first = next(iter(server.broker.cluster.nodes)) if node_id is None else node_id
-    at = server.acceptor.listener_of(first) if listener is None else listener
-    server.acceptor.take_up_inner(at, sock, host, None if listener is not None else principal)
+    known = None if listener is not None else principal
+    server.nodes.ports.connect_inside(sock, host, known, listener, node_id)
 
 
 # --- login ----------------------------------------------------------------------------------------
 
 
 def login(
-    server: Server, listener: Listener, mechanism: str, user: str, password: str, host: str
+    server: Host, listener: Listener, mechanism: str, user: str, password: str, host: str
 ) -> None:
     """Authenticate a user at a listener with a password. Raises: LoginRefused, InnerClientError."""
     from barnabas.client.sasl import (

@@ -20,8 +20,8 @@ from barnabas.console.rim.source import BadRequest, Source, Viewer
 from barnabas.console.sessions import LONGEST_MS, Sessions
 
 if TYPE_CHECKING:
-    from barnabas.broker.rim.acceptor import Listener
-    from barnabas.broker.rim.http_server import Request
+    from barnabas.broker.seams.nodes import Listener
+    from barnabas.process.http_server import Request
 
 BY_STRENGTH = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 MOST_AT_ONCE = 4
@@ -45,13 +45,13 @@ class Logins:
     @property
     def are_needed(self) -> bool:
         """Whether any listener authenticates its clients, or an authorizer is active."""
-        authorizer = self._server.broker.access.authorizer
+        authorizer = self._server.state.authorizer
         if authorizer is not None and authorizer.is_on:
             return True
         return any(
             listener.config.has_sasl
             or (listener.config.tls is not None and listener.config.tls.asks_for_certificates)
-            for listener in self._server.acceptor.listeners
+            for listener in self._server.nodes.ports.listeners
         )
 
     def viewer(self, request: Request) -> Viewer:
@@ -123,7 +123,7 @@ class Logins:
 
     def _listener(self) -> Listener:
         """The listener at which the page's users are authenticated."""
-        for listener in self._server.acceptor.listeners:
+        for listener in self._server.nodes.ports.listeners:
             if set(BY_STRENGTH) & set(listener.config.sasl_mechanisms) and listener.config.has_sasl:
                 return listener
         raise BadRequest(
@@ -134,7 +134,7 @@ class Logins:
         """The strongest mechanism by which the user may log in. For an unknown user it is the
         strongest of all, so that a response does not reveal which users exist.
         """
-        config = self._server.broker.config
+        config = self._server.state.config
         offered = [name for name in BY_STRENGTH if name in listener.config.sasl_mechanisms]
         for name in offered:
             is_plain = name == "PLAIN" and user in listener.config.plain_passwords
@@ -150,6 +150,6 @@ class Logins:
 
         def look() -> Look[Any]:
             yield
-            return self._server.broker.metadata.scram_credentials.get((user, known.number))
+            return self._server.state.scram_credential(user, known.number)
 
         return self._source.run(look())

@@ -169,11 +169,11 @@ class RecordViews:
         self, topic: str, from_ms: int, to_ms: int, wanted: frozenset[int]
     ) -> dict[int, Bounds]:
         """The offsets to be searched in each partition: those between two times, or all offsets."""
-        topics = self._source.server.broker.topics
+        state = self._source.state
 
         def take() -> Look[list[Log]]:
             yield
-            return [log for log in topics.logs_of(topic) if not wanted or log.partition in wanted]
+            return [log for log in state.logs_of(topic) if not wanted or log.partition in wanted]
 
         logs = self._source.run(take())
         if not logs:

@@ -14,15 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.broker.audit import ANONYMOUS
-from barnabas.broker.handlers.transactions import client_host
-from barnabas.broker.observe import (
-    Look,
-    PartitionState,
-    look_at_groups,
-    look_at_partitions,
-    look_at_transactional_ids,
-)
-from barnabas.broker.rim.http_server import in_slices
+from barnabas.broker.observe import Look, PartitionState
 from barnabas.broker.security.acls import Operation, ResourceType
 from barnabas.console import rights, views
 from barnabas.console.lists import Columns, Part, in_order, part_of
@@ -34,11 +26,12 @@ from barnabas.console.spans import (
     read_strip,
     take_window,
 )
+from barnabas.process.http_server import in_slices
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.files.segment_files import CorruptLog
 
 if TYPE_CHECKING:
-    from barnabas.broker.rim.server import Server
+    from barnabas.broker.seams.host import Host
     from barnabas.broker.security.authorizer import Access
     from barnabas.console.history import History
     from barnabas.storage.log.log import Log
@@ -90,8 +83,9 @@ class Source:
     thread at a time may call `look`.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Host) -> None:
         self.server, self._loop = server, server.loop
+        self.state, self.snapshots = server.state, server.snapshots
         self._broker: views.Broker | None = None
         self._seen_by: dict[Viewer, views.Broker] = {}
         self._fresh_until = 0.0
@@ -116,7 +110,7 @@ class Source:
             # an observation that took long is used longer, so that observing takes a bounded share
             # of the time
             self._fresh_until = began + took + max(FRESH_S, SHARE_OF_TIME * took)
-        if self.server.broker.access.authorizer is None:
+        if self.state.authorizer is None:
             return broker
         seen = self._seen_by.get(viewer)
         if seen is None:
@@ -126,15 +120,12 @@ class Source:
 
     def observe(self) -> Look[views.Observed]:
         """Observe the whole broker."""
-        broker, now_ms = self.server.broker, self.server.now_ms()
-        wall_ms = now_ms + broker.wall.ahead_ms
-        partitions = yield from look_at_partitions(broker.logs)
-        ids = yield from look_at_transactional_ids(broker.transactions, wall_ms)
-        groups = yield from look_at_groups(broker.groups, broker.topics, broker.shares)
+        now_ms = self.server.now_ms()
+        partitions, ids, groups, wall_ms = yield from self.snapshots.observe(now_ms)
         clients = {}
         for row in ids:
             if row.age_ms is not None:
-                host = client_host(broker.connections, broker.transactions, row.transactional_id)
+                host = self.state.client_host(row.transactional_id)
                 if host is not None:
                     clients[row.transactional_id] = host
         return views.Observed(partitions, ids, groups, clients, wall_ms)
@@ -154,7 +145,7 @@ class Source:
 
         Takes: api_key, the key of the equivalent client request, for the audit log.
         """
-        authorizer = self.server.broker.access.authorizer
+        authorizer = self.state.authorizer
         if authorizer is None:
             return None
         context = RequestContext(
@@ -190,7 +181,7 @@ class Source:
 
     def log(self, topic: str, index: int) -> Log:
         """The log of a partition. Raises: BadRequest."""
-        log = self.server.broker.topics.partition(topic, index)
+        log = self.state.log(topic, index)
         if log is None:
             raise BadRequest(f"There is no partition {topic}-{index}, or it is offline.", 404)
         return log
@@ -211,7 +202,7 @@ class Source:
         self, topic: str, index: int, before: int | None, index_entries: int
     ) -> Window | None:
         """A window of a log; None if the log cannot be read. Called in the loop's thread."""
-        log = self.server.broker.topics.partition(topic, index)
+        log = self.state.log(topic, index)
         if log is None:
             return None
         try:

@@ -6,14 +6,13 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-from barnabas.broker.observation.error_counts import ErrorCounts
 from barnabas.broker.observe import Look
 from barnabas.console.request_counts import RequestCounts
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.errors import Code
 
 if TYPE_CHECKING:
-    from barnabas.broker.rim.server import Server
+    from barnabas.broker.seams.host import Host
 
 WATCHED_S = 15.0
 
@@ -23,7 +22,7 @@ class Watch:
     request.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Host) -> None:
         self._server = server
         self._counts = RequestCounts()
         self._since = 0.0
@@ -47,9 +46,7 @@ class Watch:
         self._counts, self._since = RequestCounts(), time.monotonic()
         on_frame = server.on_frame
         server.on_frame = self._counts.around(on_frame)
-        has_own_errors = server.broker.requests.errors is None
-        if has_own_errors:
-            server.broker.requests.errors = ErrorCounts()
+        has_own_errors = server.state.count_errors()
 
         def end_after_the_last_look() -> None:
             left = self._last_look + WATCHED_S - time.monotonic()
@@ -59,7 +56,7 @@ class Watch:
             self._timer = None
             server.on_frame = on_frame
             if has_own_errors:
-                server.broker.requests.errors = None
+                server.state.stop_counting_errors()
 
         self._timer = server.loop.call_later(WATCHED_S, end_after_the_last_look)
 
@@ -67,11 +64,10 @@ class Watch:
         """The numbers of requests and errors since the counting began. After a pause, the counts
         start from zero.
         """
-        errors = self._server.broker.requests.errors
         return {
             "counted_for_ms": round((time.monotonic() - self._since) * 1000),
             "requests": sum(self._counts.by_api().values()),
-            "errors": sum(dict(errors.counts).values()) if errors is not None else 0,
+            "errors": sum(self._server.state.errors.values()),
         }
 
     def by_api(self) -> dict[str, int]:
@@ -80,13 +76,13 @@ class Watch:
 
     def errors(self) -> list[dict[str, Any]]:
         """The number of errors for each API and error code."""
-        errors = self._server.broker.requests.errors
-        counts = dict(errors.counts) if errors is not None else {}
         return [
             {
                 "api": BY_KEY[key].name,
                 "error": Code(code).name if code in Code._value2member_map_ else str(code),
                 "count": count,
             }
-            for (key, code), count in sorted(counts.items(), key=lambda row: -row[1])
+            for (key, code), count in sorted(
+                self._server.state.errors.items(), key=lambda row: -row[1]
+            )
         ]

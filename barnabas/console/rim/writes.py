@@ -17,9 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from barnabas.broker.brokers.cluster import NO_LEADER
 from barnabas.broker.observe import Look
-from barnabas.broker.rim.clocks import wall_ms
+from barnabas.broker.seams.nodes import NO_LEADER
 from barnabas.broker.security.acls import Operation, ResourceType
 from barnabas.client.murmur2 import partition_of
 from barnabas.console.rim.inner_client import InnerClient, InnerClientError, connected
@@ -77,7 +76,10 @@ class Writes:
         """Write one record. Gives: its partition and offset."""
         topic = _text(body, "topic")
         record = NewRecord(
-            _bytes(body, "key"), _bytes(body, "value"), wall_ms(), _headers(body.get("headers"))
+            _bytes(body, "key"),
+            _bytes(body, "value"),
+            time.time_ns() // 1_000_000,
+            _headers(body.get("headers")),
         )
         count = self._partition_count(viewer, topic)
         partition = body.get("partition")
@@ -125,7 +127,7 @@ class Writes:
 
         def look() -> Look[int]:
             yield
-            return len(self._source.server.broker.topics.partitions_of(topic))
+            return self._source.state.partition_count(topic)
 
         count = self._source.run(look())
         if not count:
@@ -186,8 +188,8 @@ class Clients(ExitStack):
 
         def look() -> Look[dict[int, int]]:
             yield
-            rows = self._source.server.broker.cluster.leaderships(topic)
-            return {index: rows[index].leader for index in partitions if index < len(rows)}
+            rows = self._source.server.nodes.leaders(topic)
+            return {index: rows[index] for index in partitions if index < len(rows)}
 
         leaders = self._source.run(look())
         for index in partitions:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas.broker.settings.deletion import (
     DELETING_BROKER_SETTINGS,
@@ -23,7 +23,6 @@ from barnabas.storage.files.checkpoints import NO_TOPIC_ID
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.metadata import ClusterMetadata
-    from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.outbox import Ids
     from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
     from barnabas.graduation.kafka_directory.kafka_metadata import KafkaMetadata
@@ -32,8 +31,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger("barnabas.broker")
 
 
+class Topics(Protocol):
+    """The part of the broker's topics that a take-over uses."""
+
+    @property
+    def logs(self) -> LogManager: ...
+
+    @property
+    def metadata(self) -> ClusterMetadata: ...
+
+    def set_broker_configs(self, configs: dict[str, str]) -> None:
+        """Replace the dynamic configs of this broker."""
+
+    def set_broker_default_configs(self, configs: dict[str, str]) -> None:
+        """Replace the dynamic configs for all brokers."""
+
+
 def take_over_topics(
-    topics: TopicRegistry, producer_ids: ProducerIdAllocator, ids: Ids, node_id: int
+    topics: Topics, producer_ids: ProducerIdAllocator, ids: Ids, node_id: int
 ) -> None:
     """Add to the journal every topic that is not in it yet but has directories, which another
     broker has written.
@@ -117,9 +132,7 @@ def _topic_ids_of_logs(logs: LogManager) -> dict[str, uuid.UUID]:
     return {topic: most_frequent(of_topic) for topic, of_topic in ids.items()}
 
 
-def _take_over_broker_configs(
-    kafka: KafkaMetadata, topics: TopicRegistry, node_id: int
-) -> list[str]:
+def _take_over_broker_configs(kafka: KafkaMetadata, topics: Topics, node_id: int) -> list[str]:
     """Take over the dynamic broker settings that are defaults of topic settings, or decide what is
     deleted. They are taken over for this broker, or for all brokers, only if the journal has no
     such settings there yet.

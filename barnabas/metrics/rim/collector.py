@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import generate_latest
 
-from barnabas.broker.observation.error_counts import ErrorCounts
-from barnabas.broker.rim.http_server import in_slices
-from barnabas.broker.rim.server import Server
+from barnabas.broker.seams.host import Host
 from barnabas.metrics.labels import label_text
 from barnabas.metrics.rim.exposition import Exposition
 from barnabas.metrics.rim.measured import Measuring
 from barnabas.metrics.rim.metric import Detail, Kind, Metric
 from barnabas.metrics.rim.seen import Seen, Source, look
 from barnabas.metrics.rim.table import METRICS
+from barnabas.process.http_server import in_slices
 from barnabas.replication.state import ReplicationState
 
 if TYPE_CHECKING:
@@ -40,16 +39,16 @@ class Collector:
 
     def __init__(
         self,
-        server: Server,
+        server: Host,
         measuring: Measuring,
         detail: Detail,
         replication: Callable[[], ReplicationState] | None,
     ) -> None:
-        self._source = Source(server, measuring, replication)
+        self._source = Source(server, server.snapshots, measuring, replication)
         self._metrics = [metric for metric in METRICS if detail.has(metric.detail)]
         self._numbers = {row.name: row.now for row in self._metrics if row.now is not None}
         self._has_rows = detail.has(Detail.PARTITIONS)
-        server.broker.requests.errors = ErrorCounts()
+        server.state.count_errors()
         self._lock = threading.Lock()
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
@@ -97,7 +96,5 @@ def _value_of(metric: Metric, seen: Seen) -> Value:
     if metric.read is not None:
         return metric.read(seen)
     assert metric.kind is Kind.COUNTER, metric.name
-    counts = dict.fromkeys(metric.from_zero, 0) | seen.source.server.broker.counters.rows(
-        metric.name
-    )
+    counts = dict.fromkeys(metric.from_zero, 0) | seen.source.state.count_of(metric.name)
     return ((label_text(metric.labels, values), count) for values, count in counts.items())

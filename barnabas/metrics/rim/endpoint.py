@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from barnabas.broker.rim.http_server import HttpServer, Request, Response, error_response
-from barnabas.broker.rim.server import Server
+from barnabas.broker.seams.host import Host
 from barnabas.metrics.rim.collector import Collector
 from barnabas.metrics.rim.exposition import CONTENT_TYPE
 from barnabas.metrics.rim.measured import Measuring
 from barnabas.metrics.rim.metric import Detail
+from barnabas.process.http_server import HttpServer, Request, Response, error_response
 from barnabas.replication.state import ReplicationState
 
 PATH = "/metrics"
@@ -23,12 +23,12 @@ class MetricsEndpoint:
 
     def __init__(
         self,
-        server: Server,
+        server: Host,
         measuring: Measuring,
         sock: socket.socket,
         replication: Callable[[], ReplicationState] | None,
     ) -> None:
-        detail = Detail(server.broker.config.barnabas_metrics_detail)
+        detail = Detail(server.state.config.barnabas_metrics_detail)
         self._loop = server.loop
         self._collector = Collector(server, measuring, detail, replication)
         self._http = HttpServer(sock, self._answer, "metrics")

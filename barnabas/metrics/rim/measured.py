@@ -23,15 +23,13 @@ import selectors
 import socket
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import sub
 from time import monotonic_ns
 from typing import Any, NamedTuple
 
-from barnabas.broker.outbox import FlushJob
-from barnabas.broker.rim.connection import Connection, HandleFrame
-from barnabas.broker.rim.flusher import Flusher
-from barnabas.broker.rim.server import Server
+from barnabas.broker.seams.host import ClientConnection, HandleFrame, Host
+from barnabas.broker.seams.observer import Sends, Sync
 from barnabas.metrics.histogram import Histogram
 from barnabas.protocol.api_table import BY_KEY
 
@@ -204,20 +202,6 @@ class _TimedFile:
         self._durations_ns.append(monotonic_ns() - began_ns)
 
 
-class TimedFlusher(Flusher):
-    """A flusher that measures its flushes, and the fsync of each file."""
-
-    instruments: Instruments
-
-    def sync(self, files: list[Any]) -> None:
-        """Flush as Flusher does. Only one call may run at a time."""
-        durations_ns: list[int] = []
-        began_ns = monotonic_ns()
-        super().sync([_TimedFile(file, durations_ns) for file in files])
-        self.instruments.flushes.observe(monotonic_ns() - began_ns)
-        self.instruments.fsyncs.observe_all(durations_ns)
-
-
 class Measuring:
     """Measures the requests of a server, as its Observer.
 
@@ -231,14 +215,14 @@ class Measuring:
         self._parked: dict[int, tuple[RequestTimes, int, int]] = {}
         self._fold_timer: asyncio.TimerHandle | None = None
 
-    def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
+    def around(self, server: Host, handle: HandleFrame, sends: Callable[[], Sends]) -> HandleFrame:
         """A function that replaces `handle` and measures its time.
 
         `pump` reads the clock just before the call. That time counts as the beginning of the
         handling.
         """
         self._fold_later(server.loop)
-        selector, outbox = self.selector, server.broker.outbox
+        selector = self.selector
         note = [times.latest.append for times in self.instruments.requests]
         left = self.instruments.left
         clock, is_controlled = monotonic_ns, not server.has_machine_clock
@@ -255,8 +239,9 @@ class Measuring:
             began = clock() if is_controlled else server.event_ns
             handle(connection_id, frame, now_ms)
             ended = clock()
+            answers = sends()
             try:
-                ((answered, _),) = outbox.sends
+                ((answered, _),) = answers
             except ValueError:  # the call produced no response, or several
                 answered = 0
             if answered == connection_id:
@@ -264,25 +249,34 @@ class Measuring:
             else:
                 queue_ns = began - selector.woke_ns
                 self._note_other(connection_id, frame, queue_ns, ended - began, ended)
-                if outbox.sends:
-                    self._note_answers(outbox.sends, ended, answered_at_once=connection_id)
+                if answers:
+                    self._note_answers(answers, ended, answered_at_once=connection_id)
 
         return on_frame
 
-    def flusher(self, on_flushed: Callable[[FlushJob, OSError | None], None]) -> Flusher:
-        """A flusher whose flushes are measured."""
-        flusher = TimedFlusher(on_flushed)
-        flusher.instruments = self.instruments
-        return flusher
+    def around_sync(self, sync: Sync) -> Sync:
+        """A function that flushes as `sync` does, and measures the flush and the fsync of each
+        file.
+        """
+        instruments = self.instruments
 
-    def on_answers(self, sends: Sequence[tuple[int, Any]], *, after_flush: bool) -> None:
+        def timed(files: list[Any]) -> None:
+            durations_ns: list[int] = []
+            began_ns = monotonic_ns()
+            sync([_TimedFile(file, durations_ns) for file in files])
+            instruments.flushes.observe(monotonic_ns() - began_ns)
+            instruments.fsyncs.observe_all(durations_ns)
+
+        return timed
+
+    def on_answers(self, sends: Sends, *, after_flush: bool) -> None:
         """Record the responses that are about to be sent. Takes: after_flush, whether a flush
         released them.
         """
         if self._parked:
             self._note_answers(sends, monotonic_ns(), after_flush=after_flush)
 
-    def on_closing(self, connection: Connection) -> None:
+    def on_closing(self, connection: ClientConnection) -> None:
         """Add the bytes of a connection that is about to end to the totals."""
         self._parked.pop(connection.connection_id, None)
         received, sent = traffic_of(connection)
@@ -315,7 +309,7 @@ class Measuring:
 
     def _note_answers(
         self,
-        sends: Sequence[tuple[int, Any]],
+        sends: Sends,
         now_ns: int,
         *,
         answered_at_once: int = 0,
@@ -334,7 +328,7 @@ class Measuring:
                 times.whole.observe(took_ns + waited_ns)
 
 
-def traffic_of(connection: Connection) -> Traffic:
+def traffic_of(connection: ClientConnection) -> Traffic:
     """The bytes that a connection has received and sent, as counted by the operating system; 0 if
     it does not count them.
     """

@@ -14,11 +14,10 @@ from barnabas.broker.observe import (
     Look,
     PartitionState,
     TransactionalIdState,
-    look_at_groups,
-    look_at_partitions,
-    look_at_transactional_ids,
 )
-from barnabas.broker.rim.server import Server
+from barnabas.broker.seams.host import Host
+from barnabas.broker.seams.snapshots import Snapshots
+from barnabas.broker.seams.state import BrokerState
 from barnabas.metrics.labels import label_text
 from barnabas.metrics.rim.measured import Measuring, Traffic, traffic_of
 from barnabas.replication.state import ReplicationState
@@ -31,9 +30,15 @@ class Source(NamedTuple):
     standby's progress; None if no standby can follow.
     """
 
-    server: Server
+    server: Host
+    snapshots: Snapshots
     measuring: Measuring
     replication: Callable[[], ReplicationState] | None
+
+    @property
+    def state(self) -> BrokerState:
+        """The broker's state."""
+        return self.server.state
 
 
 @dataclass
@@ -113,24 +118,18 @@ def look(
     """Observe the broker, in the loop's thread. Takes: numbers, the functions that read single
     numbers, by the name of the metric. All of them are called in one slice.
     """
-    broker = source.server.broker
-    now_ms = source.server.now_ms()
     source.measuring.instruments.fold()
-    partitions = yield from look_at_partitions(broker.logs)
-    transactional_ids = yield from look_at_transactional_ids(
-        broker.transactions, now_ms + broker.wall.ahead_ms
-    )
-    groups = yield from look_at_groups(broker.groups, broker.topics, broker.shares)
+    snapshot = yield from source.snapshots.observe(source.server.now_ms())
     traffic = yield from _look_at_traffic(source)
     return Seen(
         source,
         {name: read(source) for name, read in numbers.items()},
-        partitions,
-        transactional_ids,
-        groups,
+        snapshot.partitions,
+        snapshot.transactional_ids,
+        snapshot.groups,
         traffic,
         None if source.replication is None else source.replication(),
-        now_ms + broker.wall.ahead_ms,
+        snapshot.wall_ms,
         has_rows,
         took_s,
     )

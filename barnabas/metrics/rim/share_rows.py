@@ -13,8 +13,7 @@ from barnabas.metrics.rim.metric import Chart, Detail, counter, gauge
 
 if TYPE_CHECKING:
     from barnabas.broker.observe import CommittedOffsetState
-    from barnabas.broker.share_partitions.share_counts import ShareCounts, StateWrites
-    from barnabas.broker.share_partitions.shares import Shares
+    from barnabas.broker.seams.state import ShareNumbers
     from barnabas.metrics.rim.metric import Value
     from barnabas.metrics.rim.seen import Seen, Source
 
@@ -23,36 +22,24 @@ TYPES = ("gap", "accept", "release", "reject", "renew")
 _TYPE = ("type",)
 
 
-def _now(value_of: Callable[[Shares], float]) -> Callable[[Source], float]:
-    """A function that reads a number from the share groups' state; 0 before a share group is
-    used.
+def _now(value_of: Callable[[ShareNumbers], float]) -> Callable[[Source], float]:
+    """A function that reads a number of all share groups, in the loop's thread; 0 before a share
+    group is used.
     """
 
     def read(source: Source) -> float:
-        shares = source.server.broker.shares.made
-        return 0 if shares is None else value_of(shares)
+        numbers = source.state.share_numbers()
+        return 0 if numbers is None else value_of(numbers)
 
     return read
 
 
-def _count(value_of: Callable[[ShareCounts], float]) -> Callable[[Seen], Value]:
-    """A function that reads a count of all share groups; 0 before a share group is used."""
+def _count(value_of: Callable[[ShareNumbers], float]) -> Callable[[Seen], Value]:
+    """The same for a count, which is read in the scrape's thread."""
+    read_now = _now(value_of)
 
     def read(seen: Seen) -> float:
-        shares = seen.source.server.broker.shares.made
-        return 0 if shares is None else value_of(shares.counts)
-
-    return read
-
-
-def _writes(value_of: Callable[[StateWrites], float]) -> Callable[[Seen], Value]:
-    """A function that reads a count of writes of share groups' states; 0 before a share group is
-    used.
-    """
-
-    def read(seen: Seen) -> float:
-        shares = seen.source.server.broker.shares.made
-        return 0 if shares is None else value_of(shares.runtime.writes)
+        return read_now(seen.source)
 
     return read
 
@@ -70,8 +57,8 @@ def _by_partition(value_of: Callable[[CommittedOffsetState], float]) -> Callable
 
 def _acknowledgements(seen: Seen) -> Value:
     """The number of acknowledgements of each type."""
-    shares = seen.source.server.broker.shares.made
-    counts = {} if shares is None else shares.counts.acknowledged.copy()
+    numbers = seen.source.state.share_numbers()
+    counts = {} if numbers is None else numbers.counts.acknowledged.copy()
     return (
         (label_text(_TYPE, (name,)), counts.get(number, 0)) for number, name in enumerate(TYPES)
     )
@@ -91,7 +78,7 @@ SHARE_GROUPS = (
         "Records that were delivered to members of share groups; each delivery counts.",
         (),
         Chart("Acknowledgements", "acquired"),
-        read=_count(lambda counts: counts.acquired),
+        read=_count(lambda numbers: numbers.counts.acquired),
     ),
     counter(
         "barnabas_share_lock_timeouts_total",
@@ -99,7 +86,7 @@ SHARE_GROUPS = (
         "SharePartitionMetrics).",
         (),
         Chart("Records delivered again", "locks that expired"),
-        read=_count(lambda counts: counts.lock_timeouts),
+        read=_count(lambda numbers: numbers.counts.lock_timeouts),
     ),
     counter(
         "barnabas_share_given_up_records_total",
@@ -107,7 +94,7 @@ SHARE_GROUPS = (
         "share.delivery.count.limit times.",
         (),
         Chart("Records delivered again", "given up"),
-        read=_count(lambda counts: counts.given_up),
+        read=_count(lambda numbers: numbers.counts.given_up),
     ),
     gauge(
         "barnabas_share_in_flight_records",
@@ -132,27 +119,27 @@ SHARE_GROUPS = (
         "Share partitions in memory, which are those of groups with a member that fetches.",
         (),
         Chart("Share partitions", "in memory"),
-        now=_now(lambda shares: len(shares.partitions)),
+        now=_now(lambda numbers: numbers.partition_count),
     ),
     gauge(
         "barnabas_share_sessions",
         "Share sessions (Kafka: ShareSessionsCount).",
         (),
         Chart("Share sessions", "sessions"),
-        now=_now(lambda shares: len(shares.sessions)),
+        now=_now(lambda numbers: numbers.session_count),
     ),
     gauge(
         "barnabas_share_session_partitions",
         "Partitions in share sessions (Kafka: SharePartitionsCount).",
         (),
         Chart("Share sessions", "partitions"),
-        now=_now(lambda shares: shares.sessions.partition_count),
+        now=_now(lambda numbers: numbers.session_partition_count),
     ),
     counter(
         "barnabas_share_session_evictions_total",
         "Share sessions that ended with their connection, or for another principal's session "
         "(Kafka: ShareSessionEvictionsPerSec).",
-        read=_count(lambda counts: counts.evictions),
+        read=_count(lambda numbers: numbers.counts.evictions),
     ),
     counter(
         "barnabas_share_state_writes_total",
@@ -160,21 +147,21 @@ SHARE_GROUPS = (
         "settings of start offsets (Kafka: write-total of share-coordinator-metrics).",
         (),
         Chart("Writes of states", "writes"),
-        read=_writes(lambda writes: writes.writes),
+        read=_count(lambda numbers: numbers.writes.writes),
     ),
     counter(
         "barnabas_share_state_write_seconds_total",
         "The time of barnabas_share_state_writes_total until answers could be sent: with durable "
         "acknowledgements, until they were flushed (Kafka: write-latency-avg, as a quotient of "
         "rates).",
-        read=_writes(lambda writes: writes.total_ms / 1000),
+        read=_count(lambda numbers: numbers.writes.total_ms / 1000),
     ),
     gauge(
         "barnabas_share_state_load_seconds",
         "How long the start took to load the states of share partitions, of all partitions of "
         "__share_group_state together (Kafka: partition-load-time-max of "
         "share-coordinator-metrics).",
-        read=_writes(lambda writes: writes.load_ns / 1e9),
+        read=_count(lambda numbers: numbers.writes.load_ns / 1e9),
     ),
     gauge(
         "barnabas_share_partition_in_flight_records",

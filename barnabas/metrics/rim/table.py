@@ -20,6 +20,7 @@ from barnabas.coordinator.transactions.transaction_state import (
 )
 from barnabas.metrics.labels import label_text
 from barnabas.metrics.rim.metric import Chart, Detail, Metric, counter, gauge, histogram
+from barnabas.metrics.rim.replication_rows import OF_REPLICATION
 from barnabas.metrics.rim.share_rows import SHARE_GROUPS
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.errors import Code
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from barnabas.metrics.rim.measured import RequestTimes
     from barnabas.metrics.rim.metric import Histograms, Value
     from barnabas.metrics.rim.seen import Seen
-    from barnabas.replication.state import ReplicationState
 
 # the time beyond transaction.max.timeout.ms after which a transaction hangs, from KIP-664
 LATE_MS = 5 * 60_000
@@ -68,8 +68,7 @@ def _phases(seen: Seen) -> Iterator[tuple[tuple[str, ...], Buckets]]:
 
 def _errors(seen: Seen) -> Value:
     """The number of errors in answers, by API and error code."""
-    errors = seen.source.server.broker.requests.errors
-    counts = {} if errors is None else errors.counts.copy()
+    counts = seen.source.state.errors
     return _labelled(
         _ERROR,
         (((BY_KEY[api].name, _code_name(code)), n) for (api, code), n in sorted(counts.items())),
@@ -87,7 +86,7 @@ def _code_name(code: int) -> str:
 def _logins(seen: Seen) -> Value:
     """The number of logins, by listener, mechanism and result."""
     results = {True: "succeeded", False: "failed"}
-    rows = seen.source.server.broker.logins.counts.rows()
+    rows = seen.source.state.login_counts()
     return _labelled(
         _LOGIN,
         (((row.listener, row.mechanism, results[row.has_succeeded]), row.total) for row in rows),
@@ -96,14 +95,13 @@ def _logins(seen: Seen) -> Value:
 
 def _info(seen: Seen) -> Value:
     """A row with the value 1, whose labels describe the broker."""
-    broker = seen.source.server.broker
-    values = (__version__, str(broker.config.node_id), broker.logs.cluster_id or "")
+    state = seen.source.state
+    values = (__version__, str(state.config.node_id), state.cluster_id)
     return _labelled(("version", "node_id", "cluster_id"), [(values, 1)])
 
 
 def _free_bytes(seen: Seen) -> float:
-    logs = seen.source.server.broker.logs
-    return logs.disk.free_bytes(logs.data_dir)
+    return seen.source.state.free_bytes()
 
 
 def _ids_by_state(seen: Seen) -> Value:
@@ -127,7 +125,7 @@ def _late_partitions(seen: Seen) -> float:
     """The number of partitions with a hanging transaction, which has been open for longer than any
     timeout allows (KIP-664). Transactions of two-phase commit have no timeout.
     """
-    latest_ms = seen.wall_ms - seen.source.server.broker.config.transaction_max_timeout_ms - LATE_MS
+    latest_ms = seen.wall_ms - seen.source.state.config.transaction_max_timeout_ms - LATE_MS
     two_phase = {
         row.producer_id
         for row in seen.transactional_ids
@@ -223,13 +221,6 @@ def _of_offset(
     )
 
 
-def _of_standby(value_of: Callable[[ReplicationState], Value]) -> Callable[[Seen], Value]:
-    """A function that reads a value of the standby. It returns None if no standby can follow, so
-    that the metric is left out.
-    """
-    return lambda seen: None if seen.replication is None else value_of(seen.replication)
-
-
 def _request_times(seen: Seen) -> Histograms:
     return (((name,), times.whole.buckets()) for name, times in _times_by_api(seen))
 
@@ -299,7 +290,7 @@ REQUESTS = (
         "Fetches that wait for data.",
         (),
         Chart("Connections", "fetches that wait"),
-        now=lambda source: source.server.broker.purgatory.waiting_count,
+        now=lambda source: source.state.waiting_fetch_count,
     ),
     counter(
         "barnabas_fetches_without_wait_total",
@@ -307,7 +298,7 @@ REQUESTS = (
         "client of barnabas.waiting.fetches.max.bytes.",
         (),
         Chart("Connections", "fetches without wait per second"),
-        read=lambda seen: seen.source.server.broker.purgatory.memory.refused_count,
+        read=lambda seen: seen.source.state.refused_fetch_count,
     ),
     counter(
         "barnabas_connections_opened_total",
@@ -416,7 +407,7 @@ TOPICS_AND_GROUPS = (
     gauge(
         "barnabas_topics",
         "Topics, internal ones too.",
-        now=lambda source: len(source.server.broker.metadata.topics),
+        now=lambda source: source.state.topic_count,
     ),
     gauge(
         "barnabas_partitions",
@@ -426,7 +417,7 @@ TOPICS_AND_GROUPS = (
     gauge(
         "barnabas_offline_partitions",
         "Partitions whose log is damaged: they cannot be read or written.",
-        now=lambda source: len(source.server.broker.logs.offline),
+        now=lambda source: source.state.offline_count,
     ),
     gauge(
         "barnabas_groups",
@@ -719,7 +710,7 @@ LOOP_AND_DISK = (
         "Memory of fetches that wait for data; barnabas.waiting.fetches.max.bytes limits it.",
         (),
         Chart("Memory", "fetches that wait"),
-        now=lambda source: source.server.broker.purgatory.memory.held_bytes,
+        now=lambda source: source.state.waiting_fetch_bytes,
     ),
     gauge(
         "barnabas_log_size_bytes",
@@ -741,69 +732,13 @@ LOOP_AND_DISK = (
         "writes are refused.",
         (),
         Chart("Disk", "usable", of="min"),
-        read=lambda seen: seen.source.server.broker.disk_space.usable_bytes(),
+        read=lambda seen: seen.source.state.usable_bytes(),
     ),
     counter(
         "barnabas_disk_refused_writes_total",
         "Writes of clients that were refused for lack of room on the disk.",
         (),
-        read=lambda seen: seen.source.server.broker.disk_space.refused_count,
-    ),
-)
-OF_REPLICATION = (  # left out if no standby can follow
-    gauge(
-        "barnabas_replication_info",
-        "1; the labels say whether the leader waits for its standby. A broker that does not "
-        "lead answers no scrape. The metrics of replication exist where "
-        "barnabas.replication.port is set.",
-        ("role", "mode"),
-        read=_of_standby(lambda state: _labelled(("role", "mode"), [(("leader", state.mode), 1)])),
-    ),
-    gauge(
-        "barnabas_replication_standby_follows",
-        "1 if a standby has everything except operations in progress; else 0.",
-        (),
-        Chart("Standby follows, in sync", "follows", of="max"),
-        read=_of_standby(lambda state: int(state.follows)),
-    ),
-    gauge(
-        "barnabas_replication_standby_in_sync",
-        "1 if the standby may take over by the lease; without a lease, if answers may wait for "
-        "it; else 0.",
-        (),
-        Chart("Standby follows, in sync", "may take over", of="max"),
-        read=_of_standby(lambda state: int(state.is_in_sync)),
-    ),
-    gauge(
-        "barnabas_replication_lag_seconds",
-        "How long ago a standby last had everything; it grows while there is no standby. Absent "
-        "until a standby has had everything.",
-        (),
-        Chart("Behind by", "time", of="max"),
-        read=_of_standby(lambda state: None if state.lag_ms is None else state.lag_ms / 1000),
-    ),
-    gauge(
-        "barnabas_replication_lag_bytes",
-        "The memory of the leader's operations that are not sent to the standby yet.",
-        (),
-        Chart("Not sent to the standby", "bytes", of="max"),
-        read=_of_standby(lambda state: state.lag_bytes),
-    ),
-    gauge(
-        "barnabas_replication_lag_operations",
-        "Operations that the standby has not confirmed as applied; 0 without a standby.",
-        read=_of_standby(lambda state: state.lag_operations),
-    ),
-    gauge(
-        "barnabas_replication_waiting_answers",
-        "Answers that wait for the standby, or for the lease.",
-        read=_of_standby(lambda state: state.waiting_answers),
-    ),
-    gauge(
-        "barnabas_replication_leader_epoch",
-        "The leader epoch of this node's claim: each take-over raises it, and each other start "
-        "of a leader, so changes() counts them. Absent without a lease.",
-        read=_of_standby(lambda state: state.leader_epoch),
+        read=lambda seen: seen.source.state.refused_write_count,
     ),
 )
 OF_THE_SCRAPE = (  # these metrics come last, so that the measured time covers the whole scrape

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from barnabas.broker.observation.log_lines import BoundedLines
-from barnabas.broker.rim.connection import Connection, HandleFrame
-from barnabas.broker.rim.server import Server
 from barnabas.broker.rim.tls import TlsListener
+from barnabas.broker.seams.host import ClientConnection, HandleFrame, Host
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.replication.admission import Admission
 from barnabas.replication.held_answers import HeldAnswers
@@ -47,7 +46,7 @@ class Leader:
 
     is_deposed = False
     silence: Callable[[], str | None] | None = None
-    server: Server
+    server: Host
 
     def __init__(
         self,
@@ -67,10 +66,10 @@ class Leader:
         self.data_dir: str = config.data_dir
         self.catch_up_rate: int = config.barnabas_replication_catch_up_bytes_per_second
         self.leading = self._new_leading(disk, settings)
-        self._held: HeldAnswers[tuple[Connection, Any]] = HeldAnswers(self._may_go_out)
+        self._held: HeldAnswers[tuple[ClientConnection, Any]] = HeldAnswers(self._may_go_out)
         self.endpoint = _Endpoint(self, disk, endpoint_socket, loop, leaders_tls(config))
 
-    def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
+    def around(self, server: Host, handle: HandleFrame) -> HandleFrame:
         """Return `handle` unchanged, since requests are handled at once and only responses may
         wait.
         """
@@ -128,7 +127,7 @@ class Leader:
         """Whether a response that was ready at a position may be sent."""
         return self.leading.is_applied(position)
 
-    def send(self, connection: Connection, pieces: Any) -> None:
+    def send(self, connection: ClientConnection, pieces: Any) -> None:
         """Send a response once the standby has everything that was done before it.
 
         The connection's next request waits until the response is sent.
@@ -146,7 +145,7 @@ class Leader:
                 connection.send(pieces)
                 connection.wake()
 
-    def on_closing(self, connection: Connection) -> None:
+    def on_closing(self, connection: ClientConnection) -> None:
         """Do nothing. The waiting responses of a closing connection are dropped when it is their
         turn.
         """

@@ -7,8 +7,7 @@ import contextlib
 import socket
 from collections.abc import Callable
 
-from barnabas.broker.brokers.cluster import Cluster
-from barnabas.broker.rim.acceptor import unmapped
+from barnabas.broker.seams.nodes import PairOfNodes
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.replication.leading import Leading, ReplicationSettings
 from barnabas.replication.leased_lead import LeasedLead
@@ -34,7 +33,7 @@ class LeasedLeader(Leader):
         self,
         config: BrokerConfig,
         logs: LogManager,
-        cluster: Cluster,
+        cluster: PairOfNodes,
         endpoint_socket: socket.socket,
         loop: asyncio.AbstractEventLoop,
         keeper: LeaseKeeper,
@@ -91,20 +90,7 @@ class LeasedLeader(Leader):
         thread.
         """
         with contextlib.suppress(RuntimeError):  # the loop may be closed already
-            self._loop.call_soon_threadsafe(self._adopt, listener_name, sock)
-
-    def _adopt(self, listener_name: str, sock: socket.socket) -> None:
-        """Set up the connection of a client that connected while this node did not lead. Called in
-        the loop's thread.
-        """
-        acceptor = self.server.acceptor
-        listener = next(one for one in acceptor.listeners if one.config.name == listener_name)
-        try:
-            host, port = sock.getpeername()[:2]
-        except OSError:  # the client has disconnected already
-            sock.close()
-            return
-        acceptor.take_up(listener, sock, unmapped(host), port)
+            self._loop.call_soon_threadsafe(self.server.nodes.ports.adopt, listener_name, sock)
 
     def on_deposed(self, call: Callable[[], object]) -> None:
         """Set the function that is called once another node leads. If another node already leads,

@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.broker.rim.hangups import hangup_reloads
-from barnabas.broker.rim.log_file import LogFile
 from barnabas.broker.rim.tls import TlsError
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.process.hangups import hangup_reloads
+from barnabas.process.log_file import LogFile
 from barnabas.replication.following import Following
 from barnabas.replication.rim.early_sync import EarlySync
 from barnabas.replication.rim.link_security import (

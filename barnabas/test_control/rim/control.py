@@ -15,13 +15,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from barnabas.broker.connections.connection_state import ConnectionState
 from barnabas.broker.rim.clocks import NS_PER_MS
-from barnabas.broker.rim.connection import Connection, HandleFrame
-from barnabas.broker.rim.receive_turns import ReceiveTurns
-from barnabas.broker.rim.server import Clock, Server
+from barnabas.broker.seams.gate import GatedHost
+from barnabas.broker.seams.host import ClientConnection, Clock, HandleFrame
 from barnabas.protocol.errors import Code
 from barnabas.protocol.framing import SIZE, response_has_tagged_header
 from barnabas.protocol.messages.fetch import FetchRequest
@@ -38,9 +37,6 @@ from barnabas.test_control.observed import (
     with_fetch_session,
 )
 from barnabas.test_control.rim.clock import ControlledClock
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger("barnabas.control")
 
@@ -153,19 +149,25 @@ class LateConnection:
     decoding of a large request in a thread.
     """
 
-    def __init__(self, server: Server, exchange: Exchange) -> None:
+    def __init__(self, server: GatedHost, exchange: Exchange) -> None:
         self._server = server
         self.connection_id, self.peer = exchange.connection, exchange.client
         # the attributes of a connection that the server reads while it handles a request
-        self.in_flight, self.closed = True, False
+        self.in_flight, self.closed, self.is_held = True, False, False
         self.has_stirred = True
 
     def send(self, pieces: Any) -> None:
         """Drop the response, since the client has disconnected."""
 
+    def hold(self) -> None:
+        """Do nothing, since no further request is read."""
+
+    def release(self) -> None:
+        """Do nothing, as in `hold`."""
+
     def wake(self) -> None:
         """Disconnect. Called after the response, when the request is done."""
-        self._server.disconnect(cast("Connection", self), None)
+        self._server.disconnect(self, None)
 
     def quiet_sweeps(self) -> int:
         """The number of sweeps without traffic. It is 0, since this connection never counts as
@@ -173,7 +175,7 @@ class LateConnection:
         """
         return 0
 
-    def takes_turns_of(self, turns: ReceiveTurns) -> bool:
+    def takes_turns_of(self, turns: object) -> bool:
         """Whether its received bytes count with those of another connection. False, since it
         receives nothing.
         """
@@ -194,7 +196,7 @@ class Control:
     server: set after the server is made. _exchanges: the current request of each connection.
     """
 
-    server: Server
+    server: GatedHost
     silence: Callable[[], str | None] | None = None
 
     def __init__(self, clock: ControlledClock) -> None:
@@ -215,12 +217,12 @@ class Control:
             lambda: clock.wall_ms() * NS_PER_MS,
         )
 
-    def around(self, server: Server, handle: HandleFrame) -> HandleFrame:
+    def around(self, server: GatedHost, handle: HandleFrame) -> HandleFrame:
         """Wrap the server's handling of requests.
 
         Gives: the function that gets each request before the core does.
         """
-        self.server, self._broker, self._handle = server, server.broker, handle
+        self.server, self._handle = server, handle
         return self._on_frame
 
     def start(self) -> None:
@@ -239,7 +241,7 @@ class Control:
             self._exchanges.pop(connection_id, None)
             self._handle(connection_id, frame, now_ms)
             return
-        sender = self._broker.connections[connection_id]
+        sender = self.server.state.connection(connection_id)
         node_id = sender.node_id
         request = self._with_names(request, node_id)
         exchange = Exchange(
@@ -266,10 +268,9 @@ class Control:
         topics of its session.
         """
         if isinstance(request.body, FetchRequest) and request.body.session_epoch > 0:
-            sessions = self._broker.cluster.nodes[node_id].fetch_sessions
-            remembered = sessions.partitions_of(request.body.session_id)
+            remembered = self.server.state.fetch_session(node_id, request.body.session_id)
             request = with_fetch_session(request, remembered)
-        by_id = {str(topic.topic_id): topic.name for topic in self._broker.metadata.topics.values()}
+        by_id = self.server.state.topic_names()
         return request._replace(
             topics={by_id.get(name, name): rows for name, rows in request.topics.items()}
         )
@@ -281,7 +282,7 @@ class Control:
 
     async def _meet(
         self,
-        connection: Connection,
+        connection: ClientConnection,
         exchange: Exchange,
         released: asyncio.Event | None,
     ) -> None:
@@ -298,7 +299,7 @@ class Control:
         else:
             self.deliver(connection, exchange)
 
-    def _refuse(self, connection: Connection, exchange: Exchange, code: Code) -> None:
+    def _refuse(self, connection: ClientConnection, exchange: Exchange, code: Code) -> None:
         """Answer a request with an error code, without passing the request to the broker."""
         request = exchange.request
         frame = bytearray(SIZE.size) + SIZE.pack(request.correlation_id)
@@ -311,7 +312,7 @@ class Control:
         self.send(connection, [bytes(frame)])
         connection.wake()
 
-    def deliver(self, connection: Connection, exchange: Exchange) -> None:
+    def deliver(self, connection: ClientConnection, exchange: Exchange) -> None:
         """Pass a request on to the broker. Called after a delay, or for the second time."""
         if self.server.is_closed:
             return
@@ -332,21 +333,12 @@ class Control:
         core still has. With a later number it would count as a request of its producer's newest
         connection. Its principal and its listener are those of the closed connection.
         """
-        connection_id = exchange.connection
-        host, _, _ = exchange.client.rpartition(":")
-        sender = exchange.sender
-        assert sender is not None
-        late = cast("Connection", LateConnection(self.server, exchange))
-        self._broker.on_connected(
-            connection_id, host, sender.local_host, sender.local_port, sender.node_id,
-            sender.listener,
-        )  # fmt: skip
-        state = self._broker.connections[connection_id]
-        state.principal, state.authentication = sender.principal, sender.authentication
-        self.server.put_connection(late)
+        assert exchange.sender is not None
+        late = LateConnection(self.server, exchange)
+        self.server.put_connection(late, exchange.sender)
         exchange.deliveries += 1
         try:
-            self._handle(connection_id, frame, self.server.now_ms())
+            self._handle(exchange.connection, frame, self.server.now_ms())
         except BaseException:
             self.server.disconnect(late, None)
             raise
@@ -354,7 +346,7 @@ class Control:
 
     def _hand_on(
         self,
-        connection: Connection,
+        connection: ClientConnection,
         exchange: Exchange,
         frame: memoryview,
         now_ms: int,
@@ -371,7 +363,7 @@ class Control:
                 self.server.loop.call_soon(self._deliver_again, connection, exchange)
         self._handle(connection.connection_id, frame, now_ms)
 
-    def _deliver_again(self, connection: Connection, exchange: Exchange) -> None:
+    def _deliver_again(self, connection: ClientConnection, exchange: Exchange) -> None:
         """Pass a request without a response (acks=0) to the broker for the second time. This waits
         until the first handling is done, since the request may be parked.
         """
@@ -383,11 +375,11 @@ class Control:
         connection.in_flight = True
         self.deliver(connection, exchange)
 
-    def _end(self, connection: Connection, exchange: Exchange) -> None:
+    def _end(self, connection: ClientConnection, exchange: Exchange) -> None:
         exchange.outcome = "connection closed"
         self.server.disconnect(connection, None)
 
-    def on_closing(self, connection: Connection) -> None:
+    def on_closing(self, connection: ClientConnection) -> None:
         """A connection is about to close, so its current request gets no response."""
         exchange = self._exchanges.pop(connection.connection_id, None)
         if exchange is not None and exchange.outcome == "under way":
@@ -395,7 +387,7 @@ class Control:
 
     # --- answers ---------------------------------------------------------------------------------
 
-    def send(self, connection: Connection, pieces: Any) -> None:
+    def send(self, connection: ClientConnection, pieces: Any) -> None:
         """Send a response, changed by the faults of its request."""
         exchange = self._exchanges.pop(connection.connection_id, None)
         connection.is_held = False
@@ -418,7 +410,7 @@ class Control:
         else:
             self._send_or_not(connection, exchange, frame)
 
-    def _send_later(self, connection: Connection, exchange: Exchange, frame: bytes) -> None:
+    def _send_later(self, connection: ClientConnection, exchange: Exchange, frame: bytes) -> None:
         """Send an answer after the delay of a fault, unless the connection was closed meanwhile."""
         if not connection.closed:
             connection.release()
@@ -427,7 +419,7 @@ class Control:
         else:
             exchange.outcome = "connection closed"
 
-    def _send_or_not(self, connection: Connection, exchange: Exchange, frame: bytes) -> None:
+    def _send_or_not(self, connection: ClientConnection, exchange: Exchange, frame: bytes) -> None:
         """Send an answer, or drop or cut it, or close the connection, as the faults of its request
         say.
         """
@@ -443,7 +435,7 @@ class Control:
             connection.send([frame])
 
     def _close_soon(
-        self, connection: Connection, exchange: Exchange, outcome: str = "connection closed"
+        self, connection: ClientConnection, exchange: Exchange, outcome: str = "connection closed"
     ) -> None:
         """Close the connection after this event; no more data are read from it."""
         exchange.outcome = outcome
@@ -486,7 +478,7 @@ class Control:
         chosen = [
             connection
             for connection in self.server.connections()
-            if isinstance(connection, Connection)
+            if not isinstance(connection, LateConnection)
             if client_id is None or last.get(connection.connection_id) == client_id
         ]
         for connection in chosen:
@@ -505,18 +497,19 @@ class Control:
                 "client_id": last.get(connection.connection_id),
             }
             for connection in self.server.connections()
-            if isinstance(connection, Connection)
+            if not isinstance(connection, LateConnection)
         ]
 
     def refuse_connections(self, refuse: bool) -> None:
         """Refuse new connections, like a port without a listener, or accept them again."""
         if refuse == self._refuses:
             return
-        for node in self._broker.cluster.nodes_there():
+        ports = self.server.nodes.ports
+        for node_id in self.server.nodes.ids_there:
             if refuse:
-                self.server.acceptor.close_listener(node.node_id)
+                ports.close_listener(node_id)
             else:  # The listener stays closed if another process has taken the port since.
-                self.server.acceptor.open_listener(node.node_id)
+                ports.open_listener(node_id)
         self._refuses = refuse
 
     # --- several brokers -------------------------------------------------------------------------
@@ -532,43 +525,43 @@ class Control:
 
     def take_away(self, node_id: int) -> None:
         """Stop a broker. Its port and its connections are closed. Raises: ValueError."""
-        self.change(self._broker.failover.take_away, node_id, self.server.now_ms())
-        self.server.acceptor.close_listener(node_id)
+        self.change(self.server.nodes.take_away, node_id, self.server.now_ms())
+        self.server.nodes.ports.close_listener(node_id)
 
     def give_back(self, node_id: int) -> None:
         """Start a stopped broker again, at its old port.
 
         Raises: ValueError; OSError if another process has taken the port.
         """
-        self._broker.cluster.node(node_id)
+        self.server.nodes.require(node_id)
         if not self._refuses:
-            self.server.acceptor.open_listener(node_id)
-        self.change(self._broker.failover.give_back, node_id, self.server.now_ms())
+            self.server.nodes.ports.open_listener(node_id)
+        self.change(self.server.nodes.give_back, node_id, self.server.now_ms())
 
     def broker_values(self) -> list[dict[str, Any]]:
         """The brokers, and the partitions that each leads, as plain values."""
-        cluster = self._broker.cluster
+        nodes = self.server.nodes
         rows = []
-        for node in cluster.nodes.values():
-            host, port = self.server.acceptor.listener_of(node.node_id).address
+        for node_id in nodes.ids:
+            host, port = nodes.ports.listener_of(node_id).address
             leads = {
                 name: indexes
-                for name in self._broker.metadata.topics
+                for name in self.server.state.topic_names().values()
                 if (
                     indexes := [
                         index
-                        for index, one in enumerate(cluster.leaderships(name))
-                        if one.leader == node.node_id
+                        for index, leader in enumerate(nodes.leaders(name))
+                        if leader == node_id
                     ]
                 )
             }
             rows.append(
                 {
-                    "id": node.node_id,
+                    "id": node_id,
                     "host": host,
                     "port": port,
-                    "is_there": node.is_there,
-                    "is_controller": node.node_id == cluster.controller_id,
+                    "is_there": node_id in nodes.ids_there,
+                    "is_controller": node_id == nodes.controller_id,
                     "leads": leads,
                 }
             )
@@ -580,7 +573,7 @@ class Control:
         """Move the time forward, and wait until all work that is due is done and flushed."""
         self.clock.advance(by_ms)
         self._say_time()
-        self.server.guarded(self._broker.on_tick, self.server.now_ms())
+        self.server.tick()
         await self._until_quiet()
 
     def set_frozen(self, freeze: bool) -> None:
@@ -602,9 +595,7 @@ class Control:
         while quiet < _QUIET_ROUNDS and not self.server.failed:
             self.server.reset_timer()
             await asyncio.sleep(_ROUND_S)
-            deadline = self._broker.next_deadline_ms()
-            is_due = deadline is not None and deadline <= self.clock.steady_ms()
-            quiet = 0 if is_due or not self._broker.flushes.is_idle else quiet + 1
+            quiet = quiet + 1 if self.server.is_quiet else 0
 
     # --- power -----------------------------------------------------------------------------------
 
@@ -613,7 +604,7 @@ class Control:
 
         Raises: ValueError if the disk cannot simulate a power loss.
         """
-        disk = disk_below(self._broker.logs.disk)
+        disk = disk_below(self.server.state.disk)
         if not isinstance(disk, ForgetfulDisk):
             raise ValueError(
                 "this broker's disk does not record what was flushed: start it with --test-control"

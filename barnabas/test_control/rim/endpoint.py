@@ -38,7 +38,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
-from barnabas.broker.rim.http_server import (
+from barnabas.process.http_server import (
     HttpServer,
     Request,
     Response,
@@ -238,7 +238,7 @@ class _Calls:
         elif verb == "give-back":
             self._control.give_back(node_id)
         else:
-            self._control.change(self._control.server.broker.failover.set_controller, node_id)
+            self._control.change(self._control.server.nodes.set_controller, node_id)
         return await self.brokers({})
 
     async def leader(self, values: Values) -> Any:
@@ -246,21 +246,18 @@ class _Calls:
         not exist.
         """
         topic, index = _values_of(values, "topic", "partition")
-        leadership = (
-            self._control.server.broker.cluster.leadership(str(topic), int(str(index)))
-            if _NUMBER.fullmatch(str(index))
-            else None
-        )
-        if leadership is None:
+        leaders = dict(enumerate(self._control.server.nodes.leaders(str(topic))))
+        leader = leaders.get(int(str(index))) if _NUMBER.fullmatch(str(index)) else None
+        if leader is None:
             raise KeyError(f"partition {topic}-{index}")
-        return {"leader": leadership.leader if leadership.leader >= 0 else None}
+        return {"leader": leader if leader >= 0 else None}
 
     async def move_leader(self, values: Values) -> Any:
         topic, index, node_id = _values_of(values, "topic", "partition", "broker")
         if not _NUMBER.fullmatch(str(index)):
             raise ValueError(f"`partition` has to be a partition's index, not {index!r}")
         self._control.change(
-            self._control.server.broker.failover.move_leader,
+            self._control.server.nodes.move_leader,
             str(topic), int(index), _node_id(node_id), self._control.server.now_ms(),
         )  # fmt: skip
         return await self.brokers({})
@@ -271,7 +268,7 @@ class _Calls:
             kind, name = ("transaction", "transactional_id")
         key, node_id = _values_of(values, name, "broker")
         self._control.change(
-            self._control.server.broker.failover.move_coordinator,
+            self._control.server.nodes.move_coordinator,
             kind, str(key), _node_id(node_id), self._control.server.now_ms(),
         )  # fmt: skip
         return await self.brokers({})

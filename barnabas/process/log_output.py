@@ -13,7 +13,7 @@ import os
 import queue
 import threading
 
-from barnabas.broker.rim.log_file import LogFile
+from barnabas.process.log_file import LogFile
 
 logger = logging.getLogger("barnabas.log")
 

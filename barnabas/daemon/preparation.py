@@ -11,6 +11,7 @@ from barnabas.daemon.opening import open_broker
 from barnabas.graduation.survey import GraduationError
 
 if TYPE_CHECKING:
+    from barnabas.broker.core import Broker
     from barnabas.broker.outbox import Ids
     from barnabas.broker.settings.config import BrokerConfig
     from barnabas.storage.disk import Disk
@@ -35,10 +36,21 @@ def start_and_stop(
     broker = open_broker(
         config, ids, disk=disk, now_ms=now_ms, wall_ms=wall_ms, notes_settings=False
     )
-    aborted = 0
-    if aborts_transactions:
-        aborted = broker.abort_transactions(now_ms)
-    outbox, ends = broker.outbox, broker.routes.parts.transaction_ends
+    aborted = broker.abort_transactions(now_ms) if aborts_transactions else 0
+    damaged = _finish_and_close(broker, now_ms)
+    if damaged:
+        raise GraduationError(
+            f"{len(damaged)} logs are damaged: {'; '.join(map(str, damaged[:_SHOWN]))}"
+        )
+    return aborted
+
+
+def _finish_and_close(broker: Broker, now_ms: int) -> list[Exception]:
+    """Finish what a start without clients has begun, in this thread, and stop cleanly.
+
+    Gives: why partitions are off line, if any are.
+    """
+    outbox, ends = broker.outbox, broker.coordinators.get().transaction_ends
     while outbox.flushes or outbox.deferred or outbox.work or ends.in_parts:
         broker.on_sent(now_ms)  # the end of a transaction is appended after its flush
         ends.on_tick(now_ms)
@@ -50,10 +62,6 @@ def start_and_stop(
             for file in job.files:
                 file.fsync()
             broker.on_flushed(job, now_ms)
-    damaged = list(broker.logs.offline.values())
+    damaged: list[Exception] = list(broker.logs.offline.values())
     broker.close_logs(now_ms)
-    if damaged:
-        raise GraduationError(
-            f"{len(damaged)} logs are damaged: {'; '.join(map(str, damaged[:_SHOWN]))}"
-        )
-    return aborted
+    return damaged

@@ -1,0 +1,1 @@
+"""What our processes have besides a broker: an HTTP server, their log, and SIGHUP."""
