@@ -6,13 +6,15 @@ other brokers, use a Kafka client.
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
-from barnabas.client.frames import FrameSocket
-from barnabas.client.request_kind import Request, RequestKind, Response
+from barnabas.client.connection import Connection, Connections
+from barnabas.client.errors import ClientError, LoginError
+from barnabas.client.options import ClientOptions
+from barnabas.client.request_kind import RequestKind, Response
+from barnabas.client.security_options import PLAIN, SecurityOptions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.create_topics import (
     CreatableTopic,
@@ -39,6 +41,8 @@ from barnabas.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+
+T = TypeVar("T")
 
 _OPEN_STATES = ["Ongoing", "PrepareCommit", "PrepareAbort"]
 # The versions in which this client sends its requests.
@@ -89,25 +93,6 @@ class OpenTransaction(NamedTuple):
         )
 
 
-def _with_tls(sock: socket.socket, host: str, ca_file: str) -> socket.socket:
-    import ssl
-
-    return ssl.create_default_context(cafile=ca_file).wrap_socket(sock, server_hostname=host)
-
-
-class _Asking:
-    """The connection during the login. It uses the highest versions, which Barnabas supports."""
-
-    def __init__(self, frames: FrameSocket) -> None:
-        self._frames = frames
-
-    def speaks(self, kind: RequestKind[Any, Any]) -> bool:
-        return True
-
-    def request(self, kind: RequestKind[Request, Response], request: Request) -> Response:
-        return self._frames.request(request, kind.last_version, kind.response_class)
-
-
 class Admin:
     """A connection for administrative requests, as a context manager.
 
@@ -126,39 +111,23 @@ class Admin:
         user: tuple[str, str] | None = None,
         ca_file: str | None = None,
     ) -> None:
-        self._socket = socket.create_connection((host, port), timeout=timeout_s)
-        try:
-            if ca_file is not None:
-                self._socket = _with_tls(self._socket, host, ca_file)
-            self._frames = FrameSocket(self._socket, "barnabas")
-            if user is not None:
-                self._authenticate(*user)
-        except BaseException:
-            self.close()
-            raise
-
-    def _authenticate(self, name: str, password: str) -> None:
-        from barnabas.client.sasl import (
-            PLAIN,
-            AuthenticationError,
-            HandshakeRefusedError,
-            NoLoginError,
-            PlainExchange,
-            log_in,
+        self._connections = Connections(
+            ClientOptions(
+                ((host, port),),
+                client_id="barnabas",
+                software_name="barnabas-admin",
+                connect_timeout_ms=round(timeout_s * 1000),
+                tls_timeout_ms=round(timeout_s * 1000),
+                request_timeout_ms=round(timeout_s * 1000),
+                logs_silence=False,
+                security=_security(user, ca_file),
+            )
         )
-
         try:
-            log_in(_Asking(self._frames), PLAIN, PlainExchange(name, password))
-        except AuthenticationError as error:
-            raise AdminError(Code.SASL_AUTHENTICATION_FAILED, f"user {name!r}: {error}") from error
-        except NoLoginError as error:
-            raise AdminError(
-                Code.ILLEGAL_SASL_STATE, f"user {name!r}: the broker takes no login"
-            ) from error
-        except HandshakeRefusedError as error:
-            raise AdminError(
-                Code(error.code), f"user {name!r}: the broker has only {error.mechanisms}"
-            ) from error
+            self._connection: Connection = _asked(self._connections.any)
+        except LoginError as error:
+            assert user is not None
+            raise AdminError(Code(error.code), f"user {user[0]!r}: {error.reason}") from error
 
     def __enter__(self) -> Admin:
         return self
@@ -173,11 +142,12 @@ class Admin:
 
     def close(self) -> None:
         """Close the connection."""
-        self._socket.close()
+        self._connections.close()
 
     def call(self, request: Message, version: int, response_class: type[Response]) -> Response:
         """Send one request and wait for its response. Raises: OSError."""
-        return self._frames.request(request, version, response_class)
+        kind = RequestKind(type(request), response_class, version, version)
+        return _asked(lambda: self._connection.request(kind, request))
 
     def create_topics(self, topics: Iterable[NewTopic], *, keep_different: bool = False) -> None:
         """Create topics. A topic that already exists with the same settings is not an error.
@@ -295,3 +265,28 @@ class Admin:
             for row in described.transaction_states
             if row.error_code == Code.NONE and row.transaction_state in _OPEN_STATES
         ]
+
+
+def _security(user: tuple[str, str] | None, ca_file: str | None) -> SecurityOptions:
+    """The protection of the connection: a login by PLAIN, TLS, both or neither."""
+    name, password = user or ("", "")
+    protocol = ("SASL_" if user is not None else "") + ("PLAINTEXT" if ca_file is None else "SSL")
+    return SecurityOptions(
+        protocol,
+        ca_file=ca_file,
+        mechanism=None if user is None else PLAIN,
+        username=name,
+        password=password,
+    )
+
+
+def _asked(call: Callable[[], T]) -> T:
+    """The result of a call that waits for the broker. Raises: OSError; LoginError."""
+    try:
+        return call()
+    except LoginError:
+        raise
+    except ClientError as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from None
+        raise ConnectionError(str(error)) from error

@@ -30,7 +30,6 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from barnabas.protocol.records import batches_in
 from barnabas.texts import count_text
 
 TAIL_OFFSETS, TAIL_BYTES = 64, 4096
@@ -116,6 +115,8 @@ def has_unread(data: bytes, aborted: Iterable[tuple[int, int]], start: int, end:
     first_offsets: dict[int, list[int]] = {}
     for producer_id, offset in sorted(aborted, key=lambda row: -row[1]):
         first_offsets.setdefault(producer_id, []).append(offset)
+    from barnabas.protocol.records import batches_in  # with the codecs, which few answers need
+
     for _, header in batches_in(data):
         if start >= end:
             break

@@ -11,8 +11,7 @@ Bytes are a string where they are UTF-8, otherwise {"base64": "…"}.
 
 from __future__ import annotations
 
-import base64
-import json
+import binascii
 import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -34,7 +33,7 @@ def json_text(value: Any, indent: int | None = None) -> str:
     """A value as JSON; a JsonText is already JSON."""
     if isinstance(value, JsonText):
         return _escaped(value)
-    return _escaped(json.dumps(value, indent=indent, ensure_ascii=False))
+    return _escaped(_dumps(value, indent))
 
 
 def json_line(fields: Mapping[str, Any]) -> str:
@@ -69,6 +68,8 @@ def parse_json(text: str | bytes) -> Any:
 
     Raises: ValueError; RecursionError.
     """
+    import json
+
     return json.loads(
         text,
         parse_float=Digits,
@@ -86,7 +87,7 @@ def compact_json(value: Any) -> str:
         return f"[{','.join(map(compact_json, value))}]"
     if isinstance(value, Digits):
         return value.text
-    return _compact_string(value) if isinstance(value, str) else json.dumps(value)
+    return _compact_string(value) if isinstance(value, str) else _dumps(value)
 
 
 def decoded_json(data: bytes) -> tuple[JsonText, Any]:
@@ -94,6 +95,8 @@ def decoded_json(data: bytes) -> tuple[JsonText, Any]:
 
     Raises: ValueError; RecursionError.
     """
+    import json
+
     text = data.decode(json.detect_encoding(data))
     value = json.loads(text, parse_constant=_refuse_constant)
     return JsonText(_SPACE.sub(_as_python_writes, text)), value
@@ -104,7 +107,7 @@ def bytes_to_json(data: bytes) -> Any:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
+        return {"base64": binascii.b2a_base64(data, newline=False).decode()}
 
 
 def bytes_from_json(value: Any) -> Any:
@@ -117,9 +120,16 @@ def bytes_from_json(value: Any) -> Any:
     if not isinstance(value, dict) or list(value) != ["base64"]:
         return NotImplemented
     try:
-        return base64.b64decode(value["base64"], validate=True)
+        return binascii.a2b_base64(value["base64"], strict_mode=True)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{value['base64']!r} is not base64: {error}") from error
+
+
+def _dumps(value: Any, indent: int | None = None) -> str:
+    """A value as JSON. `json` is imported here, since most commands print none."""
+    import json
+
+    return json.dumps(value, indent=indent, ensure_ascii=False)
 
 
 def _escaped(text: str) -> str:
@@ -135,7 +145,7 @@ def _as_python_writes(match: re.Match[str]) -> str:
 
 
 def _compact_string(text: str) -> str:
-    return _SURROGATES.sub(_escape, json.dumps(text, ensure_ascii=False))
+    return _SURROGATES.sub(_escape, _dumps(text))
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ print(lag(query))  # {"orders": {0: 0, 1: 120}}
 
 from __future__ import annotations
 
-from barnabas.spark_connector.query_lag import lag
+from barnabas.spark_connector.read.query_lag import lag
 from barnabas.spark_connector.session import MissingRequirementError, local_session
 
 __all__ = ["MissingRequirementError", "lag", "local_session"]

@@ -29,17 +29,17 @@ from barnabas import LocalBroker
 from barnabas.client.cluster_reader import Client
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector.decoding import decode
-from barnabas.spark_connector.numba_loops import (
+from barnabas.spark_connector.arrow.decoding import decode
+from barnabas.spark_connector.arrow.numba_loops import (
     CompiledLoops,
     UnavailableError,
     compile_loops,
     load,
 )
-from barnabas.spark_connector.options import parse_source_options
-from barnabas.spark_connector.planning import plan
-from barnabas.spark_connector.reading import COLUMNS, read_range
-from barnabas.spark_connector.record_batches import select_record_batches
+from barnabas.spark_connector.arrow.record_batches import select_record_batches
+from barnabas.spark_connector.read.options import parse_source_options
+from barnabas.spark_connector.read.planning import plan
+from barnabas.spark_connector.read.reading import COLUMNS, read_range
 from bench.common import create_topic, metered
 from bench.spark_idle import Cpu, cpu_of
 

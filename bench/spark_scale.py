@@ -38,8 +38,8 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector.options import parse_source_options
-from barnabas.spark_connector.planning import plan
+from barnabas.spark_connector.read.options import parse_source_options
+from barnabas.spark_connector.read.planning import plan
 from bench.common import metered, rss_mb
 
 if TYPE_CHECKING:

@@ -22,8 +22,12 @@ import pyarrow as pa
 from barnabas.client.murmur2 import murmur2_of
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector.encoding import RECORD_BATCH_BYTES, Compression, Encoder
-from barnabas.spark_connector.numba_loops import EncodingLoops, UnavailableError, load_encoding
+from barnabas.spark_connector.arrow.encoding import RECORD_BATCH_BYTES, Compression, Encoder
+from barnabas.spark_connector.arrow.numba_loops import (
+    EncodingLoops,
+    UnavailableError,
+    load_encoding,
+)
 
 PARTITIONS = 10
 ARROW_ROWS = 10_000

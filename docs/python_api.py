@@ -82,7 +82,7 @@ CHAPTERS = (
         "barnabas.spark",
         ("local_session", "MissingRequirementError"),
     ),
-    Chapter("", "barnabas.spark_connector.query_lag", "barnabas.spark", ("lag",)),
+    Chapter("", "barnabas.spark_connector.read.query_lag", "barnabas.spark", ("lag",)),
 )
 
 

@@ -43,29 +43,29 @@ from pyspark.sql.types import (
 )
 
 from barnabas.client.cluster_reader import Client, ClientError
-from barnabas.spark_connector.encoding import EncodingError
-from barnabas.spark_connector.filters import Condition, Narrowing, narrow
-from barnabas.spark_connector.offsets import (
+from barnabas.spark_connector.arrow.encoding import EncodingError
+from barnabas.spark_connector.option_error import OptionError
+from barnabas.spark_connector.read.filters import Condition, Narrowing, narrow
+from barnabas.spark_connector.read.offsets import (
     OffsetRange,
     join,
     offsets_as_json,
     offsets_of_json,
     topic_ids_of_json,
 )
-from barnabas.spark_connector.open_transactions import OpenTransactionError
-from barnabas.spark_connector.options import (
-    OptionError,
+from barnabas.spark_connector.read.open_transactions import OpenTransactionError
+from barnabas.spark_connector.read.options import (
     SourceOptions,
     includes_headers,
     parse_source_options,
 )
-from barnabas.spark_connector.planning import plan
-from barnabas.spark_connector.reading import DamageError, DataLossError, read_range
-from barnabas.spark_connector.sink import BatchWriter, StreamWriter
-from barnabas.spark_connector.sink_options import parse_sink_options
-from barnabas.spark_connector.stream_planning import StreamPlanner
+from barnabas.spark_connector.read.planning import plan
+from barnabas.spark_connector.read.reading import DamageError, DataLossError, read_range
+from barnabas.spark_connector.read.stream_planning import StreamPlanner
 from barnabas.spark_connector.task_process import exempt_modules_from_collection, task_client
 from barnabas.spark_connector.user_messages import errors_of_a_stream, without_traceback
+from barnabas.spark_connector.write.sink import BatchWriter, StreamWriter
+from barnabas.spark_connector.write.sink_options import parse_sink_options
 
 if TYPE_CHECKING:
     import pyarrow as pa

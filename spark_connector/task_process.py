@@ -7,13 +7,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from barnabas.client.cluster_reader import Client
 from barnabas.client.options import ClientOptions
-
-if TYPE_CHECKING:
-    from barnabas.spark_connector.publishing import Publisher, PublishSettings
 
 MOST_CLIENTS = 4  # the number of clients that a process keeps, one for each configuration
 MOST_RUNS = 100  # the number of drivers whose last run a process remembers
@@ -45,7 +42,7 @@ class _Process:
         self.freezes = 0
         self.clients: dict[ClientOptions, Client] = {}
         self.runs: dict[str, str] = {}
-        self.publishers: dict[tuple[ClientOptions, PublishSettings, str], Publisher] = {}
+        self.publishers: dict[Hashable, Any] = {}
 
 
 _process = _Process()
@@ -88,21 +85,16 @@ def is_first_of_run(driver_id: str, run: str) -> bool:
     return is_first
 
 
-def driver_publisher(
-    options: ClientOptions, settings: PublishSettings, transactional_id: str
-) -> AbstractContextManager[Publisher]:
-    """The publisher of a transactional id, with connections that its last batch in this process has
-    left open.
+def kept_publisher(key: Hashable, make: Callable[[], K]) -> AbstractContextManager[K]:
+    """The publisher that the driver keeps under a key from one batch to the next; `make` makes a
+    new one.
 
-    The connections lead to the coordinators and leaders of that batch. To find and reach them takes
-    half of the requests of a batch with few rows. If a coordinator or leader has moved, the attempt
-    fails, and the next attempt looks it up again. After a failed batch no connection is kept.
+    The connections lead to the coordinators and leaders of the last batch. To find and reach them
+    takes half of the requests of a batch with few rows. If a coordinator or leader has moved, the
+    attempt fails, and the next attempt looks it up again. After a failed batch no connection is
+    kept.
     """
-    # imported here, since only the driver's steps publish
-    from barnabas.spark_connector.publishing import Publisher
-
-    key = (options, settings, transactional_id)
-    return _kept(_process.publishers, MOST_PUBLISHERS, key, lambda: Publisher(options, settings))
+    return _kept(_process.publishers, MOST_PUBLISHERS, key, make)
 
 
 @contextmanager

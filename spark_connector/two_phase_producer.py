@@ -28,7 +28,7 @@ from enum import Enum
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
-from barnabas.client.connection import ClientError, PassingError, code_name
+from barnabas.client.errors import ClientError, PassingError, code_name
 from barnabas.client.murmur2 import partition_of
 from barnabas.client.options import ClientOptions
 from barnabas.client.request_kind import RequestKind
@@ -44,10 +44,9 @@ from barnabas.protocol.messages.txn_offset_commit import (
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.options import OptionValues, client_options
-from barnabas.spark_connector.produce_request import Producer, PublishError
-from barnabas.spark_connector.transactional_producer import (
-    GROUP,
+from barnabas.spark_connector.read.options import OptionValues, client_options
+from barnabas.spark_connector.write.produce_request import Producer, PublishError
+from barnabas.spark_connector.write.transactional_producer import (
     FencedError,
     PublishSettings,
     TransactionalProducer,
@@ -126,9 +125,7 @@ class _Session(TransactionalProducer):
         self, group_id: str, offsets: Mapping[tuple[str, int], int], member: GroupMember
     ) -> None:
         """Add a group's next offsets to the transaction."""
-        if group_id != self._group_id:
-            self._group_id = group_id
-            self._coordinators.pop(GROUP, None)
+        self._group_id = group_id
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
         for (topic, partition), offset in offsets.items():
             topics.setdefault(topic, []).append(

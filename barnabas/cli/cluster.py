@@ -6,14 +6,14 @@ They work with any Kafka broker, also over TLS and SASL, and negotiate versions.
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from barnabas.cli.client.calls import CLIENT_ID
 from barnabas.cli.client.cluster_client import ClusterClient
-from barnabas.cli.client.connection import CLIENT_ID
 from barnabas.cli.errors import CommandError
 from barnabas.cli.waiting import Waiting
 
@@ -81,7 +81,8 @@ def client_settings(properties: Mapping[str, str]) -> dict[str, Any]:
                 f"{', '.join(sorted([*_DIRECT, 'sasl.jaas.config', TOKEN_FILE]))}"
             )
     for key in ("ssl_cafile", "ssl_certfile"):
-        check_is_pem(str(settings.get(key, "")))
+        if path := settings.get(key):
+            check_is_pem(str(path))
     protocol = str(settings.get("security_protocol", ""))
     if protocol and protocol not in PROTOCOLS:
         raise CommandError(
@@ -100,7 +101,8 @@ def check_is_pem(path: str) -> None:
     from barnabas.pkcs12 import JKS, PKCS12, kind_of_store
 
     try:
-        kind = kind_of_store(Path(path).read_bytes())
+        with open(path, "rb") as file:
+            kind = kind_of_store(file.read())
     except OSError:
         return  # reported elsewhere
     to_pem = "`openssl pkcs12 -in {} -nodes -out store.pem`"
@@ -122,7 +124,7 @@ def _check_files(properties: Mapping[str, str]) -> None:
         path = (
             properties.get(name) if key in ("ssl_cafile", "ssl_certfile", "ssl_keyfile") else None
         )
-        if path is not None and not Path(path).exists():
+        if path is not None and not os.path.exists(path):
             raise CommandError(f"--client-config: {name}={path}: the file does not exist")
 
 

@@ -6,7 +6,6 @@ extra `cli` is missing.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -73,6 +72,8 @@ def help_text(parser: argparse.ArgumentParser) -> str:
 
     Takes: parser, the parser of the broker's own commands.
     """
+    import textwrap
+
     rows = [(name, summary) for name, _, summary in broker_commands(parser)]
     rows += [(name, summary) for name, (_, summary) in COMMANDS.items()]
     options = [("--version", "Print the version."), ("-h, --help", "Show this message and exit.")]
@@ -93,6 +94,8 @@ def _definitions(rows: list[tuple[str, str]]) -> Iterator[str]:
     """The lines of a list of options or commands in click's form: the names, then their texts in a
     column.
     """
+    import textwrap
+
     width = max(len(name) for name, _ in rows) + 2
     for name, text in rows:
         yield textwrap.fill(

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from barnabas.json_text import json_text
 from barnabas.terminal import raw_stream, visible_text
 from barnabas.texts import time_text
 
@@ -49,6 +48,8 @@ class Output:
 
     def data(self, value: Any) -> None:
         """Print one JSON document."""
+        from barnabas.json_text import json_text
+
         indent = 2 if sys.stdout.isatty() else None
         sys.stdout.write(json_text(value, indent) + "\n")
 

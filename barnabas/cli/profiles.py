@@ -30,10 +30,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.cli.errors import CommandError, missing
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
 PREFIX = "BARNABAS_"
@@ -68,9 +70,16 @@ class Profiles(NamedTuple):
 
 def profiles_file() -> Path:
     """The path of the file with the profiles."""
+    from pathlib import Path
+
+    return Path(_file_name())
+
+
+def _file_name() -> str:
+    """The path of the file as text: most commands only look whether it exists."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
-    directory = Path(base) if base.startswith("/") else Path.home() / ".config"
-    return directory / "barnabas" / "profiles.toml"
+    directory = base if base.startswith("/") else os.path.expanduser("~/.config")
+    return os.path.join(directory, "barnabas", "profiles.toml")
 
 
 def read_profiles() -> Profiles:
@@ -193,7 +202,7 @@ def chosen_profile(name: str | None) -> Profile:
     """
     if name == NO_PROFILE:
         return Profile()
-    if name is None and not profiles_file().exists():
+    if name is None and not os.path.exists(_file_name()):
         return Profile()
     profiles = read_profiles()
     name = profiles.current if name is None else name

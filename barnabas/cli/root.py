@@ -180,4 +180,6 @@ def run_command(
 
 def is_client_error(error: Exception) -> bool:
     """Whether the error comes from a broker's response or from a connection."""
-    return isinstance(error, OSError | RefusedError)
+    from barnabas.client.errors import ClientError
+
+    return isinstance(error, OSError | RefusedError | ClientError)

@@ -17,17 +17,16 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
-from barnabas.client.connection import (
+from barnabas.client.cluster import Cluster
+from barnabas.client.connection import Connection
+from barnabas.client.errors import (
     UNKNOWN_TOPIC_PATIENCE_MS,
     ClientError,
-    Connection,
-    Connections,
     PassingError,
     RefusedError,
     UnknownTopicError,
     check,
     code_name,
-    metadata,
 )
 from barnabas.client.notices import RetryNotice
 from barnabas.client.options import ClientOptions
@@ -91,10 +90,10 @@ class Client:
 
     def __init__(self, options: ClientOptions) -> None:
         self.options = options
-        self._leaders: dict[TopicPartition, int] = {}
         # the topic ids in the last Metadata response, in Kafka's form; brokers before 2.8 send none
         self.topic_ids: dict[str, str] = {}
-        self._connections = Connections(options)
+        self._cluster = Cluster(options)
+        self._connections = self._cluster.connections
 
     def __getstate__(self) -> dict[str, Any]:
         return {"options": self.options}
@@ -124,7 +123,7 @@ class Client:
         After:  the client is like a new one, except that idle connections whose buffers are small
                 are still open.
         """
-        self._leaders.clear()
+        self._cluster.forget()
         self.topic_ids.clear()
         self._connections.keep_idle(buffer_bytes)
 
@@ -191,13 +190,11 @@ class Client:
         """Ask for the metadata of topics, and remember their ids and the leaders of their
         partitions. Takes: topics, None for all. Raises: PassingError, RefusedError.
         """
-        answer = metadata(self._connections, topics, create=create)
+        answer = self._cluster.refresh(topics, create=create)
         for topic in answer.topics:
             name = _name_of(topic)
             if topic.topic_id is not None and not topic.error_code:
                 self.topic_ids[name] = _text_of(topic.topic_id)
-            for partition in topic.partitions:
-                self._leaders[TopicPartition(name, partition.partition_index)] = partition.leader_id
         if topics is not None:
             for topic in answer.topics:
                 if not (missing_ok and topic.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION):
@@ -262,7 +259,7 @@ class Client:
         unknown.
         """
         names = list(names)
-        if not all(name in self._leaders for name in names):
+        if not all(name in self._cluster.leaders for name in names):
             self._metadata(sorted({name.topic for name in names}))
         leaders: dict[int, list[TopicPartition]] = {}
         for name in names:
@@ -273,7 +270,7 @@ class Client:
         """The id of the leader. Raises: PassingError if the partition or its leader does not exist
         now.
         """
-        node = self._leaders.get(name)
+        node = self._cluster.leaders.get(name)
         if node is None:
             raise PassingError(f"partition {name} does not exist", UNKNOWN_TOPIC_PATIENCE_MS)
         if node < 0:
@@ -361,7 +358,7 @@ class Client:
                 return action()
             except PassingError as error:
                 self.close()
-                self._leaders.clear()
+                self._cluster.forget()
                 now = time.monotonic()
                 # The time during which a broker was down does not count, since for a while after
                 # its restart the broker may not know its topics.

@@ -1,172 +1,112 @@
-"""The connections to brokers: TLS and login, negotiation of versions, framing of requests, and
-responses in order, received into one reused buffer.
+"""The connections to brokers: TLS and login, negotiation of versions, requests and their responses
+in order.
 
 `Connections` keeps one connection to each address, and another one for each `purpose`. A broker
 handles the requests of a connection one after the other. Requests that must not wait until
 megabytes of records have been sent therefore use a separate connection.
+
+All calls block. A caller that must not block gives `Connections` an object of its own class of
+`Calls`, which makes them in a thread.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import selectors
 import socket
-import ssl
-import struct
 import time
-from collections import deque
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from barnabas.client.notices import NOTICE_S, logger
-from barnabas.client.oauth import TokenError
+from barnabas.client.errors import (
+    ClientError,
+    ConnectionLostError,
+    LoginError,
+    LoginFault,
+    NoHostError,
+    PassingError,
+    TlsError,
+    TlsFault,
+    UnreachableError,
+    UnresolvedError,
+    code_name,
+)
+from barnabas.client.frames import Frames, run
 from barnabas.client.options import ClientOptions
 from barnabas.client.request_kind import Request, RequestKind, Response
-from barnabas.client.sasl import AuthenticationError, HandshakeRefusedError, NoLoginError, log_in
-from barnabas.client.security import SecurityError, exchange, ssl_context
 from barnabas.protocol.errors import Code
-from barnabas.protocol.framing import decode_response, encode_request
-from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from barnabas.protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-)
-from barnabas.protocol.primitives import Buffer, MalformedMessageError
+from barnabas.protocol.primitives import Buffer
 
-MAX_RESPONSE_BYTES = (1 << 31) - 1
-# The maximum size of a response to ApiVersions. A larger response shows that the peer uses another
-# protocol.
-MAX_FIRST_RESPONSE_BYTES = 1 << 20
-HTTP = int.from_bytes(b"HTTP")  # the size of a response, if its first bytes are those of HTTP's
+if TYPE_CHECKING:
+    import ssl
+
+    from barnabas.client.sasl import Exchange
+
 # the part of a login's lifetime after which a new connection replaces the old one
 SESSION_USED = 0.85
-# How long an unknown topic is requested again. Some brokers may take a moment to learn of a new
-# topic, but a topic whose name is wrong stays unknown.
-UNKNOWN_TOPIC_PATIENCE_MS = 3000
 PIECES_AT_ONCE = 512  # sendmsg takes at most IOV_MAX buffers, which is 1024 on Linux and macOS
+AT_ONCE = 100  # the number of requests that are sent before the first response is received
+SILENCE_S = 3  # after which the log says that the port takes connections and does not answer
 
 Address = tuple[str, int]
-
-PASSING = frozenset(
-    {
-        Code.UNKNOWN_TOPIC_OR_PARTITION,
-        Code.UNKNOWN_TOPIC_ID,
-        Code.INCONSISTENT_TOPIC_ID,
-        Code.LEADER_NOT_AVAILABLE,
-        Code.NOT_LEADER_OR_FOLLOWER,
-        Code.REQUEST_TIMED_OUT,
-        Code.BROKER_NOT_AVAILABLE,
-        Code.REPLICA_NOT_AVAILABLE,
-        Code.NETWORK_EXCEPTION,
-        Code.KAFKA_STORAGE_ERROR,
-        Code.FENCED_LEADER_EPOCH,
-        Code.UNKNOWN_LEADER_EPOCH,
-        Code.OFFSET_NOT_AVAILABLE,
-        Code.LISTENER_NOT_FOUND,
-        Code.COORDINATOR_LOAD_IN_PROGRESS,
-    }
-)
-
-
-class ClientError(Exception):
-    """A broker cannot be reached, or rejects every attempt. The message says what to do."""
-
-
-class RefusedError(ClientError):
-    """A broker has responded with an error code."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class UnknownTopicError(ClientError):
-    """For some seconds, no broker has known a topic or partition.
-
-    The topic or partition does not exist, or it was deleted.
-    """
-
-
-class PassingError(ClientError):
-    """A transient failure. The request is repeated for `patience_ms` from its first failure.
-
-    Callers of the client never see this error. After that time they get a ClientError.
-    """
-
-    def __init__(self, message: str, patience_ms: float = math.inf) -> None:
-        super().__init__(message)
-        self.patience_ms = patience_ms
-
-
-class UnresolvedError(PassingError):
-    """A host name has no address.
-
-    If this happens at a client's first request it is permanent, as in a Java client: the name is
-    wrong, or there is no network.
-    """
-
-
-# Version 0 of ApiVersions is used first, since every broker supports it.
-API_VERSIONS = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 0, 0)
-FEATURES = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 3, 4)  # versions with features
-# from version 10 on, the response has topic ids
-METADATA = RequestKind(MetadataRequest, MetadataResponse, 1, 12)
-# the first version in which a client can ask for a topic without creating it
-METADATA_WITHOUT_CREATION = 4
-
-
-class _Sent(NamedTuple):
-    """A request that was sent and whose response has not been received yet."""
-
-    kind: RequestKind[Any, Any]
-    version: int
-    correlation_id: int
 
 
 class Connection:
     """A socket to one broker, with the versions that the broker supports.
 
-    The responses have the order of the requests.
+    The responses have the order of the requests. Order of use: `connect`, `negotiate`, requests,
+    `close`.
     """
 
     def __init__(
         self,
         address: Address,
         options: ClientOptions,
-        context: ssl.SSLContext | None,
+        context: ssl.SSLContext | None = None,
     ) -> None:
+        """Takes: context, for TLS."""
         self.address = f"{address[0]}:{address[1]}"
-        self._options = options
-        self._correlation_ids = itertools.count(1)
-        self._unanswered: deque[_Sent] = deque()
+        self._host, self._port = address
+        self._options, self._context = options, context
+        self._frames = Frames(self.address, options.client_id, options.response_max_bytes)
         self._buffer = bytearray(64 * 1024)
-        self._versions: dict[int, tuple[int, int]] = {}
-        self._levels: dict[str, int] | None = None
         # whether a response of the broker has proven that the security settings are right
         self._is_proven = False
         self._session_end_s = math.inf
-        self._socket = self._connect(address, context)
-        try:
-            self._negotiate()
-        except BaseException:
-            self.close()
-            raise
+        self._socket: socket.socket | None = None
 
-    def _connect(self, address: Address, context: ssl.SSLContext | None) -> socket.socket:
-        """Connect to the broker, with TLS if there is a context. Raises: PassingError; ClientError
-        for a wrong setting.
+    @classmethod
+    def over(
+        cls,
+        sock: socket.socket,
+        peer: str,
+        options: ClientOptions,
+        versions: Mapping[int, tuple[int, int]],
+    ) -> Connection:
+        """A connection over a connected socket, to a broker whose versions are known.
+
+        Takes:  peer, a name of the broker for messages.
         """
+        made = cls((peer, 0), options)
+        made.address = made._frames.peer = peer
+        made._socket = sock
+        made._frames.versions = dict(versions)
+        return made
+
+    def connect(self) -> None:
+        """Connect to the broker. Raises: UnreachableError."""
         try:
-            connected = socket.create_connection(address, self._options.connect_timeout_ms / 1000)
+            connected = socket.create_connection(
+                (_resolvable(self._host), self._port), self._options.connect_timeout_ms / 1000
+            )
         except socket.gaierror as error:
             raise UnresolvedError(
-                f"{self.address}: the name {address[0]!r} cannot be resolved ({reason(error)})"
+                f"{self.address}: the name {self._host!r} cannot be resolved ({reason(error)})"
             ) from error
         except OSError as error:
-            raise PassingError(f"{self.address}: {reason(error)}") from error
+            raise UnreachableError(f"{self.address}: {reason(error)}") from error
+        self._socket = connected
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for name, size_bytes in (
@@ -175,70 +115,111 @@ class Connection:
             ):
                 if size_bytes >= 0:
                     connected.setsockopt(socket.SOL_SOCKET, name, size_bytes)
-            if context is not None:
-                connected = context.wrap_socket(connected, server_hostname=address[0])
-            connected.settimeout(self._options.request_timeout_ms / 1000)
         except OSError as error:
+            failure = self._failure(error)
             connected.close()
-            raise self._failure(error) from error
-        except BaseException:
-            connected.close()
-            raise
-        return connected
+            raise failure from error
 
-    def _negotiate(self) -> None:
-        """Agree with the broker on versions, and log in."""
-        self.send(API_VERSIONS, ApiVersionsRequest())
-        if not self._is_readable(NOTICE_S):
+    def negotiate(self) -> None:
+        """Agree with the broker on TLS and versions, and log in. After a failure the connection is
+        closed.
+
+        Raises: ClientError of any kind.
+        """
+        try:
+            self._wrap()
+            self._open.settimeout(self._options.request_timeout_ms / 1000)
+            run(self._frames.open(self._options.software_name), self._first_request)
+            if self._options.security.uses_sasl:
+                self._log_in()
+        except BaseException:
+            self.close()
+            raise
+        # ApiVersions proves nothing, since a broker responds to it before authentication
+        self._is_proven = False
+
+    @property
+    def _open(self) -> socket.socket:
+        assert self._socket is not None, "the connection is not connected"
+        return self._socket
+
+    def _wrap(self) -> None:
+        """Begin TLS, if there is a context. Raises: TlsError, ConnectionLostError."""
+        if self._context is None:
+            return
+        try:
+            self._open.settimeout(self._options.tls_timeout_ms / 1000)
+            self._socket = self._context.wrap_socket(self._open, server_hostname=self._host)
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _first_request(self, kind: RequestKind[Any, Any], request: Any) -> Any:
+        """The response to ApiVersions. If it takes long, the log says so."""
+        self.send(kind, request)
+        if self._options.logs_silence and not self._is_readable(SILENCE_S):
+            from barnabas.client.notices import logger
+
             logger.warning(
                 "barnabas: %s has taken the connection and does not answer: is a Kafka broker's "
                 "listener at this port, with this kafka.security.protocol?",
                 self.address,
             )
-        answer = self.receive(API_VERSIONS)
-        if answer.error_code:
-            raise ClientError(
-                f"{self.address} refuses ApiVersions with {code_name(answer.error_code)}"
-            )
-        self._versions = {
-            api.api_key: (api.min_version, api.max_version) for api in answer.api_keys
-        }
-        if self._options.security.uses_sasl:
-            self._log_in()
-        # ApiVersions proves nothing, since a broker responds to it before authentication
-        self._is_proven = False
+        return self.receive(kind)
 
     def _log_in(self) -> None:
-        """Log in by SASL. Raises: ClientError, or PassingError if there is no token for now."""
+        """Log in as the options say. Raises: LoginError; PassingError if there is no token now."""
+        from barnabas.client.security import exchange
+
         security = self._options.security
         assert security.mechanism is not None
-        try:
-            lifetime_ms = log_in(self, security.mechanism, exchange(security))
-        except NoLoginError as error:
-            raise ClientError(
-                f"{self.address} takes no login: give kafka.security.protocol without SASL_, or "
-                "another port"
-            ) from error
-        except HandshakeRefusedError as error:
-            if error.code == Code.UNSUPPORTED_SASL_MECHANISM:
-                has = ", ".join(error.mechanisms) or "none"
-                raise ClientError(
-                    f"{self.address} does not have kafka.sasl.mechanism={security.mechanism}; it "
-                    f"has {has}"
-                ) from error
-            raise ClientError(
-                f"{self.address} refuses a login with {code_name(error.code)}: this port may take "
-                "none"
-            ) from error
-        except TokenError as error:
-            kind = PassingError if error.passes else ClientError
-            raise kind(f"{self.address}: there is no token for the login: {error}") from error
-        except AuthenticationError as error:
-            raise ClientError(
-                f"{self.address} refuses {security.login_name} by {security.mechanism}: {error}"
-            ) from error
+        lifetime_ms = self.log_in(security.mechanism, exchange(security), security.login_name)
         if lifetime_ms > 0:
             self._session_end_s = time.monotonic() + SESSION_USED * lifetime_ms / 1000
+
+    def log_in(self, mechanism: str, login: Exchange, name: str) -> int:
+        """Log in by SASL.
+
+        Takes:  name, of the user, for messages.
+        Gives:  the lifetime of the session in ms; 0 if it is unlimited.
+        Raises: LoginError; PassingError if there is no token now.
+        """
+        from barnabas.client import sasl
+        from barnabas.client.oauth import TokenError
+
+        has_handshake = self.speaks(sasl.HANDSHAKE)
+        try:
+            return run(sasl.log_in(mechanism, login, has_handshake=has_handshake), self.request)
+        except sasl.NoLoginError as error:
+            raise LoginError(
+                LoginFault.NO_LOGIN,
+                "it takes no login",
+                f"{self.address} takes no login: give kafka.security.protocol without SASL_, or "
+                "another port",
+                Code.ILLEGAL_SASL_STATE,
+            ) from error
+        except sasl.HandshakeRefusedError as error:
+            has = ", ".join(error.mechanisms) or "none"
+            raise LoginError(
+                LoginFault.MECHANISM,
+                f"it has {has}",
+                f"{self.address} does not have kafka.sasl.mechanism={mechanism}; it has {has}"
+                if error.code == Code.UNSUPPORTED_SASL_MECHANISM
+                else f"{self.address} refuses a login with {code_name(error.code)}: this port may "
+                "take none",
+                error.code,
+            ) from error
+        except sasl.AuthenticationError as error:
+            raise LoginError(
+                LoginFault.USER,
+                str(error),
+                f"{self.address} refuses {name} by {mechanism}: {error}",
+                Code.SASL_AUTHENTICATION_FAILED,
+            ) from error
+        except TokenError as error:
+            text = f"{self.address}: there is no token for the login: {error}"
+            if error.passes:
+                raise PassingError(text) from error
+            raise LoginError(LoginFault.TOKEN, str(error), text) from error
 
     @property
     def is_expired(self) -> bool:
@@ -247,110 +228,72 @@ class Connection:
         """
         return time.monotonic() >= self._session_end_s
 
-    def _failure(self, error: OSError) -> ClientError:
-        """Return the error to raise for a failure of the socket.
+    @property
+    def is_closed(self) -> bool:
+        """Whether this side has closed the connection."""
+        return self._socket is None or self._socket.fileno() < 0
 
-        It is a transient error, or an error that explains which setting is wrong.
+    def _failure(self, error: OSError) -> ClientError:
+        """The error to raise for a failure of the socket: a transient one, or one that explains
+        which setting is wrong.
         """
-        if isinstance(error, ssl.SSLCertVerificationError):
-            if (
-                "ostname mismatch" in error.verify_message
-                or "IP address mismatch" in error.verify_message
-            ):
-                return ClientError(
-                    f"{self.address}: the certificate is for another host "
-                    f"({error.verify_message}); use its name in kafka.bootstrap.servers and "
-                    "advertised.listeners, or set kafka.ssl.endpoint.identification.algorithm to "
-                    "an empty text"
+        ended = isinstance(error, ConnectionResetError)
+        if self._context is not None:
+            from barnabas.client.tls_faults import has_ended, tls_error
+
+            if (of_settings := tls_error(error, self.address, self._open)) is not None:
+                return of_settings
+            if has_ended(error):
+                return ConnectionLostError(
+                    f"{self.address}: the connection was closed", self._hint()
                 )
-            return ClientError(
-                f"{self.address}: the broker's certificate is not trusted "
-                f"({error.verify_message}); "
-                "give the authority that signed it in kafka.ssl.truststore.location (PEM)"
-            )
-        if isinstance(error, ssl.SSLError):
-            why = error.reason or ""
-            if why in (
-                "WRONG_VERSION_NUMBER",
-                "HTTP_REQUEST",
-                "UNKNOWN_PROTOCOL",
-                "PACKET_LENGTH_TOO_LONG",
-                "RECORD_LAYER_FAILURE",
-            ):
-                return ClientError(
-                    f"{self.address} does not speak TLS ({why}): check kafka.security.protocol "
-                    "for this port"
-                )
-            if "ALERT" in why:
-                return ClientError(
-                    f"{self.address} refuses TLS ({why}): it may require the client's "
-                    "certificate: give one in kafka.ssl.keystore.location (PEM)"
-                )
-        ended = isinstance(error, ConnectionResetError | ssl.SSLEOFError)
         hint = self._hint() if ended else ""
-        if isinstance(error, TimeoutError) and not self._versions:
+        if isinstance(error, TimeoutError) and not self.versions:
             hint = "; is a Kafka broker's listener at this port?"
-        return PassingError(f"{self.address}: {reason(error)}{hint}")
+        return ConnectionLostError(f"{self.address}: {reason(error)}", hint)
 
     def _hint(self) -> str:
-        """Return a text with a possible reason why the connection was closed.
-
-        It is empty if the security setting is known to be right.
+        """A text with a possible reason why the connection was closed. It is empty if the security
+        setting is known to be right.
         """
         return "" if self._is_proven else "; is kafka.security.protocol right for this port?"
 
-    def version_of(self, kind: RequestKind[Any, Any]) -> int:
-        """Return the highest version of a kind of request that both sides support.
+    # --- versions
 
-        Raises: ClientError if there is no common version.
+    @property
+    def versions(self) -> Mapping[int, tuple[int, int]]:
+        """The lowest and the highest version of each request that the broker supports, by API
+        key.
         """
-        if kind is API_VERSIONS:
-            return 0
-        name, (_, _, first, last) = kind.request_class.__name__, kind
-        lowest, highest = self._versions.get(kind.request_class.API_KEY, (0, -1))
-        if not self.speaks(kind):
-            has = (
-                f"has {name} in versions {lowest} to {highest}"
-                if highest >= 0
-                else f"does not have {name}"
-            )
-            raise ClientError(f"{self.address} {has}; versions {first} to {last} are supported")
-        return min(last, highest)
+        return self._frames.versions
+
+    def version_of(self, kind: RequestKind[Any, Any]) -> int:
+        """The highest version of a kind of request that both sides support.
+
+        Raises: UnsupportedRequestError if there is none.
+        """
+        return self._frames.version_of(kind)
 
     def speaks(self, kind: RequestKind[Any, Any]) -> bool:
         """Whether there is a version of a kind of request that both sides support."""
-        lowest, highest = self._versions.get(kind.request_class.API_KEY, (0, -1))
-        return min(kind.last_version, highest) >= max(kind.first_version, lowest)
+        return self._frames.speaks(kind)
 
     def level_of(self, feature: str) -> int:
-        """Return the finalised level of a feature in the cluster (KIP-584), or 0 if the feature is
-        not finalised.
+        """The finalised level of a feature in the cluster (KIP-584); 0 if it is not finalised."""
+        return self._frames.level_of(feature)
 
-        The broker is asked once per connection. A broker that is too old is not asked.
-        """
-        if self._levels is None:
-            self._levels = {}
-            _, highest = self._versions.get(ApiVersionsRequest.API_KEY, (0, -1))
-            if highest >= FEATURES.first_version:
-                client = ApiVersionsRequest("barnabas-spark", "1")
-                answer = self.request(FEATURES, client)
-                self._levels = {
-                    row.name: row.max_version_level
-                    for row in answer.finalized_features
-                    if answer.finalized_features_epoch >= 0
-                }
-        return self._levels.get(feature, 0)
+    # --- requests
 
     @property
     def unanswered(self) -> int:
         """The number of requests whose responses have not been received yet."""
-        return len(self._unanswered)
+        return len(self._frames.unanswered)
 
     def is_stale(self) -> bool:
         """Whether the broker closed the connection, or sent unexpected bytes, while it had no
         request to respond to.
         """
-        return not self._unanswered and self._is_readable(0)
+        return not self.unanswered and self._is_readable(0)
 
     def _is_readable(self, seconds: float) -> bool:
         """Wait until something can be received, or the connection is closed, or the time is
@@ -359,7 +302,7 @@ class Connection:
         try:
             # this also works for descriptors above 1023, which select() does not accept
             with selectors.DefaultSelector() as selector:
-                selector.register(self._socket, selectors.EVENT_READ)
+                selector.register(self._open, selectors.EVENT_READ)
                 return bool(selector.select(seconds))
         except (OSError, ValueError):
             return True
@@ -371,54 +314,53 @@ class Connection:
 
     def request(self, kind: RequestKind[Request, Response], request: Request) -> Response:
         """Send a request and wait for its response."""
-        assert not self._unanswered, "the answer to another request is still to be received"
+        assert not self.unanswered, "the answer to another request is still to be received"
         self.send(kind, request)
         return self.receive(kind)
+
+    def request_all(
+        self, kind: RequestKind[Request, Response], requests: Sequence[Request]
+    ) -> list[Response]:
+        """Send requests, at most AT_ONCE before their responses are received. Gives: the responses,
+        whose records must not be used.
+        """
+        responses = []
+        for start in range(0, len(requests), AT_ONCE):
+            part = requests[start : start + AT_ONCE]
+            for request in part:
+                self.send(kind, request)
+            responses += [self.receive(kind) for _ in part]
+        return responses
+
+    def post(self, kind: RequestKind[Request, Any], request: Request) -> None:
+        """Send a request that has no response, as Produce with acks=0."""
+        self.send(kind, request)
+        self._frames.expect_no_response()
 
     def send(self, kind: RequestKind[Request, Any], request: Request) -> None:
         """Send a request without waiting for its response.
 
         `receive` returns the responses in the order of the requests.
         """
-        version, correlation_id = self.version_of(kind), next(self._correlation_ids)
-        frame = encode_request(request, version, correlation_id, self._options.client_id)
-        self._send_all([frame])
-        self._unanswered.append(_Sent(kind, version, correlation_id))
+        self._send_all([self._frames.encode(kind, request)])
 
     def send_encoded(
         self, kind: RequestKind[Any, Any], version: int, body: Sequence[Buffer]
     ) -> None:
-        """Send a request whose body the caller has encoded.
-
-        The buffers of the body are not joined, which saves a copy of the records. The header has
-        the format:
-
-            int32 size, int16 api_key, int16 api_version, int32 correlation_id, nullable string
-            client_id | flexible: no tagged fields
-        """
-        request_class, correlation_id = kind.request_class, next(self._correlation_ids)
-        client_id = self._options.client_id.encode()
-        header = struct.pack(
-            ">hhih", request_class.API_KEY, version, correlation_id, len(client_id)
-        )
-        header += client_id
-        if version >= request_class.FLEXIBLE_FROM:
-            header += b"\0"
-        size = len(header) + sum(map(len, body))
-        self._send_all([struct.pack(">i", size) + header, *body])
-        self._unanswered.append(_Sent(kind, version, correlation_id))
+        """Send a request whose body the caller has encoded, without joining its buffers."""
+        self._send_all(self._frames.encode_around(kind, version, body))
 
     def _send_all(self, pieces: Sequence[Buffer]) -> None:
         """Send the pieces, without joining them where the socket permits it. Raises: ClientError,
         PassingError.
         """
         try:
-            if len(pieces) == 1 or isinstance(self._socket, ssl.SSLSocket):
-                self._socket.sendall(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            if len(pieces) == 1 or self._context is not None:
+                self._open.sendall(pieces[0] if len(pieces) == 1 else b"".join(pieces))
                 return
             unsent = [memoryview(piece) for piece in pieces if len(piece)]
             while unsent:
-                sent_bytes = self._socket.sendmsg(unsent[:PIECES_AT_ONCE])
+                sent_bytes = self._open.sendmsg(unsent[:PIECES_AT_ONCE])
                 done = 0
                 while done < len(unsent) and sent_bytes >= len(unsent[done]):
                     sent_bytes -= len(unsent[done])
@@ -433,56 +375,69 @@ class Connection:
         """Receive the response to the oldest request without a response, which must be of this
         kind.
         """
-        sent = self._unanswered.popleft()
-        assert sent.kind is kind, f"{sent.kind} was sent, and {kind} is to be received"
-        (size,) = struct.unpack(">i", self._read(4))
-        if size == HTTP and not self._versions:
-            raise ClientError(
-                f"{self.address} speaks HTTP, not Kafka's protocol: give the port of a listener "
-                "in kafka.bootstrap.servers"
-            )
-        if not 4 <= size <= (MAX_RESPONSE_BYTES if self._versions else MAX_FIRST_RESPONSE_BYTES):
-            raise ClientError(
-                f"{self.address} does not speak Kafka's protocol, or speaks it over TLS "
-                f"(kafka.security.protocol): an answer of {size} bytes"
-            )
-        frame = self._read(size)
-        (correlation_id,) = struct.unpack_from(">i", frame)
-        if correlation_id != sent.correlation_id:
-            raise ClientError(
-                f"{self.address} answers request {correlation_id} instead of {sent.correlation_id}"
-            )
+        size = self._frames.size_of(self._read(4))
+        response = self._frames.decode(kind, self._read(size))
         self._is_proven = True
-        try:
-            response: Response
-            _, response = decode_response(kind.response_class, frame, sent.version)
-            return response
-        except (struct.error, IndexError, MalformedMessageError) as error:
-            raise ClientError(
-                f"{self.address} sent an answer that cannot be decoded ({error})"
-            ) from error
+        return response
 
     def _read(self, size: int) -> memoryview:
-        """Read the next bytes of the connection into a buffer, which the next response uses again.
+        """Read the next bytes of the connection into a buffer, which the next response uses again
+        unless the options forbid it.
 
         Allocating memory for each response would take longer than receiving the response.
         """
-        if size > len(self._buffer):
+        if size > len(self._buffer) or not self._options.reuses_buffer:
             self._buffer = bytearray(size)
         view, have = memoryview(self._buffer)[:size], 0
         while have < size:
             try:
-                count = self._socket.recv_into(view[have:])
+                count = self._open.recv_into(view[have:])
             except OSError as error:
                 raise self._failure(error) from error
             if not count:
-                raise PassingError(f"{self.address}: the connection was closed{self._hint()}")
+                raise ConnectionLostError(
+                    f"{self.address}: the connection was closed", self._hint()
+                )
             have += count
         return view
 
     def close(self) -> None:
         """Close the socket, unless it is already closed."""
-        self._socket.close()
+        if self._socket is not None:
+            self._socket.close()
+
+
+class Calls:
+    """How a client makes the calls that wait for a broker: here in the thread that needs them.
+
+    A caller that must not block has a class of its own, whose methods make these calls in another
+    thread.
+    """
+
+    def open(self, connection: Connection) -> None:
+        """Connect, and agree on TLS, versions and the login."""
+        connection.connect()
+        connection.negotiate()
+
+    def ask(
+        self, connection: Connection, kind: RequestKind[Request, Response], request: Request
+    ) -> Response:
+        """Send a request, and wait for its response."""
+        return connection.request(kind, request)
+
+    def ask_all(
+        self,
+        connection: Connection,
+        kind: RequestKind[Request, Response],
+        requests: Sequence[Request],
+    ) -> list[Response]:
+        """Send requests of one kind, many before the first response is received. Gives: the
+        responses, in the same order.
+        """
+        return connection.request_all(kind, requests)
+
+
+HERE = Calls()
 
 
 class Connections:
@@ -491,8 +446,9 @@ class Connections:
     All of them belong to one thread of one process.
     """
 
-    def __init__(self, options: ClientOptions) -> None:
+    def __init__(self, options: ClientOptions, calls: Calls = HERE) -> None:
         self.options = options
+        self._calls = calls
         self.nodes: dict[int, Address] = {}  # the brokers in the last Metadata response
         self._open: dict[tuple[Address, str], Connection] = {}
         self._context: ssl.SSLContext | None = None
@@ -534,29 +490,32 @@ class Connections:
     def any(self, purpose: str = "") -> Connection:
         """Return an open connection, or open a new one to the first broker that accepts it.
 
-        Raises: PassingError with the error of each broker; ClientError if no host in
+        Raises: PassingError with the error of each broker; NoHostError if no host in
                 kafka.bootstrap.servers can be resolved.
         """
-        for address, opened_for in self._open:
-            if opened_for == purpose:
+        for (address, opened_for), connection in self._open.items():
+            if opened_for == purpose and not connection.is_closed:
                 return self.at(address, purpose)
-        failures: list[str] = []
-        unresolved = 0
+        failures: list[PassingError] = []
         for address in dict.fromkeys((*self.nodes.values(), *self.options.bootstrap_servers)):
             try:
                 return self.at(address, purpose)
             except PassingError as error:
-                failures.append(str(error))
-                unresolved += isinstance(error, UnresolvedError)
-        reasons = "; ".join(failures)
-        if unresolved == len(failures) and not self.nodes:
-            raise ClientError(f"no host of kafka.bootstrap.servers can be resolved: {reasons}")
-        raise PassingError(reasons)
+                failures.append(error)
+        reasons = "; ".join(map(str, failures))
+        if not self.nodes and all(isinstance(error, UnresolvedError) for error in failures):
+            raise NoHostError(
+                reasons, f"no host of kafka.bootstrap.servers can be resolved: {reasons}"
+            )
+        if len(failures) == 1:
+            raise failures[0]
+        is_reached = not all(isinstance(error, UnreachableError) for error in failures)
+        raise (PassingError if is_reached else UnreachableError)(reasons) from failures[0]
 
     def of_node(self, node: int, purpose: str = "") -> Connection:
         """Return the connection to a broker in the last Metadata response."""
         if node not in self.nodes:
-            raise PassingError(f"broker {node} is not in the metadata")
+            raise UnreachableError(f"broker {node} is not in the metadata")
         return self.at(self.nodes[node], purpose)
 
     def at(self, address: Address, purpose: str = "") -> Connection:
@@ -565,19 +524,22 @@ class Connections:
         connection = self._open.get((address, purpose))
         if connection is not None and connection.is_expired and not connection.unanswered:
             connection.close()
-            connection = None
-        if connection is None:
+        if connection is None or connection.is_closed:
+            self._open.pop((address, purpose), None)
             connection = Connection(address, self.options, self._tls())
+            self._calls.open(connection)
             self._open[address, purpose] = connection
         return connection
 
     def _tls(self) -> ssl.SSLContext | None:
-        """The TLS context, made once; None without TLS. Raises: ClientError."""
+        """The TLS context, made once; None without TLS. Raises: TlsError."""
         if self._context is None and self.options.security.uses_tls:
+            from barnabas.client.security import SecurityError, ssl_context
+
             try:
                 self._context = ssl_context(self.options.security)
             except SecurityError as error:
-                raise ClientError(str(error)) from error
+                raise TlsError(TlsFault.SETTINGS, str(error), str(error)) from error
         return self._context
 
     def advice(self, error: Exception) -> str:
@@ -590,60 +552,15 @@ class Connections:
         )
 
 
-def metadata(
-    connections: Connections,
-    topics: Sequence[str] | None,
-    *,
-    create: bool = False,
-    purpose: str = "",
-) -> MetadataResponse:
-    """Ask any broker for Metadata.
-
-    Takes:  topics, None for all topics; create, whether missing topics are created if the broker
-            allows this.
-    After:  `connections.nodes` has the brokers in the response.
-    """
-    connection = connections.any(purpose)
-    # Older versions of the request have no field for this. Their brokers create missing topics if
-    # they are configured to do so.
-    create = create or connection.version_of(METADATA) < METADATA_WITHOUT_CREATION
-    answer = connection.request(
-        METADATA,
-        MetadataRequest(
-            topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
-            allow_auto_topic_creation=create,
-        ),
-    )
-    connections.nodes = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
-    return answer
-
-
-def check(
-    code: int, what: str, unknown_topic_patience_ms: float = UNKNOWN_TOPIC_PATIENCE_MS
-) -> None:
-    """Raise PassingError or RefusedError if the code is an error."""
-    if code in PASSING:
-        if code == Code.UNKNOWN_TOPIC_OR_PARTITION:
-            raise PassingError(f"{what} does not exist", unknown_topic_patience_ms)
-        if code in (Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID):
-            raise PassingError(f"{what} does not exist under its id", unknown_topic_patience_ms)
-        raise PassingError(f"{what}: {code_name(code)}")
-    if code:
-        raise RefusedError(code, f"{what}: {code_name(code)}")
-
-
-def code_name(code: int) -> str:
-    """The name of an error code."""
-    try:
-        return Code(code).name
-    except ValueError:
-        return f"error code {code}"
-
-
 def reason(error: OSError) -> str:
     """A short description of a socket error."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    if isinstance(error, ssl.SSLEOFError):
-        return "the connection was closed"
     return error.strerror or str(error)
+
+
+def _resolvable(host: str) -> Any:
+    """The name of a host for the resolver. For a text Python would load the tables of IDNA, which
+    takes 2 ms.
+    """
+    return host.encode() if host.isascii() else host

@@ -30,6 +30,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from barnabas.client.security_options import TokenSource
+
 LIFETIME_USED = 0.8
 SEPARATOR = "\x01"  # separates the fields in a client's message
 LONGEST_ANSWER_BYTES = 1 << 20
@@ -44,22 +46,6 @@ class TokenError(Exception):
     def __init__(self, message: str, *, passes: bool = False) -> None:
         super().__init__(message)
         self.passes = passes
-
-
-@dataclass(frozen=True)
-class TokenSource:
-    """A source of tokens. Either endpoint_url or provider is set."""
-
-    endpoint_url: str = ""
-    client_id: str = ""
-    client_secret: str = field(default="", repr=False)
-    scope: str = ""
-    encodes_header: bool = False
-    provider: str = ""
-    extensions: tuple[tuple[str, str], ...] = ()
-    timeout_ms: int = 10_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 10_000
 
 
 @dataclass(frozen=True)

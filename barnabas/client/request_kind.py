@@ -17,3 +17,8 @@ class RequestKind(NamedTuple, Generic[Request, Response]):
     response_class: type[Response]
     first_version: int
     last_version: int
+
+    @property
+    def name(self) -> str:
+        """The request's name in Kafka, such as Metadata."""
+        return self.request_class.__name__.removesuffix("Request")

@@ -9,9 +9,12 @@ import hashlib
 import hmac
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
-from barnabas.client.request_kind import Request, RequestKind, Response
+from barnabas.client.errors import code_name
+from barnabas.client.frames import Steps
+from barnabas.client.request_kind import RequestKind
+from barnabas.client.security_options import PLAIN, SCRAM_HASHES
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
@@ -20,10 +23,8 @@ from barnabas.protocol.messages.sasl_authenticate import (
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 if TYPE_CHECKING:
-    from barnabas.client.oauth import TokenSource
+    from barnabas.client.security_options import TokenSource
 
-PLAIN = "PLAIN"
-SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 # A server that requests fewer iterations may be trying to obtain the password. More iterations
 # would only use CPU.
 LEAST_ITERATIONS, MOST_ITERATIONS = 4096, 10_000_000
@@ -47,25 +48,18 @@ class HandshakeRefusedError(Exception):
         self.code, self.mechanisms = code, mechanisms
 
 
-class Asking(Protocol):
-    """A connection on which requests are answered one after the other."""
+def log_in(mechanism: str, login: Exchange, *, has_handshake: bool = True) -> Steps[int]:
+    """The steps of a login: SaslHandshake and SaslAuthenticate.
 
-    def speaks(self, kind: RequestKind[Any, Any]) -> bool: ...
-
-    def request(self, kind: RequestKind[Request, Response], request: Request) -> Response: ...
-
-
-def log_in(connection: Asking, mechanism: str, login: Exchange) -> int:
-    """Log in by SaslHandshake and SaslAuthenticate.
-
+    Takes:  has_handshake, whether the broker supports SaslHandshake.
     Gives:  the lifetime of the session in ms; 0 if it is unlimited.
     Raises: NoLoginError, HandshakeRefusedError; AuthenticationError with the broker's reason;
-            TokenError; the errors of the connection.
+            TokenError.
     Source: KIP-152; KIP-368 (lifetime of a session).
     """
-    if not connection.speaks(HANDSHAKE):
+    if not has_handshake:
         raise NoLoginError
-    handshake = connection.request(HANDSHAKE, SaslHandshakeRequest(mechanism))
+    handshake = yield HANDSHAKE, SaslHandshakeRequest(mechanism)
     if handshake.error_code == Code.ILLEGAL_SASL_STATE:
         raise NoLoginError
     if handshake.error_code:
@@ -73,21 +67,13 @@ def log_in(connection: Asking, mechanism: str, login: Exchange) -> int:
     lifetime_ms = 0
     message: bytes | None = login.first()
     while message is not None:
-        answer = connection.request(AUTHENTICATE, SaslAuthenticateRequest(message))
+        answer = yield AUTHENTICATE, SaslAuthenticateRequest(message)
         if answer.error_code:
-            raise AuthenticationError(answer.error_message or _name_of(answer.error_code))
+            raise AuthenticationError(answer.error_message or code_name(answer.error_code))
         if answer.session_lifetime_ms > 0:
             lifetime_ms = answer.session_lifetime_ms
         message = login.answer(answer.auth_bytes)
     return lifetime_ms
-
-
-def _name_of(code: int) -> str:
-    """The name of an error code, which may be one that is newer than this client."""
-    try:
-        return Code(code).name
-    except ValueError:
-        return f"error code {code}"
 
 
 def exchange_of_password(mechanism: str, username: str, password: str) -> Exchange:

@@ -12,23 +12,21 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from barnabas.client.key_stores import TYPES, KeyStoreError, pem_of_store
-from barnabas.client.oauth import TokenSource
-from barnabas.client.sasl import (
+from barnabas.client.sasl import BearerExchange, Exchange, exchange_of_password
+from barnabas.client.security_options import (
+    MECHANISMS,
+    NO_TOKENS,
+    OAUTHBEARER,
     PLAIN,
+    PROTOCOLS,
     SCRAM_HASHES,
-    BearerExchange,
-    Exchange,
-    exchange_of_password,
+    SecurityOptions,
+    TokenSource,
 )
-from barnabas.client.tls_settings import TlsSettingError, TlsSettings, parse_tls_settings
-
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-OAUTHBEARER = "OAUTHBEARER"
-MECHANISMS = (PLAIN, *SCRAM_HASHES, OAUTHBEARER)
+from barnabas.client.tls_settings import TlsSettingError, apply_tls, parse_tls_settings
 
 _UNSUPPORTED = {
     "GSSAPI": "Kerberos is not supported; use SCRAM-SHA-512, OAUTHBEARER, or PLAIN over TLS",
@@ -58,7 +56,6 @@ _JAAS = re.compile(
     r"""(?P<name>[\w.]+)\s*=\s*(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'|(?P<bare>[^\s;"']+))"""
 )
 
-ANY_TLS, NO_TOKENS = TlsSettings(), TokenSource()
 Text = Callable[[str], str | None]  # returns the value of an option by its full name, stripped
 
 
@@ -68,50 +65,6 @@ class SecurityError(ValueError):
     The message contains the name of the option, and never a secret.
     """
 
-
-@dataclass(frozen=True)
-class SecurityOptions:
-    """The protection of a connection.
-
-    At most one of `x_file` and `x_pem` is set. Without ca_file and ca_pem, the system's authorities
-    are trusted. Whether a file is PEM or PKCS#12 is recognised by its content. If `x_type` is
-    given, the other format is rejected.
-    """
-
-    protocol: str = "PLAINTEXT"
-    ca_file: str | None = None
-    ca_pem: str | None = field(default=None, repr=False)
-    ca_type: str | None = None
-    ca_password: str | None = field(default=None, repr=False)
-    certificate_file: str | None = None
-    certificate_pem: str | None = field(default=None, repr=False)
-    certificate_type: str | None = None
-    certificate_password: str | None = field(default=None, repr=False)
-    key_file: str | None = None  # None if the key is in certificate_file
-    key_pem: str | None = field(default=None, repr=False)
-    key_password: str | None = field(default=None, repr=False)
-    check_hostname: bool = True
-    tls: TlsSettings = ANY_TLS
-    mechanism: str | None = None
-    username: str = ""
-    password: str = field(default="", repr=False)
-    tokens: TokenSource = NO_TOKENS
-
-    @property
-    def login_name(self) -> str:
-        """A text for messages that says which user logs in."""
-        return "this client" if self.mechanism == OAUTHBEARER else f"user {self.username!r}"
-
-    @property
-    def uses_tls(self) -> bool:
-        return self.protocol in ("SSL", "SASL_SSL")
-
-    @property
-    def uses_sasl(self) -> bool:
-        return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
-
-
-UNPROTECTED = SecurityOptions()
 
 # --- options
 
@@ -152,8 +105,7 @@ def _with_tls(options: SecurityOptions, text: Text) -> SecurityOptions:
         )
     except TlsSettingError as error:
         raise SecurityError(str(error)) from error
-    return replace(
-        _with_certificates(options, text),
+    return _with_certificates(options, text)._replace(
         tls=tls,
         check_hostname=algorithm is None or algorithm.lower() == "https",
     )
@@ -188,8 +140,7 @@ def _with_certificates(options: SecurityOptions, text: Text) -> SecurityOptions:
         )
     if key_file and not certificate_file:
         raise SecurityError("option kafka.ssl.key.location needs kafka.ssl.certificate.location")
-    return replace(
-        options,
+    return options._replace(
         ca_file=None if ca_pem else ca_file,
         ca_pem=ca_pem or None,
         ca_type=_store_type(text, "truststore"),
@@ -234,7 +185,7 @@ def _with_sasl(options: SecurityOptions, text: Text) -> SecurityOptions:
     jaas = text("kafka.sasl.jaas.config")
     _refuse_java_classes(text, mechanism)
     if mechanism == OAUTHBEARER:
-        return replace(options, mechanism=mechanism, tokens=_token_source(text, jaas))
+        return options._replace(mechanism=mechanism, tokens=_token_source(text, jaas))
     if jaas is not None:
         username, password = parse_jaas(jaas, mechanism)
     else:
@@ -249,7 +200,7 @@ def _with_sasl(options: SecurityOptions, text: Text) -> SecurityOptions:
             f"kafka.sasl.mechanism={mechanism} needs a user's name and password: give them in "
             f"{where}"
         )
-    return replace(options, mechanism=mechanism, username=username, password=password)
+    return options._replace(mechanism=mechanism, username=username, password=password)
 
 
 def _refuse_java_classes(text: Text, mechanism: str) -> None:
@@ -310,10 +261,10 @@ def _token_source(text: Text, jaas: str | None) -> TokenSource:
             for name, value in sorted(values.items())
             if name.startswith(_EXTENSION)
         ),
-        timeout_ms=_milliseconds(text, "read.timeout.ms", TokenSource.timeout_ms),
-        retry_backoff_ms=_milliseconds(text, "retry.backoff.ms", TokenSource.retry_backoff_ms),
+        timeout_ms=_milliseconds(text, "read.timeout.ms", NO_TOKENS.timeout_ms),
+        retry_backoff_ms=_milliseconds(text, "retry.backoff.ms", NO_TOKENS.retry_backoff_ms),
         retry_backoff_max_ms=_milliseconds(
-            text, "retry.backoff.max.ms", TokenSource.retry_backoff_max_ms
+            text, "retry.backoff.max.ms", NO_TOKENS.retry_backoff_max_ms
         ),
     )
 
@@ -400,7 +351,7 @@ def ssl_context(options: SecurityOptions) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = options.check_hostname
     try:
-        options.tls.apply(context)
+        apply_tls(options.tls, context)
     except TlsSettingError as error:
         raise SecurityError(str(error)) from None
     if options.ca_file or options.ca_pem:

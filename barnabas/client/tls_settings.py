@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 import ssl
-from typing import NamedTuple
+
+from barnabas.client.security_options import TlsSettings
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 # OpenSSL's default suites of TLS 1.3.
@@ -31,36 +32,23 @@ class TlsSettingError(ValueError):
     """
 
 
-class TlsSettings(NamedTuple):
-    """The lowest and highest TLS version that may be used, and the cipher suites by OpenSSL's
-    names.
-
-    `suites_13` are the suites of TLS 1.3, `suites` those of TLS 1.2. If no suites are given,
-    OpenSSL's default applies.
+def apply_tls(settings: TlsSettings, context: ssl.SSLContext) -> None:
+    """Apply the settings to a context. Raises: TlsSettingError for a suite that OpenSSL does
+    not have.
     """
-
-    lowest: str = "TLSv1.2"
-    highest: str = "TLSv1.3"
-    suites: tuple[str, ...] = ()
-    suites_13: tuple[str, ...] = ()
-
-    def apply(self, context: ssl.SSLContext) -> None:
-        """Apply the settings to a context. Raises: TlsSettingError for a suite that OpenSSL does
-        not have.
-        """
-        context.minimum_version = VERSIONS[self.lowest]
-        context.maximum_version = VERSIONS[self.highest]
-        for name in self.suites:
-            try:
-                context.set_ciphers(name)
-            except ssl.SSLError:
-                raise TlsSettingError(
-                    f"option kafka.ssl.cipher.suites: this OpenSSL does not have {name}"
-                ) from None
-        if self.suites:
-            context.set_ciphers(":".join(self.suites))
-        if self.suites_13 and set(self.suites_13) != set(SUITES_OF_TLS_1_3):
-            getattr(context, "set_ciphersuites")(":".join(self.suites_13))  # noqa: B009
+    context.minimum_version = VERSIONS[settings.lowest]
+    context.maximum_version = VERSIONS[settings.highest]
+    for name in settings.suites:
+        try:
+            context.set_ciphers(name)
+        except ssl.SSLError:
+            raise TlsSettingError(
+                f"option kafka.ssl.cipher.suites: this OpenSSL does not have {name}"
+            ) from None
+    if settings.suites:
+        context.set_ciphers(":".join(settings.suites))
+    if settings.suites_13 and set(settings.suites_13) != set(SUITES_OF_TLS_1_3):
+        getattr(context, "set_ciphersuites")(":".join(settings.suites_13))  # noqa: B009
 
 
 def parse_tls_settings(

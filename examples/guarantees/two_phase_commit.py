@@ -34,7 +34,7 @@ from postgres_process import postgres_at
 from postgres_worker import make_tables
 
 from barnabas import LocalBroker, TwoPhaseProducer
-from barnabas.client.connection import ClientError
+from barnabas.client.errors import ClientError
 from barnabas.spark_connector.transactional_producer import FencedError
 
 STEPS = ("sent", "broker prepared", "rows inserted", "database prepared", "decided", "completed")

@@ -1,6 +1,4 @@
-"""Each kind of protected connection and login. The commands use either the small client for
-administration or kafka-python's clients.
-"""
+"""Each kind of protected connection and login."""
 
 from __future__ import annotations
 
@@ -15,7 +13,8 @@ from helpers.cli_commands import CommandLine
 from helpers.guarded_listener import TLS_FILES, GuardedListener, server_context
 from helpers.tokens import AUDIENCE, ISSUER, Issuer
 
-from barnabas.cli.client import logins
+from barnabas.cli.client.wording import closed_text, tls_text
+from barnabas.client.tls_faults import tls_error
 from barnabas.local_broker import LocalBroker
 
 pytestmark = pytest.mark.e2e
@@ -149,11 +148,12 @@ def test_a_write_after_the_broker_s_alert_does_not_hide_it() -> None:
     """
     eof = ssl.SSLEOFError(8, "EOF occurred in violation of protocol")
     alerted: Any = ClosedSocket("TLSV13_ALERT_CERTIFICATE_REQUIRED")
-    assert "requires a certificate of the client" in logins.tls_reason(eof, alerted)
+    found = tls_error(eof, "a:1", alerted)
+    assert found is not None and "requires a certificate of the client" in tls_text(found)
     silent: Any = ClosedSocket("")
-    assert logins.tls_reason(eof, silent) == "", "the broker may be stopping"
-    assert "perhaps the broker requires a certificate" in logins.closed_reason(eof)
-    assert logins.closed_reason(ConnectionResetError()) == ""
+    assert tls_error(eof, "a:1", silent) is None, "the broker may be stopping"
+    assert "perhaps the broker requires a certificate" in closed_text(eof)
+    assert closed_text(ConnectionResetError()) == ""
 
 
 def test_a_certificate_of_another_host(client: Client) -> None:

@@ -17,7 +17,7 @@ from helpers.tokens import AUDIENCE, ISSUER, Issuer
 
 from barnabas import LocalBroker
 from barnabas.client.cluster_reader import Client, ClientError
-from barnabas.spark_connector.options import parse_source_options
+from barnabas.spark_connector.read.options import parse_source_options
 
 pytestmark = pytest.mark.e2e
 

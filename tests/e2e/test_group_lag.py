@@ -31,7 +31,7 @@ from barnabas.protocol.messages.streams_group_heartbeat import (
     Topology,
 )
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from barnabas.spark_connector.deduplication import CommitNote
+from barnabas.spark_connector.write.deduplication import CommitNote
 
 pytestmark = pytest.mark.e2e
 SUBSCRIPTION = struct.pack(">hi", 0, 1) + b"\0\4full" + struct.pack(">i", -1)

@@ -17,8 +17,8 @@ import pyarrow.fs as arrow_fs
 from helpers.e2e_clients import eventually
 from helpers.ports import free_port
 
-from barnabas.spark_connector.checkpoint import Checkpoint, CheckpointError, CheckpointPlace
-from barnabas.spark_connector.deduplication import PlannedBatch, Trail
+from barnabas.spark_connector.write.checkpoint import Checkpoint, CheckpointError, CheckpointPlace
+from barnabas.spark_connector.write.deduplication import PlannedBatch, Trail
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -22,10 +22,10 @@ from barnabas.client.cluster_reader import Client, ClientError
 from barnabas.client.options import ClientOptions
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.options import parse_source_options
-from barnabas.spark_connector.planning import plan
-from barnabas.spark_connector.publishing import Publisher, PublishSettings
-from barnabas.spark_connector.reading import read_range
+from barnabas.spark_connector.read.options import parse_source_options
+from barnabas.spark_connector.read.planning import plan
+from barnabas.spark_connector.read.reading import read_range
+from barnabas.spark_connector.write.publishing import Publisher, PublishSettings
 
 pytestmark = pytest.mark.e2e
 

@@ -52,25 +52,25 @@ from helpers.kafka_proxy import (
 from helpers.ports import refusing_port
 
 from barnabas import LocalBroker
-from barnabas.client.connection import ClientError
+from barnabas.client.errors import ClientError
 from barnabas.client.options import ClientOptions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector.deduplication import (
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
+from barnabas.spark_connector.write.deduplication import (
     CommitNote,
     CommittedBatch,
     Decision,
     GroupState,
 )
-from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.publishing import (
+from barnabas.spark_connector.write.publishing import (
     BegunNotes,
     Publication,
     Publisher,
     PublishError,
     PublishSettings,
 )
-from barnabas.spark_connector.transactional_producer import TransactionalProducer
+from barnabas.spark_connector.write.transactional_producer import TransactionalProducer
 
 pytestmark = pytest.mark.e2e
 
@@ -228,7 +228,7 @@ def test_publishing_to_a_missing_topic_or_partition_is_an_error_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "barnabas.spark_connector.transactional_producer.UNKNOWN_TOPIC_PATIENCE_MS", 200
+        "barnabas.spark_connector.write.transactional_producer.UNKNOWN_TOPIC_PATIENCE_MS", 200
     )
     with LocalBroker(settings={"auto.create.topics.enable": "false"}) as broker:
         topic = create_topic(broker.bootstrap_servers, "there")

@@ -32,7 +32,7 @@ from barnabas import LocalBroker
 from barnabas.client.options import ClientOptions
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.publishing import (
+from barnabas.spark_connector.write.publishing import (
     Publication,
     Publisher,
     PublishError,

@@ -11,9 +11,9 @@ from helpers.e2e_clients import create_topic, send_all
 
 from barnabas import LocalBroker
 from barnabas.client.cluster_reader import Client
-from barnabas.spark_connector.offsets import OffsetRange
-from barnabas.spark_connector.options import parse_source_options
-from barnabas.spark_connector.reading import DataLossError, read_range
+from barnabas.spark_connector.read.offsets import OffsetRange
+from barnabas.spark_connector.read.options import parse_source_options
+from barnabas.spark_connector.read.reading import DataLossError, read_range
 
 CHUNKS, CHUNK = 12, 100
 COUNT = CHUNKS * CHUNK

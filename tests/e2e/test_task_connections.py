@@ -13,9 +13,9 @@ from helpers.e2e_clients import admin, create_named_topic, create_topic, send_al
 from barnabas import LocalBroker
 from barnabas.client.cluster_reader import Client
 from barnabas.client.options import ClientOptions
-from barnabas.spark_connector.offsets import OffsetRange
-from barnabas.spark_connector.options import parse_source_options
-from barnabas.spark_connector.reading import DataLossError, read_range
+from barnabas.spark_connector.read.offsets import OffsetRange
+from barnabas.spark_connector.read.options import parse_source_options
+from barnabas.spark_connector.read.reading import DataLossError, read_range
 from barnabas.spark_connector.task_process import task_client
 
 VALUES = [b"%d" % number for number in range(300)]

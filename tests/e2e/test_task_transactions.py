@@ -28,30 +28,30 @@ from helpers.kafka_proxy import (
 )
 
 from barnabas import LocalBroker
-from barnabas.client.connection import ClientError
+from barnabas.client.errors import ClientError
 from barnabas.client.options import ClientOptions
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector import task_transactions
-from barnabas.spark_connector.deduplication import CommitNote
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.publishing import (
+from barnabas.spark_connector.write import task_transactions
+from barnabas.spark_connector.write.deduplication import CommitNote
+from barnabas.spark_connector.write.publishing import (
     Publication,
     Publisher,
     PublishError,
     PublishSettings,
 )
-from barnabas.spark_connector.task_parts import TaskParts
-from barnabas.spark_connector.task_producer import TaskProducer, TaskWriter, open_task_writer
-from barnabas.spark_connector.task_transactions import (
+from barnabas.spark_connector.write.task_parts import TaskParts
+from barnabas.spark_connector.write.task_producer import TaskProducer, TaskWriter, open_task_writer
+from barnabas.spark_connector.write.task_transactions import (
     AbortedPartError,
     KeptPartError,
     LostPartError,
     TaskTransaction,
     first_of,
 )
-from barnabas.spark_connector.transaction_coordinators import TransactionCoordinators
-from barnabas.spark_connector.transactional_ids import TransactionalIds
-from barnabas.spark_connector.transactional_producer import FencedError, TransactionalProducer
+from barnabas.spark_connector.write.transaction_coordinators import TransactionCoordinators
+from barnabas.spark_connector.write.transactional_ids import TransactionalIds
+from barnabas.spark_connector.write.transactional_producer import FencedError, TransactionalProducer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.deep]
 

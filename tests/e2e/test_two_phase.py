@@ -22,9 +22,10 @@ from helpers.kafka_proxy import (
 from helpers.kafka_proxy import PRODUCE as PRODUCE_REQUEST
 
 from barnabas import LocalBroker, TwoPhaseProducer
-from barnabas.client.connection import ClientError, Connection
-from barnabas.spark_connector.transactional_producer import FencedError
+from barnabas.client.connection import Connection
+from barnabas.client.errors import ClientError
 from barnabas.spark_connector.two_phase_producer import TwoPhaseError
+from barnabas.spark_connector.write.transactional_producer import FencedError
 
 ENABLED = {"transaction.two.phase.commit.enable": "true"}
 

@@ -14,7 +14,7 @@ from guarantee_tools import make_topic, read_committed
 from two_phase_spark import STEPS, MicroBatchSink, Record, ReplacedError
 
 from barnabas import LocalBroker
-from barnabas.client.connection import ClientError
+from barnabas.client.errors import ClientError
 
 
 class Batch:

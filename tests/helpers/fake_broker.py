@@ -101,7 +101,7 @@ SPEAKS: Versions = {
     FetchRequest.API_KEY: (FetchRequest, 4, 11),
     ListOffsetsRequest.API_KEY: (ListOffsetsRequest, 1, 5),
     MetadataRequest.API_KEY: (MetadataRequest, 0, 12),
-    ApiVersionsRequest.API_KEY: (ApiVersionsRequest, 0, 2),
+    ApiVersionsRequest.API_KEY: (ApiVersionsRequest, 0, 3),
 }
 
 HANG_UP = -2

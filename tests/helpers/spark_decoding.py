@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.spark_connector.decoding import Columns
+from barnabas.spark_connector.arrow.decoding import Columns
 
 
 def timestamp_types(part: Columns) -> list[int]:

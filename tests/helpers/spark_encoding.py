@@ -5,8 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import lru_cache
 
-from barnabas.spark_connector import encoding_loops
-from barnabas.spark_connector.numba_loops import EncodingLoops, UnavailableError, load_encoding
+from barnabas.spark_connector.arrow import encoding_loops
+from barnabas.spark_connector.arrow.numba_loops import (
+    EncodingLoops,
+    UnavailableError,
+    load_encoding,
+)
 
 PLAIN = EncodingLoops(encoding_loops.write_records, encoding_loops.murmur2)
 

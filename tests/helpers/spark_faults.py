@@ -24,8 +24,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
-from barnabas.spark_connector.sink import BATCH_ID, StreamWriter, TaskMessage
 from barnabas.spark_connector.source import BarnabasSource
+from barnabas.spark_connector.write.sink import BATCH_ID, StreamWriter, TaskMessage
 
 
 class FaultyWriter(StreamWriter):

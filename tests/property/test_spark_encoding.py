@@ -29,9 +29,9 @@ from barnabas.protocol.records import (
     read_header,
     records_of,
 )
+from barnabas.spark_connector.arrow.encoding import Compression, Encoder
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.encoding import Compression, Encoder
-from barnabas.spark_connector.spool import from_message, to_message
+from barnabas.spark_connector.write.spool import from_message, to_message
 
 SCHEMA = pa.schema(
     [

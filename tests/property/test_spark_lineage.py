@@ -59,19 +59,19 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
-from barnabas.client.connection import PassingError
+from barnabas.client.errors import PassingError
 from barnabas.protocol.records import NewRecord, encode_batch, records_of
-from barnabas.spark_connector import sink
-from barnabas.spark_connector.checkpoint import NAME, Checkpoint, CheckpointPlace
-from barnabas.spark_connector.deduplication import CommittedBatch, GroupState, parse_note
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.produce_request import Producer
-from barnabas.spark_connector.publishing import Publisher
-from barnabas.spark_connector.sink import BatchWriter, SinkError, StreamWriter, TaskMessage
-from barnabas.spark_connector.sink_options import parse_sink_options
-from barnabas.spark_connector.spool import to_message
-from barnabas.spark_connector.task_parts import NO_RUN, run_token
-from barnabas.spark_connector.task_transactions import (
+from barnabas.spark_connector.write import sink
+from barnabas.spark_connector.write.checkpoint import NAME, Checkpoint, CheckpointPlace
+from barnabas.spark_connector.write.deduplication import CommittedBatch, GroupState, parse_note
+from barnabas.spark_connector.write.produce_request import Producer
+from barnabas.spark_connector.write.publishing import Publisher
+from barnabas.spark_connector.write.sink import BatchWriter, SinkError, StreamWriter, TaskMessage
+from barnabas.spark_connector.write.sink_options import parse_sink_options
+from barnabas.spark_connector.write.spool import to_message
+from barnabas.spark_connector.write.task_parts import NO_RUN, run_token
+from barnabas.spark_connector.write.task_transactions import (
     ENDED,
     NO_TIMEOUT_MS,
     OPEN,
@@ -79,8 +79,8 @@ from barnabas.spark_connector.task_transactions import (
     Held,
     TaskTransaction,
 )
-from barnabas.spark_connector.transactional_ids import TransactionalIds
-from barnabas.spark_connector.transactional_producer import FencedError
+from barnabas.spark_connector.write.transactional_ids import TransactionalIds
+from barnabas.spark_connector.write.transactional_producer import FencedError
 
 pytestmark = pytest.mark.deep
 

@@ -26,9 +26,9 @@ from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas.protocol.messages.metadata import MetadataResponseBroker
 from barnabas.protocol.records import NewRecord, encode_batch, encode_marker
-from barnabas.spark_connector.offsets import OffsetRange
-from barnabas.spark_connector.options import OpenTransactions
-from barnabas.spark_connector.reading import read_range
+from barnabas.spark_connector.read.offsets import OffsetRange
+from barnabas.spark_connector.read.options import OpenTransactions
+from barnabas.spark_connector.read.reading import read_range
 
 NODES = (1, 2)
 PASSING = (

@@ -34,9 +34,9 @@ from barnabas.protocol.records import (
     encode_varint,
     read_header,
 )
-from barnabas.spark_connector import decoding, record_loops
-from barnabas.spark_connector.numba_loops import CompiledLoops, UnavailableError, load
-from barnabas.spark_connector.record_batches import LocatedRecordBatch
+from barnabas.spark_connector.arrow import decoding, record_loops
+from barnabas.spark_connector.arrow.numba_loops import CompiledLoops, UnavailableError, load
+from barnabas.spark_connector.arrow.record_batches import LocatedRecordBatch
 
 FAR = 2**62
 

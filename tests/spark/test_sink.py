@@ -36,7 +36,7 @@ from barnabas.client.options import ClientOptions
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import read_header
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.sink import SinkError
+from barnabas.spark_connector.write.sink import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -328,7 +328,7 @@ def test_writes_without_an_id_leave_no_group_and_no_file(
     """The test writes from a program and from foreachBatch; large writes use a private file."""
     from helpers.e2e_clients import admin
 
-    from barnabas.spark_connector.spool_directory import private_directory
+    from barnabas.spark_connector.write.spool_directory import private_directory
 
     def groups() -> set[str]:
         listed = admin(broker.bootstrap_servers).list_consumer_groups().result(PATIENCE_S)

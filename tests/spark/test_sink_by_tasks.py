@@ -36,10 +36,10 @@ from barnabas.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from barnabas.spark_connector.task_producer import TaskProducer
-from barnabas.spark_connector.task_transactions import TASKS_IN_A_NOTE
-from barnabas.spark_connector.transaction_coordinators import PROBE
-from barnabas.spark_connector.transactional_producer import PublishSettings
+from barnabas.spark_connector.write.task_producer import TaskProducer
+from barnabas.spark_connector.write.task_transactions import TASKS_IN_A_NOTE
+from barnabas.spark_connector.write.transaction_coordinators import PROBE
+from barnabas.spark_connector.write.transactional_producer import PublishSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

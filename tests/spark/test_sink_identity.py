@@ -22,7 +22,7 @@ from helpers.e2e_clients import create_topic, send_all, unique, values_of
 from helpers.spark_driver import through_slow_starts
 
 from barnabas import LocalBroker
-from barnabas.spark_connector.checkpoint import NAME
+from barnabas.spark_connector.write.checkpoint import NAME
 
 pytestmark = pytest.mark.deep
 

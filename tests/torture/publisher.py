@@ -37,12 +37,17 @@ from typing import Any, NamedTuple
 from helpers.processes import ROOT, environment
 
 from barnabas import LocalBroker
-from barnabas.client.connection import ClientError
+from barnabas.client.errors import ClientError
 from barnabas.client.options import ClientOptions
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.publishing import Publisher, PublishSettings
-from barnabas.spark_connector.spool import SpoolError, SpoolWriter, delete_micro_batches, read_spool
+from barnabas.spark_connector.write.publishing import Publisher, PublishSettings
+from barnabas.spark_connector.write.spool import (
+    SpoolError,
+    SpoolWriter,
+    delete_micro_batches,
+    read_spool,
+)
 from torture.clients import Diary
 
 PARTITIONS, TOPICS = 3, 2

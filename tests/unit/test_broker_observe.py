@@ -34,7 +34,7 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from barnabas.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from barnabas.spark_connector.deduplication import CommitNote
+from barnabas.spark_connector.write.deduplication import CommitNote
 
 T = TypeVar("T")
 

@@ -17,7 +17,8 @@ from barnabas.cli.options import EARLIEST, LATEST, Place, parse_place
 from barnabas.cli.output import Column, Output
 from barnabas.cli.producing.record_encoding import RecordEncoding
 from barnabas.cli.records import from_json, parse_json_line, to_json
-from barnabas.client.oauth import TokenError, TokenSource, token_of
+from barnabas.client.oauth import TokenError, token_of
+from barnabas.client.security_options import TokenSource
 from barnabas.installing import install_command
 from barnabas.protocol.errors import Code
 from barnabas.texts import count_text, duration_text

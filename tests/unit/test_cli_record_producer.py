@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from barnabas.cli.client.cluster_client import ClusterClient, NoBrokerError
-from barnabas.cli.client.connection import ConnectionLostError
 from barnabas.cli.client.records import records_in
 from barnabas.cli.consuming.record_reader import RecordReader
 from barnabas.cli.errors import CommandError, RefusedError
 from barnabas.cli.producing import record_producer
 from barnabas.cli.producing.record_producer import RecordProducer
 from barnabas.cli.waiting import TimeoutOver, Waiting
+from barnabas.client.errors import ConnectionLostError
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.fetch import (
     AbortedTransaction,

@@ -34,7 +34,7 @@ def versions(request: bytes) -> bytes:
     ]
     return answered(
         request,
-        ApiVersionsResponse(error_code=0, api_keys=kinds, throttle_time_ms=0).encode(0),
+        ApiVersionsResponse(error_code=0, api_keys=kinds, throttle_time_ms=0).encode(3),
     )
 
 

@@ -9,9 +9,8 @@ import resource
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -20,7 +19,9 @@ pytest.importorskip("pyarrow")
 from helpers.fake_broker import FakeBroker, FakeLog
 
 from barnabas.client.cluster_reader import Client, ClientError
-from barnabas.client.connection import Connections, PassingError
+from barnabas.client.connection import Connections
+from barnabas.client.coordinators import FIND_COORDINATOR
+from barnabas.client.errors import PassingError
 from barnabas.client.options import ClientOptions
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas.protocol.messages.find_coordinator import (
@@ -28,9 +29,8 @@ from barnabas.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.publishing import Publisher, PublishError, PublishSettings
-from barnabas.spark_connector.task_parts import NO_PARTS
-from barnabas.spark_connector.transactional_producer import FIND_COORDINATOR
+from barnabas.spark_connector.write.publishing import Publisher, PublishError, PublishSettings
+from barnabas.spark_connector.write.task_parts import NO_PARTS
 
 
 @contextmanager
@@ -71,10 +71,10 @@ def test_a_port_that_does_not_answer_is_named_before_its_timeout(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A web server waits for the end of what it takes for a long first line."""
-    monkeypatch.setattr("barnabas.client.connection.NOTICE_S", 0.01)
+    monkeypatch.setattr("barnabas.client.connection.SILENCE_S", 0.01)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        options = replace(options_of(port), request_timeout_ms=100)
+        options = options_of(port)._replace(request_timeout_ms=100)
         with pytest.raises(PassingError, match="no answer in time; is a Kafka broker's listener"):
             Connections(options).any()
     (said,) = caplog.messages
@@ -87,7 +87,7 @@ def test_the_log_says_once_that_no_broker_is_there_while_it_is_tried_again(
     monkeypatch.setattr("barnabas.client.notices.NOTICE_S", 0)
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    client = Client(replace(options_of(port), retry_timeout_ms=300))
+    client = Client(options_of(port)._replace(retry_timeout_ms=300))
     with pytest.raises(ClientError, match="looking for t failed"):
         client.partitions_of(["t"])
     (said,) = caplog.messages
@@ -112,7 +112,7 @@ def versions(request: bytes) -> bytes:
     ]
     return answered(
         request,
-        ApiVersionsResponse(error_code=0, api_keys=kinds, throttle_time_ms=0).encode(0),
+        ApiVersionsResponse(error_code=0, api_keys=kinds, throttle_time_ms=0).encode(3),
     )
 
 
@@ -121,27 +121,29 @@ def answered(request: bytes, body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("answers", "says"),
     [
         (
-            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            [b"HTTP/1.1 400 Bad Request\r\n\r\n"],
             "speaks HTTP, not Kafka's protocol: give the port of a listener",
         ),
         (
-            b"\x15\x03\x01\x00\x02\x02\x46",
+            [b"\x15\x03\x01\x00\x02\x02\x46"],
             r"does not speak Kafka's protocol, or speaks it over TLS",
         ),
-        (lambda request: struct.pack(">iih", 6, 4711, 0), "answers request 4711 instead of 1"),
-        (lambda request: answered(request, b"\0\0\0\0\0\7"), "an answer that cannot be decoded"),
+        ([lambda request: struct.pack(">iih", 6, 4711, 0)], "answers request 4711 instead of 1"),
+        ([lambda request: answered(request, b"\0\0\0\0\0\7")], "an answer that cannot be decoded"),
         (
-            lambda request: answered(request, struct.pack(">hi", 35, 0)),
+            2 * [lambda request: answered(request, struct.pack(">hi", 35, 0))],
             "refuses ApiVersions with UNSUPPORTED_VERSION",
         ),
     ],
 )
-def test_the_error_for_a_port_that_is_no_kafka_broker(answer: bytes, says: str) -> None:
+def test_the_error_for_a_port_that_is_no_kafka_broker(
+    answers: Sequence[bytes | Callable[[bytes], bytes]], says: str
+) -> None:
     with (
-        answering(answer) as port,
+        answering(*answers) as port,
         Client(options_of(port)) as client,
         pytest.raises(ClientError, match=says),
     ):
@@ -266,3 +268,10 @@ def test_tagged_fields_of_a_later_broker_are_skipped() -> None:
         response = connections.any().request(FIND_COORDINATOR, FindCoordinatorRequest("k", 1))
         assert (response.node_id, response.host, response.port) == (5, "h", 9)
         connections.close()
+
+
+def test_a_host_whose_name_is_too_long_cannot_be_resolved() -> None:
+    """A text would be encoded by IDNA, which fails with an error that is no failure of a socket."""
+    options = ClientOptions(((f"{'a' * 64}.invalid", 9092),))
+    with pytest.raises(ClientError, match=r"no host of kafka\.bootstrap\.servers"):
+        Connections(options).any()

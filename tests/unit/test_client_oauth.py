@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.client.oauth import TokenError, TokenSource, first_message, forget, token_of
+from barnabas.client.oauth import TokenError, first_message, forget, token_of
+from barnabas.client.security_options import TokenSource
 
 SECRET = "the secret/of+me"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import ssl
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,14 @@ pytest.importorskip("pyarrow")
 from barnabas.client.sasl import AuthenticationError, PlainExchange, ScramExchange
 from barnabas.client.security import (
     SecurityError,
-    SecurityOptions,
     exchange,
     parse_jaas,
     parse_security,
     ssl_context,
 )
-from barnabas.spark_connector.options import OptionError, parse_source_options
+from barnabas.client.security_options import SecurityOptions
+from barnabas.spark_connector.option_error import OptionError
+from barnabas.spark_connector.read.options import parse_source_options
 
 TLS = Path(__file__).parent.parent / "fixtures" / "tls"
 PASSWORD = "p4ss'word"
@@ -60,7 +60,7 @@ def test_names_of_the_java_client_and_of_librdkafka_mean_the_same() -> None:
         sasl__username="alice",
         sasl__password=PASSWORD,
     )
-    assert java == replace(librdkafka, ca_type="PEM")
+    assert java == librdkafka._replace(ca_type="PEM")
     assert (java.ca_file, java.certificate_file, java.key_password) == ("/ca.pem", "/own.pem", "k")
     assert (java.mechanism, java.username, java.password, java.check_hostname) == (
         "SCRAM-SHA-256",
@@ -219,7 +219,7 @@ def test_client_credentials_by_options_and_by_jaas() -> None:
         sasl__oauthbearer__scope="all",
     ).tokens
     by_jaas = parse(**BEARER, **url, sasl__jaas__config=BEARER_LINE).tokens
-    assert by_jaas == replace(by_options, extensions=(("logicalCluster", "lkc-1"),))
+    assert by_jaas == by_options._replace(extensions=(("logicalCluster", "lkc-1"),))
     assert (by_jaas.client_id, by_jaas.client_secret, by_jaas.scope) == ("me", PASSWORD, "all")
     assert PASSWORD not in repr(by_jaas)
 

@@ -9,6 +9,7 @@ import pytest
 from barnabas.client.tls_settings import (
     SUITES_OF_TLS_1_3,
     TlsSettingError,
+    apply_tls,
     openssl_name,
     parse_tls_settings,
 )
@@ -30,7 +31,7 @@ ALL_13 = ",".join(SUITES_OF_TLS_1_3)
 
 def context_of(*values: str | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    parse_tls_settings(*values).apply(context)
+    apply_tls(parse_tls_settings(*values), context)
     return context
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import tomllib
 from pathlib import Path
 
+import pytest
 from setuptools import find_packages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,3 +64,24 @@ def test_every_package_except_the_message_generator_is_installed() -> None:
         for folder in folders
     }
     assert set(packages) == names - {"barnabas.protocol.generator"}
+
+
+# --- names that programs use ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("barnabas.spark_connector.session", "MissingRequirementError"),
+        ("barnabas.spark_connector.checkpoint_files", "use_quick_checkpoints"),
+        ("barnabas.spark_connector.two_phase_producer", "TwoPhaseError"),
+        ("barnabas.spark_connector.transactional_producer", "FencedError"),
+        ("barnabas.spark_connector.numba_loops", "main"),
+        ("barnabas.spark_connector.python_daemon", "run_worker"),
+        ("barnabas.client.connection", "ClientError"),
+    ],
+)
+def test_modules_that_programs_name_stay_where_they_are(module: str, name: str) -> None:
+    """The documents, the examples and running sessions of Spark name them, wherever the code is."""
+    pytest.importorskip("pyspark")
+    assert hasattr(importlib.import_module(module), name)

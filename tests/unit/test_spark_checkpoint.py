@@ -9,8 +9,13 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from barnabas.spark_connector.checkpoint import NAME, Checkpoint, CheckpointError, CheckpointPlace
-from barnabas.spark_connector.deduplication import PlannedBatch, Trail
+from barnabas.spark_connector.write.checkpoint import (
+    NAME,
+    Checkpoint,
+    CheckpointError,
+    CheckpointPlace,
+)
+from barnabas.spark_connector.write.deduplication import PlannedBatch, Trail
 
 ID = "the-query"
 

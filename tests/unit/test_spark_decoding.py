@@ -35,9 +35,9 @@ from barnabas.protocol.records import (
     read_header,
     records_of,
 )
-from barnabas.spark_connector import decoding, record_loops
-from barnabas.spark_connector.numba_loops import CompiledLoops, UnavailableError, load
-from barnabas.spark_connector.record_batches import Selection, select_record_batches
+from barnabas.spark_connector.arrow import decoding, record_loops
+from barnabas.spark_connector.arrow.numba_loops import CompiledLoops, UnavailableError, load
+from barnabas.spark_connector.arrow.record_batches import Selection, select_record_batches
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "kafka-logdir" / "logdir"
 FAR = 2**62

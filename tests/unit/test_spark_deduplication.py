@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from barnabas.spark_connector.deduplication import (
+from barnabas.spark_connector.write.deduplication import (
     ANNOUNCED,
     COLUMN,
     PASS,

@@ -16,10 +16,15 @@ from helpers.spark_encoding import ways
 
 from barnabas.protocol.compression import Codec, Levels
 from barnabas.protocol.records import HEADER_SIZE, Record, records_of
-from barnabas.spark_connector import encoding
+from barnabas.spark_connector.arrow import encoding
+from barnabas.spark_connector.arrow.encoding import (
+    Compression,
+    Encoder,
+    EncodingError,
+    check_schema,
+)
+from barnabas.spark_connector.arrow.numba_loops import EncodingLoops
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.encoding import Compression, Encoder, EncodingError, check_schema
-from barnabas.spark_connector.numba_loops import EncodingLoops
 
 NOW_MS = 1_700_000_000_123
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow")
 import numpy as np
 from helpers.spark_encoding import ways
 
-from barnabas.spark_connector.numba_loops import EncodingLoops
+from barnabas.spark_connector.arrow.numba_loops import EncodingLoops
 
 ARRAYS = {
     "key_lengths": np.uint32,

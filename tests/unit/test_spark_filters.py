@@ -21,10 +21,10 @@ from barnabas.client.cluster_reader import Client
 from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.filters import EPOCH, Condition, Narrowing, narrow, timestamp_ms
-from barnabas.spark_connector.offsets import OffsetRange
-from barnabas.spark_connector.options import parse_source_options
-from barnabas.spark_connector.planning import plan
+from barnabas.spark_connector.read.filters import EPOCH, Condition, Narrowing, narrow, timestamp_ms
+from barnabas.spark_connector.read.offsets import OffsetRange
+from barnabas.spark_connector.read.options import parse_source_options
+from barnabas.spark_connector.read.planning import plan
 
 COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,

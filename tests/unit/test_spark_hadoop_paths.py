@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.spark_connector.hadoop_paths import PathError, PathRules, path_rules, site_settings
+from barnabas.spark_connector.write.hadoop_paths import (
+    PathError,
+    PathRules,
+    path_rules,
+    site_settings,
+)
 
 HDFS = {"fs.defaultFS": "hdfs://nn:8020"}
 VIEW = {

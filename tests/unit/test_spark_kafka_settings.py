@@ -15,8 +15,9 @@ from barnabas.spark_connector.kafka_settings import (
     TEXT,
     wrong_value,
 )
-from barnabas.spark_connector.options import OptionError, SourceOptions, parse_source_options
-from barnabas.spark_connector.sink_options import SinkOptions, parse_sink_options
+from barnabas.spark_connector.option_error import OptionError
+from barnabas.spark_connector.read.options import SourceOptions, parse_source_options
+from barnabas.spark_connector.write.sink_options import SinkOptions, parse_sink_options
 
 REQUIRED = {"kafka.bootstrap.servers": "one:9092, [::1]:9093", "subscribe": "a"}
 

@@ -16,16 +16,16 @@ pytest.importorskip("pyarrow")
 
 from barnabas.installing import install_command
 from barnabas.protocol.records import NewRecord, encode_batch, read_header
-from barnabas.spark_connector import encoding_loops, numba_loops, record_loops
-from barnabas.spark_connector.numba_loops import (
+from barnabas.spark_connector.arrow import encoding_loops, numba_loops, record_loops
+from barnabas.spark_connector.arrow.numba_loops import (
     CompiledLoops,
     DecoderChoice,
     EncoderChoice,
     EncodingLoops,
     UnavailableError,
 )
-from barnabas.spark_connector.options import OptionError
-from barnabas.spark_connector.record_batches import LocatedRecordBatch, Selection
+from barnabas.spark_connector.arrow.record_batches import LocatedRecordBatch, Selection
+from barnabas.spark_connector.option_error import OptionError
 
 LOOPS = CompiledLoops(record_loops.parse, record_loops.headers, record_loops.gather)
 ENCODING = EncodingLoops(encoding_loops.write_records, encoding_loops.murmur2)
@@ -266,7 +266,8 @@ def test_a_damaged_cache_is_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_nothing_of_numba_is_imported_before_it_is_worth_it() -> None:
     script = (
-        "import sys; from spark_connector import numba_loops, reading; "
+        "import sys; from spark_connector.arrow import numba_loops; "
+        "from spark_connector.read import reading; "
         "numba_loops.is_cached(); sys.exit('numba' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=600, check=True)

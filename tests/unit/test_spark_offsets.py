@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.offsets import (
+from barnabas.spark_connector.read.offsets import (
     OffsetRange,
     divide,
     join,

@@ -10,12 +10,12 @@ pytest.importorskip("pyarrow")
 
 
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.open_transactions import (
+from barnabas.spark_connector.read.open_transactions import (
     OpenTransactionError,
     OpenTransactionWait,
     UndecidedRange,
 )
-from barnabas.spark_connector.options import OpenTransactions
+from barnabas.spark_connector.read.options import OpenTransactions
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 

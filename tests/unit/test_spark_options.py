@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.offsets import EARLIEST, LATEST
-from barnabas.spark_connector.options import (
+from barnabas.spark_connector.option_error import OptionError
+from barnabas.spark_connector.read.offsets import EARLIEST, LATEST
+from barnabas.spark_connector.read.options import (
     OpenTransactions,
-    OptionError,
     SourceOptions,
     TriggerOptions,
     includes_headers,

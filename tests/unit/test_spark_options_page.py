@@ -11,9 +11,11 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from barnabas.spark_connector import kafka_settings, options
-from barnabas.spark_connector.options import OptionError, parse_source_options
-from barnabas.spark_connector.sink_options import parse_sink_options
+from barnabas.spark_connector import kafka_settings
+from barnabas.spark_connector.option_error import OptionError
+from barnabas.spark_connector.read import options
+from barnabas.spark_connector.read.options import parse_source_options
+from barnabas.spark_connector.write.sink_options import parse_sink_options
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "SPARK_OPTIONS.md"
 # Source: Spark 4.3, "Structured Streaming + Kafka Integration Guide".

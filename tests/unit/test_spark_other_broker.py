@@ -14,10 +14,10 @@ pytest.importorskip("confluent_kafka")
 import confluent_kafka
 
 from barnabas.client.cluster_reader import Client
-from barnabas.spark_connector.options import SourceOptions, parse_source_options
-from barnabas.spark_connector.planning import plan
-from barnabas.spark_connector.reading import read_range
-from barnabas.spark_connector.stream_planning import StreamPlanner
+from barnabas.spark_connector.read.options import SourceOptions, parse_source_options
+from barnabas.spark_connector.read.planning import plan
+from barnabas.spark_connector.read.reading import read_range
+from barnabas.spark_connector.read.stream_planning import StreamPlanner
 
 Row = tuple[bytes, list[tuple[str, bytes | None]] | None]
 

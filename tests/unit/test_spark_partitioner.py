@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
 from barnabas.client.murmur2 import murmur2_of
-from barnabas.spark_connector.partitioner import FEW_KEYS, murmur2, partitions_of
+from barnabas.spark_connector.arrow.partitioner import FEW_KEYS, murmur2, partitions_of
 
 # The values of Apache Kafka's UtilsTest.testMurmur2.
 KNOWN = {

@@ -9,9 +9,9 @@ from helpers.fake_broker import FakeBroker, FakeLog
 
 from barnabas.client.cluster_reader import Client
 from barnabas.client.options import ClientOptions
-from barnabas.spark_connector.options import Subscription
-from barnabas.spark_connector.patterns import PatternError, is_found_in, translate_pattern
-from barnabas.spark_connector.planning import partitions_to_read
+from barnabas.spark_connector.read.options import Subscription
+from barnabas.spark_connector.read.patterns import PatternError, is_found_in, translate_pattern
+from barnabas.spark_connector.read.planning import partitions_to_read
 
 TOPICS = ("orders", "orders-eu", "Orders", "o.1", "a+b", "42", "x_y")
 

@@ -17,10 +17,11 @@ from barnabas.client.options import ClientOptions
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import NewRecord, encode_batch, encode_marker
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.offsets import OffsetRange, OffsetSpec
-from barnabas.spark_connector.options import OptionError, parse_source_options
-from barnabas.spark_connector.planning import plan, resolve
-from barnabas.spark_connector.reading import DataLossError, read_range
+from barnabas.spark_connector.option_error import OptionError
+from barnabas.spark_connector.read.offsets import OffsetRange, OffsetSpec
+from barnabas.spark_connector.read.options import parse_source_options
+from barnabas.spark_connector.read.planning import plan, resolve
+from barnabas.spark_connector.read.reading import DataLossError, read_range
 
 T0 = TopicPartition("t", 0)
 

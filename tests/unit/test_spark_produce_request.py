@@ -23,7 +23,7 @@ from barnabas.protocol.records import (
 )
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.produce_request import (
+from barnabas.spark_connector.write.produce_request import (
     SMALL_BYTES,
     Producer,
     PublishError,

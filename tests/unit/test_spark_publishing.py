@@ -14,7 +14,7 @@ pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import HANG_UP, KAFKA_2_5, KAFKA_4_0, FakeCluster
 
-from barnabas.client.connection import ClientError
+from barnabas.client.errors import ClientError
 from barnabas.client.options import ClientOptions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -29,7 +29,8 @@ from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector.deduplication import (
+from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
+from barnabas.spark_connector.write.deduplication import (
     PASS,
     SKIP,
     WRITE,
@@ -39,15 +40,14 @@ from barnabas.spark_connector.deduplication import (
     GroupState,
     UncertainBatchError,
 )
-from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.publishing import (
+from barnabas.spark_connector.write.publishing import (
     BegunNotes,
     Publication,
     Publisher,
     PublishError,
     PublishSettings,
 )
-from barnabas.spark_connector.spool import SpoolError
+from barnabas.spark_connector.write.spool import SpoolError
 
 TOPIC, NAME = "t", "query"
 
@@ -229,7 +229,7 @@ def test_a_topic_that_gets_its_leader_late_is_waited_for_without_a_new_attempt(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "barnabas.spark_connector.transactional_producer.UNKNOWN_TOPIC_PATIENCE_MS", 600_000
+        "barnabas.spark_connector.write.transactional_producer.UNKNOWN_TOPIC_PATIENCE_MS", 600_000
     )
     left = [Code.LEADER_NOT_AVAILABLE, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE]
     cluster.disturb = lambda node, request: (
@@ -243,7 +243,7 @@ def test_the_errors_for_a_missing_topic_and_a_missing_partition(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "barnabas.spark_connector.transactional_producer.UNKNOWN_TOPIC_PATIENCE_MS", 20
+        "barnabas.spark_connector.write.transactional_producer.UNKNOWN_TOPIC_PATIENCE_MS", 20
     )
     cluster.creates = False
     with pytest.raises(
@@ -372,7 +372,7 @@ def test_the_delivery_timeout_begins_with_the_first_failure(
     """
     passed_s = 0.0
     monkeypatch.setattr(
-        "barnabas.spark_connector.publishing.time",
+        "barnabas.spark_connector.write.publishing.time",
         SimpleNamespace(monotonic=lambda: passed_s, sleep=lambda seconds: None),
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import barnabas.spark
-from barnabas.spark_connector.query_lag import lag
+from barnabas.spark_connector.read.query_lag import lag
 
 
 class Reported:

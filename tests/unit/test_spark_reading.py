@@ -32,8 +32,8 @@ from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.records import NewRecord, assemble_batch, encode_batch, encode_marker
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.offsets import EARLIEST, LATEST, OffsetRange
-from barnabas.spark_connector.reading import COLUMNS, DamageError, DataLossError, read_range
+from barnabas.spark_connector.read.offsets import EARLIEST, LATEST, OffsetRange
+from barnabas.spark_connector.read.reading import COLUMNS, DamageError, DataLossError, read_range
 
 T0 = TopicPartition("t", 0)
 

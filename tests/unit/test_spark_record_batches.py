@@ -21,9 +21,9 @@ from barnabas.protocol.records import (
     encode_batch,
     encode_marker,
 )
-from barnabas.spark_connector import decoding, record_loops
-from barnabas.spark_connector.numba_loops import CompiledLoops, UnavailableError, load
-from barnabas.spark_connector.record_batches import Selection, select_record_batches
+from barnabas.spark_connector.arrow import decoding, record_loops
+from barnabas.spark_connector.arrow.numba_loops import CompiledLoops, UnavailableError, load
+from barnabas.spark_connector.arrow.record_batches import Selection, select_record_batches
 
 FAR = 2**62
 

@@ -10,7 +10,7 @@ pytest.importorskip("numpy")
 
 import numpy as np
 
-from barnabas.spark_connector.record_loops import (
+from barnabas.spark_connector.arrow.record_loops import (
     FIELDS,
     HEADER_COUNT,
     HEADERS_AT,

@@ -13,12 +13,12 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StringType, StructType
 
-from barnabas.spark_connector.checkpoint import Checkpoint, CheckpointPlace
-from barnabas.spark_connector.deduplication import Trail
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.sink import BatchWriter, SinkError, StreamWriter, TaskMessage
-from barnabas.spark_connector.sink_options import parse_sink_options
-from barnabas.spark_connector.spool import SpoolWriter, to_message
+from barnabas.spark_connector.write.checkpoint import Checkpoint, CheckpointPlace
+from barnabas.spark_connector.write.deduplication import Trail
+from barnabas.spark_connector.write.sink import BatchWriter, SinkError, StreamWriter, TaskMessage
+from barnabas.spark_connector.write.sink_options import parse_sink_options
+from barnabas.spark_connector.write.spool import SpoolWriter, to_message
 
 SCHEMA = StructType().add("value", StringType())
 NOTHING = TaskMessage("query", b"", None, 0)

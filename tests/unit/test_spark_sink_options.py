@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from barnabas.protocol.compression import Codec, Levels
-from barnabas.spark_connector.options import OptionError
-from barnabas.spark_connector.sink_options import SinkOptions, parse_sink_options
+from barnabas.spark_connector.option_error import OptionError
+from barnabas.spark_connector.write.sink_options import SinkOptions, parse_sink_options
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 

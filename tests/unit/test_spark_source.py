@@ -17,9 +17,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
-from barnabas.spark_connector.filters import Condition
-from barnabas.spark_connector.offsets import OffsetRange
-from barnabas.spark_connector.options import OptionError
+from barnabas.spark_connector.option_error import OptionError
+from barnabas.spark_connector.read.filters import Condition
+from barnabas.spark_connector.read.offsets import OffsetRange
 from barnabas.spark_connector.source import (
     SCHEMA,
     SCHEMA_WITH_HEADERS,

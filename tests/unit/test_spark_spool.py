@@ -14,7 +14,7 @@ pytest.importorskip("pyarrow")
 import pyarrow.fs as arrow_fs
 
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.spool import (
+from barnabas.spark_connector.write.spool import (
     SUFFIX,
     SpoolError,
     SpoolWriter,

@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from barnabas.spark_connector.spool import SpoolError
-from barnabas.spark_connector.spool_directory import (
+from barnabas.spark_connector.write.spool import SpoolError
+from barnabas.spark_connector.write.spool_directory import (
     check_checkpoint,
     check_temporary_directory,
     identity_of_temporary_directory,

@@ -21,20 +21,21 @@ from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.spark_connector.offsets import (
+from barnabas.spark_connector.option_error import OptionError
+from barnabas.spark_connector.read.offsets import (
     OffsetRange,
     Offsets,
     offsets_as_json,
     offsets_of_json,
     topic_ids_of_json,
 )
-from barnabas.spark_connector.open_transactions import (
+from barnabas.spark_connector.read.open_transactions import (
     OpenTransactionError,
 )
-from barnabas.spark_connector.options import OpenTransactions, OptionError, parse_source_options
-from barnabas.spark_connector.planning import plan
-from barnabas.spark_connector.reading import DataLossError, read_range
-from barnabas.spark_connector.stream_planning import StreamPlanner
+from barnabas.spark_connector.read.options import OpenTransactions, parse_source_options
+from barnabas.spark_connector.read.planning import plan
+from barnabas.spark_connector.read.reading import DataLossError, read_range
+from barnabas.spark_connector.read.stream_planning import StreamPlanner
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 

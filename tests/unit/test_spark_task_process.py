@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import FakeCluster
 
-from barnabas.client.connection import METADATA
+from barnabas.client.cluster import METADATA
 from barnabas.client.options import ClientOptions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
@@ -24,16 +24,20 @@ from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector import task_process
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.publishing import Publication, PublishError, PublishSettings
 from barnabas.spark_connector.task_process import (
     FREEZES,
     MOST_CLIENTS,
     MOST_PUBLISHERS,
     MOST_RUNS,
-    driver_publisher,
     exempt_modules_from_collection,
     is_first_of_run,
     task_client,
+)
+from barnabas.spark_connector.write.publishing import (
+    Publication,
+    PublishError,
+    PublishSettings,
+    driver_publisher,
 )
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.client.connection import ClientError
-from barnabas.spark_connector.produce_request import Producer
-from barnabas.spark_connector.task_transactions import (
+from barnabas.client.errors import ClientError
+from barnabas.spark_connector.write.produce_request import Producer
+from barnabas.spark_connector.write.task_transactions import (
     NOTE_BYTES,
     TASKS_IN_A_NOTE,
     Described,

@@ -6,7 +6,7 @@ import os
 import threading
 from pathlib import Path
 
-from barnabas.spark_connector.transactional_ids import KEPT_S, TransactionalIds
+from barnabas.spark_connector.write.transactional_ids import KEPT_S, TransactionalIds
 
 
 def test_ids_come_back_for_later_batches_of_the_same_run(tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from barnabas.protocol.messages.end_txn import EndTxnRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from barnabas.protocol.records import NewRecord, encode_batch
-from barnabas.spark_connector.deduplication import CommitNote, CommittedBatch, GroupState
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-from barnabas.spark_connector.produce_request import PublishError
-from barnabas.spark_connector.transactional_producer import (
+from barnabas.spark_connector.write.deduplication import CommitNote, CommittedBatch, GroupState
+from barnabas.spark_connector.write.produce_request import PublishError
+from barnabas.spark_connector.write.transactional_producer import (
     FencedError,
     PublishSettings,
     TransactionalProducer,
@@ -102,3 +103,21 @@ def test_the_error_for_a_missing_partition(cluster: FakeCluster) -> None:
         producer.send(encoded(7, b"a"))
     assert e.value.code == Code.UNKNOWN_TOPIC_OR_PARTITION
     producer.forget_connections()
+
+
+def test_a_partition_without_a_leader_is_counted() -> None:
+    """Keys are distributed over all partitions (Java's partitioner does so, too). If a partition
+    without a leader were left out, the same key would have another partition for a while.
+    """
+
+    class WithoutALeader(FakeCluster):
+        def _metadata(self, node: int, request: MetadataRequest, code: int) -> MetadataResponse:
+            answer = super()._metadata(node, request, code)
+            for topic in answer.topics:
+                topic.partitions[1].leader_id = -1
+            return answer
+
+    with WithoutALeader({"t": 3}) as cluster:
+        producer = producer_for(cluster)
+        assert producer.partition_count("t") == 3
+        producer.forget_connections()

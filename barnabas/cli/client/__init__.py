@@ -1,7 +1,7 @@
-"""A small synchronous client of our own messages, for the commands that administrate a cluster.
+"""The requests of the commands that administrate a cluster, on the client of `barnabas.client`.
 
-    connection     one connection to a broker: TLS, login, versions, requests and responses
-    logins         TLS and SASL, loaded where a client's settings ask for them
+    calls          its calls in threads that end with --timeout, and its options
+    wording        its errors, with the names of settings of --client-config
     cluster_client the brokers of a cluster: the broker for a request, and the retries
     topics         requests about topics, partitions and offsets
     configs        requests about settings

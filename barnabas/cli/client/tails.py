@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from barnabas.cli.client.cluster_client import ClusterClient, UnreachableError
-from barnabas.cli.client.connection import ConnectionLostError
+from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.client.records import FETCH
 from barnabas.cli.client.topics import CLIENT, NO_LEADER, by_topic
+from barnabas.client.errors import PassingError
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -49,7 +49,7 @@ def read_tails(
             part = partitions[at : at + PARTITIONS_AT_ONCE]
             try:
                 answer = client.node(node_id, FETCH, _request(part, offsets, max_bytes))
-            except (ConnectionLostError, UnreachableError):
+            except PassingError:
                 continue
             for topic in answer.responses:
                 for row in topic.partitions:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from barnabas.cli.client.cluster_client import TRANSACTION, ClusterClient
+from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.client.topics import by_topic, leaders
 from barnabas.cli.errors import RefusedError
+from barnabas.client.cluster import TRANSACTION
 from barnabas.client.request_kind import RequestKind
 from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition

@@ -19,7 +19,7 @@ field   its text                              in braces
 
 from __future__ import annotations
 
-import base64
+import binascii
 import datetime
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -154,7 +154,7 @@ def _data(attribute: str, form: str, name: str, character: int) -> Write:
 _ENCODE: Mapping[str, Callable[[bytes], bytes]] = {
     "text": lambda data: data,
     "hex": lambda data: data.hex().encode(),
-    "base64": base64.b64encode,
+    "base64": lambda data: binascii.b2a_base64(data, newline=False),
 }
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import PurePath
 from typing import Any, NamedTuple, TypeVar
 
 import click
@@ -33,7 +33,7 @@ class InputOptions(NamedTuple):
 
     def kind_of(self, file: str, as_json: bool) -> str:
         """The format in which a file is read. as_json: whether --json is given."""
-        by_name = _OF_SUFFIX.get(PurePath(file).suffix.lower())
+        by_name = _OF_SUFFIX.get(os.path.splitext(file)[1].lower())
         if self.kind is not None:
             return self.kind
         if by_name in (CSV, TSV):

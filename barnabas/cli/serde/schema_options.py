@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from barnabas.cli.cluster import Connection
 from barnabas.cli.serde.schema_source import SCHEMA_SOURCE, SchemaSource
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 ENVIRONMENT = "BARNABAS_SCHEMA_REGISTRY"
@@ -103,7 +105,7 @@ def schema_options(*, producing: bool) -> Callable[[Command], Command]:
                 value_message,
                 key_subject or "",
                 value_subject or "",
-                [Path(one) for one in proto_path],
+                _paths(proto_path),
             )
             _check(found, producing=producing)
             if _is_typed("schema_registry") and not found.needs_registry():
@@ -249,3 +251,12 @@ def schema_help(*, producing: bool) -> Sequence[str]:
         "basic.auth.user.info=USER:PASSWORD, bearer.auth.token, schema.registry.url,",
         "schema.registry.ssl.truststore.location, ...certificate.location, ...key.location",
     )
+
+
+def _paths(names: Sequence[str]) -> list[Path]:
+    """The directories of --proto-path. Most commands have none, and do not import pathlib."""
+    if not names:
+        return []
+    from pathlib import Path
+
+    return [Path(name) for name in names]

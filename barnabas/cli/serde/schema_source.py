@@ -12,11 +12,14 @@ The suffix of a file's name determines the kind of its schema: Avro, Protobuf, a
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.shell_completion import CompletionItem
 
 REGISTRY = "registry"
 AVRO, PROTOBUF, JSON, DESCRIPTORS = "AVRO", "PROTOBUF", "JSON", "DESCRIPTORS"
@@ -65,6 +68,8 @@ class SchemaSourceType(click.ParamType[SchemaSource]):
         is_registered = rest != text
         if is_registered and rest.isdigit():
             return SchemaSource(True, int(rest))
+        from pathlib import Path
+
         file = Path(rest)
         if not file.is_file():
             hint = "write registry, or a file's name" if not is_registered else "or an id"
@@ -77,6 +82,8 @@ class SchemaSourceType(click.ParamType[SchemaSource]):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """`registry`, and files."""
+        from click.shell_completion import CompletionItem
+
         _, colon, rest = incomplete.rpartition(":")
         found = [CompletionItem(rest if colon else incomplete, type="file")]
         if not colon and REGISTRY.startswith(incomplete):

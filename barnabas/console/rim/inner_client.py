@@ -15,14 +15,16 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.broker.audit import ANONYMOUS
 from barnabas.broker.observe import Look
-from barnabas.client.frames import FrameSocket, WrongFrameError
-from barnabas.client.request_kind import Request, RequestKind, Response
+from barnabas.client.connection import Connection
+from barnabas.client.errors import ClientError, ConnectionLostError, LoginError
+from barnabas.client.options import ClientOptions
+from barnabas.client.request_kind import RequestKind
 from barnabas.process.http_server import in_slices
-from barnabas.protocol.api_table import BY_KEY
+from barnabas.protocol.api_table import APIS
 from barnabas.protocol.messages.message import Message
 
 if TYPE_CHECKING:
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 
 CLIENT_ID = "barnabas-console"
 ANSWER_WITHIN_S = 40.0
-MOST_ANSWER_BYTES = 16 << 20
+OPTIONS = ClientOptions((), client_id=CLIENT_ID, response_max_bytes=16 << 20, reuses_buffer=False)
+# the broker is this process
+VERSIONS = {api.key: (api.min_version, api.max_version) for api in APIS}
 
 R = TypeVar("R", bound=Message)
 
@@ -48,25 +52,29 @@ class InnerClient:
     """A connection to the broker, on which one request is sent at a time."""
 
     def __init__(self, sock: socket.socket) -> None:
-        self._frames = FrameSocket(sock, CLIENT_ID, MOST_ANSWER_BYTES)
+        self._connection = Connection.over(sock, "the broker", OPTIONS, VERSIONS)
 
     def ask(self, request: Message, response: type[R], version: int) -> R:
         """Send a request. Gives: the response. Raises: InnerClientError."""
+        kind = RequestKind(type(request), response, version, version)
         try:
-            return self._frames.request(request, version, response)
-        except ConnectionResetError as error:
-            raise InnerClientError(f"{error}; its log may say why") from error
-        except (OSError, WrongFrameError) as error:
-            name = BY_KEY[request.API_KEY].name
-            raise InnerClientError(f"the broker did not answer to {name}: {error}") from error
+            return self._connection.request(kind, request)
+        except ConnectionLostError as error:
+            raise InnerClientError(f"{error.reason}; its log may say why") from error
+        except ClientError as error:
+            raise InnerClientError(f"the broker did not answer to {kind.name}: {error}") from error
 
-    def speaks(self, kind: RequestKind[Any, Any]) -> bool:
-        """Whether the broker supports a kind of request: it does, since it is this process."""
-        return True
+    def log_in(self, mechanism: str, user: str, password: str) -> None:
+        """Authenticate with a password. Raises: LoginRefused, InnerClientError."""
+        from barnabas.client.sasl import exchange_of_password
 
-    def request(self, kind: RequestKind[Request, Response], request: Request) -> Response:
-        """Send a request in its highest version. Raises: InnerClientError."""
-        return self.ask(request, kind.response_class, kind.last_version)
+        exchange = exchange_of_password(mechanism, user, password)
+        try:
+            self._connection.log_in(mechanism, exchange, f"user {user!r}")
+        except LoginError as error:
+            raise LoginRefused from error
+        except ClientError as error:
+            raise InnerClientError(str(error)) from error
 
 
 @contextmanager
@@ -115,16 +123,5 @@ def login(
     server: Host, listener: Listener, mechanism: str, user: str, password: str, host: str
 ) -> None:
     """Authenticate a user at a listener with a password. Raises: LoginRefused, InnerClientError."""
-    from barnabas.client.sasl import (
-        AuthenticationError,
-        HandshakeRefusedError,
-        NoLoginError,
-        exchange_of_password,
-        log_in,
-    )
-
     with connected(server, ANONYMOUS, host, listener) as client:
-        try:
-            log_in(client, mechanism, exchange_of_password(mechanism, user, password))
-        except (AuthenticationError, HandshakeRefusedError, NoLoginError) as error:
-            raise LoginRefused from error
+        client.log_in(mechanism, user, password)

@@ -1,0 +1,1 @@
+"""Writing topics exactly once: options, the spool, tasks, and the publisher of micro-batches."""
