@@ -59,7 +59,14 @@ FETCH_VERSION, PRODUCE_VERSION, COMMIT_VERSION, HEARTBEAT_VERSION = 11, 9, 8, 4
 TIMESTAMP_MS = 1_700_000_000_000
 WAIT_MS = 2
 MANY = 270  # records of 100 bytes, as many as a client gathers in a few milliseconds
-SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
+_LATER = str(1 << 30)  # in ms: no checkpoint falls into a count
+SETTINGS = {
+    "offsets.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "barnabas.producer.snapshot.interval.ms": _LATER,
+    "log.flush.offset.checkpoint.interval.ms": _LATER,
+    "log.cleaner.enable": "false",
+}
 _READY = re.compile(r"listens on \S+:(\d+) \(")
 _TOTAL = re.compile(r"^(?:totals|summary): (\d+)", re.MULTILINE)
 

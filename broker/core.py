@@ -25,7 +25,7 @@ from barnabas.broker.routes import Route
 from barnabas.protocol.api import Api
 from barnabas.protocol.api_table import API_VERSIONS
 from barnabas.protocol.errors import ProtocolViolation
-from barnabas.protocol.framing import GIVEN_AWAY_BYTES, RequestHeader, read_request_header
+from barnabas.protocol.framing import GIVEN_AWAY_BYTES, header_fields, read_request_header
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     BoundedBytes,
@@ -240,29 +240,34 @@ class Broker:
                 assert self.sasl is not None
                 if not self.sasl.is_served(connection, authentication, frame, now_ms):
                     return
-            header = read_request_header(frame, self._apis)
-            api = header.api
+            api, api_key, version, correlation_id, client_id, body_start = header_fields(
+                frame, self._apis
+            )
             if api is None:
-                self._refuse(connection, header, frame)
+                self._refuse(connection, frame)
                 return
             context = RequestContext(
-                ticket, header.api_version, header.client_id, connection.client_host, connection_id,
-                api.key, header.correlation_id, now_ms, connection.local_host,
-                connection.local_port, connection.node_id, False, self.topics.version,
+                ticket, version, client_id, connection.client_host, connection_id, api_key,
+                correlation_id, now_ms, connection.local_host, connection.local_port,
+                connection.node_id, False, self.topics.version,
             )  # fmt: skip
-            row = self._loaded_routes.get(api.key) or self._try_load(connection, api, frame)
+            row = self._loaded_routes.get(api_key) or self._try_load(connection, api, frame)
             if row is None:
                 return
-            body: Buffer = frame
+            body: Buffer
             size_bytes = len(frame)
-            if size_bytes > NARROW_BYTES and (api.key != PRODUCE or size_bytes > GIVEN_AWAY_BYTES):
-                context = context._replace(request_bytes=size_bytes)
-                bounded = self._bounded_body(connection, context, row, frame, header)
+            if size_bytes > NARROW_BYTES and (api_key != PRODUCE or size_bytes > GIVEN_AWAY_BYTES):
+                context = context.replace(request_bytes=size_bytes)
+                bounded = self._bounded_body(connection, context, row, frame, api, body_start)
                 if bounded is None:
                     return
                 body = bounded
-            try:  # Only the records of a Produce are views of the frame. Everything else is copied.
-                request = row.read(body, header.body_start, header.api_version)[0]
+            elif api_key == PRODUCE:
+                body = frame  # its records stay views of the frame
+            else:
+                body = frame.tobytes()  # which is read faster than a view
+            try:
+                request = row.read(body, body_start, version)[0]
             except UNREADABLE as error:
                 raise _unreadable(row, frame, error) from error
             try:
@@ -272,7 +277,7 @@ class Broker:
                 return
             # This is `_answer`, inlined, since every Produce and Fetch comes here.
             if isinstance(response, Encoded):
-                requests.answer(connection_id, response.pieces)
+                requests.answer(connection_id, response)
             elif not isinstance(response, Parked):
                 self._answer(context, response)
         except ProtocolViolation as error:
@@ -317,15 +322,14 @@ class Broker:
         context: RequestContext,
         row: Route,
         frame: memoryview,
-        header: RequestHeader,
+        api: Api,
+        body_start: int,
     ) -> BoundedBytes | None:
         """The frame of a larger request, with a limit on the elements in its arrays. Gives: None if
         the worker decodes the request, which is then handled afterwards.
         """
-        api = header.api
-        assert api is not None
         if api.key == PRODUCE:
-            self._decode_elsewhere(connection, context, row, frame, header)
+            self._decode_elsewhere(connection, context, row, frame, body_start)
             return None
         bounded = BoundedBytes(frame)
         most_bytes: int = self.config.barnabas_request_max_bytes
@@ -333,7 +337,7 @@ class Broker:
         most_at_once = WIDE_BYTES if row.is_wide else DECODED_AT_ONCE_BYTES
         if len(frame) <= most_at_once and not self.requests.large.is_crowded:
             return bounded
-        self._decode_elsewhere(connection, context, row, bounded, header)
+        self._decode_elsewhere(connection, context, row, bounded, body_start)
         return None
 
     def _refuse_unwritten(
@@ -347,7 +351,7 @@ class Broker:
         """Put the answer of a handler into the outbox."""
         requests = self.requests
         if isinstance(response, Encoded):
-            requests.answer(context.connection_id, response.pieces)
+            requests.answer(context.connection_id, response)
         elif isinstance(response, NoResponse):
             requests.answer(context.connection_id, ())
         else:
@@ -359,7 +363,7 @@ class Broker:
         context: RequestContext,
         row: Route,
         frame: BoundedBytes | memoryview,
-        header: RequestHeader,
+        body_start: int,
     ) -> None:
         """Let the worker decode a request that may have a hundred thousand elements, then handle
         the request. Takes: frame, which for a Produce is the received memory and belongs to the
@@ -370,7 +374,7 @@ class Broker:
 
         def run() -> Message | ProtocolViolation:
             try:
-                request: Message = row.read(frame, header.body_start, header.api_version)[0]
+                request: Message = row.read(frame, body_start, context.api_version)[0]
             except UNREADABLE as error:
                 return _unreadable(row, frame, error)
             return request
@@ -381,7 +385,7 @@ class Broker:
             if isinstance(request, ProtocolViolation):
                 requests.close(connection_id, request)
                 return
-            after = context._replace(now_ms=now_ms, keeps_frame=context.api_key == PRODUCE)
+            after = context.replace(now_ms=now_ms, keeps_frame=context.api_key == PRODUCE)
             try:
                 response = row.handle(request, after)
                 if not isinstance(response, Parked):
@@ -400,12 +404,11 @@ class Broker:
         work = Work(connection_id, run, done)
         requests.large.decode(connection_id, len(frame), lambda: self.outbox.work.append(work))
 
-    def _refuse(
-        self, connection: ConnectionState, header: RequestHeader, frame: memoryview
-    ) -> None:
+    def _refuse(self, connection: ConnectionState, frame: memoryview) -> None:
         """Refuse a request of an unsupported API or version. ApiVersions gets a response that every
         client can read (KIP-511); any other request ends the connection.
         """
+        header = read_request_header(frame, self._apis)
         if header.api_key == API_VERSIONS:
             api_versions = self._apis[API_VERSIONS]
             if self.families.has_to_load(api_versions.family):
@@ -561,9 +564,8 @@ class Broker:
         at = self.progress.next_due_ms
         if at is not None and at < earliest:
             earliest = at
-        at = self.disk_space.next_deadline_ms()
-        if at is not None and at < earliest:
-            earliest = at
+        if self.disk_space.refusals and (at := self.disk_space.next_deadline_ms()) is not None:
+            earliest = min(earliest, at)
         if self.purgatory.waiting_count and (at := self.purgatory.next_deadline_ms()) is not None:
             earliest = min(earliest, at)
         if self.unwritten.calls and (at := self.unwritten.next_deadline_ms()) is not None:

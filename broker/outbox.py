@@ -119,10 +119,10 @@ class NoResponse:
     __slots__ = ()
 
 
-class Encoded(NamedTuple):
-    """A response that its handler has encoded, including the frame size and the header."""
+class Encoded(tuple["Piece", ...]):
+    """The pieces of a response that its handler has encoded, with the frame's size and header."""
 
-    pieces: Sequence[Piece]
+    __slots__ = ()
 
 
 Answer = Message | Encoded | Parked | NoResponse

@@ -31,6 +31,7 @@ API_KEY = struct.Struct(">h")
 PRODUCE = 0
 HEADER = struct.Struct(">hhi")
 CLIENT_ID_SIZE = struct.Struct(">h")
+_HEADER_START = struct.Struct(">hhih")  # the header, and the size of the client id
 SHARED_BYTES = 256 * 1024
 # the maximum number of bytes to receive in one call while the limit of ReceiveMemory is reached
 SCARCE_BYTES = 16 * 1024
@@ -325,15 +326,22 @@ def hint_of_other_protocol(first_bytes: bytes) -> str:
 
 
 def read_request_header(frame: memoryview, apis: Mapping[int, Api] = BY_KEY) -> RequestHeader:
-    """Parse a request's header.
+    """Parse a request's header. Takes, raises: as `header_fields`."""
+    return RequestHeader(*header_fields(frame, apis))
+
+
+def header_fields(
+    frame: memoryview, apis: Mapping[int, Api]
+) -> tuple[Api | None, int, int, int, str, int]:
+    """Parse a request's header. Gives: the fields of a `RequestHeader`, as a plain tuple, since
+    every request needs them.
 
     Takes:  apis, the supported APIs by key.
     Raises: ProtocolViolation if the header or its tagged fields are cut off.
     """
     try:
-        api_key, api_version, correlation_id = HEADER.unpack_from(frame)
+        api_key, api_version, correlation_id, size = _HEADER_START.unpack_from(frame)
         api = apis.get(api_key)
-        (size,) = CLIENT_ID_SIZE.unpack_from(frame, 8)
         position = 10
         client_id = ""
         if size > 0:
@@ -344,17 +352,16 @@ def read_request_header(frame: memoryview, apis: Mapping[int, Api] = BY_KEY) -> 
         if api is None:
             # For an unknown API it is unknown whether tagged fields follow. The position is not
             # used then.
-            return RequestHeader(None, api_key, api_version, correlation_id, client_id, position)
+            return None, api_key, api_version, correlation_id, client_id, position
         if api_version >= api.flexible_from:
             # the count is nearly always 0, in which case the call is not needed
             if frame[position]:
                 position = skip_tagged_fields(frame, position)
             else:
                 position += 1
-        spoken = api.min_version <= api_version <= api.max_version
-        return RequestHeader(
-            api if spoken else None, api_key, api_version, correlation_id, client_id, position
-        )
+        if not api.min_version <= api_version <= api.max_version:
+            api = None
+        return api, api_key, api_version, correlation_id, client_id, position
     except (struct.error, IndexError) as error:
         raise ProtocolViolation("a request's header is cut off") from error
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable
-from functools import partial
 
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -65,7 +64,6 @@ _ROW_5 = struct.Struct(">iqqi")
 _ROW_9 = struct.Struct(">iiqqi")
 _ROW_12 = struct.Struct(">iiqiqix")
 _NO_REPLICA = ReplicaState()
-_NO_TAGS = b"\0\0\0"  # of a partition, its topic and the request
 _MOST_HEADS = 1000
 _LONGEST_HEAD = 512  # more bytes than a head with lengths of one byte, and what follows the records
 _Head = tuple[str | None, int, int, str, uuid.UUID | None, int]
@@ -196,7 +194,11 @@ def produce_reader(
     Takes:  most_other_bytes, the limit, which applies to topics, partitions and other fields.
     Gives:  the function for the table of requests, called with data, position and version.
     """
-    return partial(read_produce, most_other_bytes=most_other_bytes)
+
+    def read(data: Buffer, at: int, version: int) -> tuple[ProduceRequest, int]:
+        return read_produce(data, at, version, most_other_bytes)
+
+    return read
 
 
 def read_produce(
@@ -226,17 +228,22 @@ def read_produce(
         # the transactional id, acks, timeout and number of topics come first
         name_at = at + (data[at] or 1) + 7
         if name_at < size_bytes:
-            head = bytes(data[at : name_at + (16 if by_id else data[name_at]) + 5])
+            head = data[at : name_at + (16 if by_id else data[name_at]) + 5].tobytes()
         known = heads.get(head)
         if known is not None and (most_other_bytes is None or most_other_bytes >= _LONGEST_HEAD):
             size_at = at + len(head)
             size, start = data[size_at] - 1, size_at + 1
             if size >= MOST_IN_PLACE:
-                size, start = read_uvarint(data, size_at)
-                size -= 1
-            if size >= 0 and data[start + size :] == _NO_TAGS:
+                if (high := data[start]) <= MOST_IN_PLACE:  # two bytes, as in most batches
+                    size, start = size + (high << 7) - 0x80, start + 1
+                else:
+                    size, start = read_uvarint(data, size_at)
+                    size -= 1
+            end = start + size
+            # no tagged fields of the partition, its topic and the request: a byte of 0 each
+            if size >= 0 and end + 3 == size_bytes and not (data[end] or data[end + 1] or data[-1]):
                 transactional_id, acks, timeout_ms, name, topic_id, index = known
-                partition = PartitionProduceData(index, data[start : start + size])
+                partition = PartitionProduceData(index, data[start:end])
                 topic = TopicProduceData(name, topic_id, [partition])
                 return ProduceRequest(transactional_id, acks, timeout_ms, [topic]), size_bytes
     # The highest position at which the request may end. The size of each batch is added to it.
@@ -326,6 +333,7 @@ def read_produce(
         and head[0] <= MOST_IN_PLACE
         and head[name_at - begin - 1] == head[-5] == 2
         and (by_id or head[name_at - begin] <= MOST_IN_PLACE)
+        and topics[0].partition_data  # else the head ends with the request, before the index
     ):
         if len(heads) >= _MOST_HEADS:
             heads.clear()

@@ -29,6 +29,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
@@ -87,12 +88,13 @@ class CurrentLeader(NamedTuple):
     leader_epoch: int
 
 
-class ProducedPartition(NamedTuple):
+@dataclass(slots=True)
+class ProducedPartition:
     """The row of one partition in a Produce response. current_leader: written from version 10
     on.
     """
 
-    index: int  # type: ignore[assignment]  # the name of the wire, which is a method of tuples
+    index: int
     error_code: int
     base_offset: int = -1
     log_append_time_ms: int = -1
@@ -100,6 +102,14 @@ class ProducedPartition(NamedTuple):
     record_errors: Sequence[tuple[int, str | None]] = ()
     error_message: str | None = None
     current_leader: CurrentLeader | None = None
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int, int]:
+        """The numbers in the order of the wire; versions before 5 have the first three or four."""
+        return (
+            self.index, self.error_code, self.base_offset, self.log_append_time_ms,
+            self.log_start_offset,
+        )  # fmt: skip
 
 
 class FetchedPartition(NamedTuple):
@@ -178,7 +188,7 @@ def encode_produce(
             ):
                 _put_refused(out, p, version)
             else:
-                out += row.pack(*p[:width])
+                out += row.pack(*(p.numbers if version >= 5 else p.numbers[:width]))
                 out += tail
         if flexible:
             out.append(0)
@@ -196,7 +206,7 @@ def _put_refused(out: bytearray, p: ProducedPartition, version: int) -> None:
     """Append one partition with its record errors, message and leader, in the version's form."""
     flexible = version >= PRODUCE_FLEXIBLE
     row, width = (_PRODUCED_5, 5) if version >= 5 else _OLDER_ROWS[version]
-    out += row.pack(*p[:width])
+    out += row.pack(*p.numbers[:width])
     if version >= 8:
         _array(out, len(p.record_errors), flexible)
         for batch_index, message in p.record_errors:

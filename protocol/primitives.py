@@ -39,6 +39,7 @@ NUMBERS_PER_ELEMENT = 4
 # The limit for one struct. Kafka's structs have at most three tagged fields.
 MOST_TAGGED_FIELDS = 100
 _LONGEST_STRING_BYTES = (1 << 15) - 1
+_SHORT = 0x7F  # a compact length or count below this has one byte
 _NULL_STRUCT, _STRUCT = b"\xff", b"\x01"
 
 
@@ -144,8 +145,12 @@ def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
 def read_nullable_string(data: Buffer, at: int, compact: bool) -> tuple[str | None, int]:
     """Read a string or null."""
     if compact:
-        length, at = read_uvarint(data, at)
-        length -= 1
+        length = data[at] - 1
+        if length < _SHORT:  # nearly always: one byte, which is read without a call
+            at += 1
+        else:
+            length, at = read_uvarint(data, at)
+            length -= 1
     else:
         (length,) = _INT16.unpack_from(data, at)
         at += 2
@@ -219,8 +224,12 @@ def _read_count(data: Buffer, at: int, compact: bool, share: int = 1) -> tuple[i
     Takes:  share, the number of elements that count as one in `BoundedBytes`.
     """
     if compact:
-        count, at = read_uvarint(data, at)
-        count -= 1
+        count = data[at] - 1
+        if count < _SHORT:
+            at += 1
+        else:
+            count, at = read_uvarint(data, at)
+            count -= 1
     else:
         (count,) = _INT32.unpack_from(data, at)
         at += 4
@@ -358,7 +367,10 @@ def write_nullable_string(out: bytearray, text: str | None, compact: bool) -> No
     data = text.encode()
     length = len(data)
     if compact:
-        write_uvarint(out, length + 1)
+        if length < _SHORT:
+            out.append(length + 1)
+        else:
+            write_uvarint(out, length + 1)
     elif length > _LONGEST_STRING_BYTES:
         raise UnwritableMessageError(
             f"a string has {length} bytes, and its field has room for {_LONGEST_STRING_BYTES}"
@@ -400,7 +412,9 @@ def write_uuid(out: bytearray, value: uuid.UUID | None) -> None:
 
 def _write_count(out: bytearray, count: int, compact: bool) -> None:
     """Append the count of an array. In compact form it is the count plus one, as a varint."""
-    if compact:
+    if compact and count < _SHORT:
+        out.append(count + 1)
+    elif compact:
         write_uvarint(out, count + 1)
     else:
         out += _INT32.pack(count)

@@ -17,8 +17,8 @@ import resource
 import shutil
 import struct
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 logger = logging.getLogger(__name__)
@@ -115,13 +115,12 @@ def may_have_lost_pages(error: OSError) -> bool:
     )
 
 
-@contextmanager
-def _telling_fsync(path: str) -> Iterator[None]:
-    """Turn the error of an fsync into FailedFsync. The file must not be used after that, since
-    another fsync would succeed without the lost data.
+def _sync(sync: Callable[[int], None], fd: int, path: str) -> None:
+    """Fsync a descriptor. Raises: FailedFsync. The file must not be used after that, since another
+    fsync would succeed without the lost data.
     """
     try:
-        yield
+        sync(fd)
     except OSError as error:
         raise FailedFsync(error.errno, error.strerror, path) from error
 
@@ -367,8 +366,7 @@ class OsFile:
         return os.pread(self._fd, size, position)
 
     def fsync(self) -> None:
-        with _telling_fsync(self.path):
-            os.fdatasync(self._fd)
+        _sync(os.fdatasync, self._fd, self.path)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
@@ -490,8 +488,7 @@ class OsDisk:
             while rest:
                 rest = rest[os.write(fd, rest) :]
             if sync:
-                with _telling_fsync(path):
-                    os.fdatasync(fd)
+                _sync(os.fdatasync, fd, path)
         except OSError:
             with suppress(OSError):
                 os.unlink(temporary)  # otherwise the partial file would use up space that is needed
@@ -505,8 +502,7 @@ class OsDisk:
     def fsync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with _telling_fsync(path):
-                os.fsync(fd)
+            _sync(os.fsync, fd, path)
         finally:
             os.close(fd)
 
@@ -521,8 +517,7 @@ class OsDisk:
     def fsync_file(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            with _telling_fsync(path):
-                os.fdatasync(fd)
+            _sync(os.fdatasync, fd, path)
         finally:
             os.close(fd)
 

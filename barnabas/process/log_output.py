@@ -42,6 +42,13 @@ class LogOutput(logging.Handler):
         """
         self.lock = None
 
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Queue a line if no filter drops it. `Handler.handle` of Python 3.13 needs a lock."""
+        kept = self.filter(record)
+        if kept:
+            self.emit(kept if isinstance(kept, logging.LogRecord) else record)
+        return bool(kept)
+
     def emit(self, record: logging.LogRecord) -> None:
         """Queue a line. If the queue is full, the line is dropped and counted, so that the caller
         never waits.

@@ -152,7 +152,7 @@ class Case(Generic[RequestT]):
         now_ms = yield
         if refusals is not None and not allowed:
             return refusals
-        self.context = self.context._replace(now_ms=now_ms)
+        self.context = self.context.replace(now_ms=now_ms)
         if refusals is None:
             return self.proceed()
         return self._with_others(field, allowed, rows, refusals)

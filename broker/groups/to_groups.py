@@ -210,7 +210,7 @@ class ToGroups:
                 if not requests.is_waited_for(context):
                     return
                 try:
-                    answer = handle(request, context._replace(now_ms=now_ms))
+                    answer = handle(request, context.replace(now_ms=now_ms))
                 except NotWrittenError:
                     refuse(requests, request, context)
                     return

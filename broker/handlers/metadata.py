@@ -279,7 +279,7 @@ class MetadataHandler:
             making = self._make_missing(
                 request, context, list(dict.fromkeys(missing)), codes, access
             )
-            return self._requests.answer_in_slices(request, context._replace(now_ms=now_ms), making)
+            return self._requests.answer_in_slices(request, context.replace(now_ms=now_ms), making)
         return Encoded((yield from self._encoded_in_slices(request, context, codes, access))())
 
     def _encoded_in_slices(

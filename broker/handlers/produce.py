@@ -78,6 +78,7 @@ from barnabas.storage.producers.repetition import (
 logger = logging.getLogger("barnabas.transactions")
 
 
+_NONE = Code.NONE  # a module's name is found sooner than the member of an Enum
 ZSTD_SINCE = 7
 # appending this many batches of one record, or this many bytes, takes 10 ms
 ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 8 << 20
@@ -134,12 +135,27 @@ class _Produce:
     producer: the id and epoch in the first batch of a transactional request. topics: the view of
     topics that the receiving broker has. pending: the deferred batches, in order. held_bytes: their
     total size. record_errors_left: how many more record errors the response may contain.
-    made_files: the number of logs whose files the loop made for this request.
+    made_files: the number of logs whose files the loop made for this request. verified: the
+    producer whose transaction was looked up in this event. partitions: what was found.
     """
 
     __slots__ = (
-        "answers", "appended", "budget", "context", "failed", "held_bytes", "made_files", "pending",
-        "producer", "record_errors_left", "request", "topics", "unflushed", "unreadable",
+        "answers",
+        "appended",
+        "budget",
+        "context",
+        "failed",
+        "held_bytes",
+        "made_files",
+        "partitions",
+        "pending",
+        "producer",
+        "record_errors_left",
+        "request",
+        "topics",
+        "unflushed",
+        "unreadable",
+        "verified",
     )  # fmt: skip
 
     def __init__(
@@ -164,6 +180,8 @@ class _Produce:
         self.failed = False
         self.made_files = 0
         self.producer: tuple[int, int] | None = None
+        self.verified: ProducerIdAndEpoch | None = None
+        self.partitions: Mapping[TopicPartition, None] | Code = _NONE
         # Topics were created, deleted or grew while the request was held back, so its names may now
         # belong to other topics.
         if context.topics_version < topics.version:
@@ -271,25 +289,28 @@ class TransactionalBatches:
         request; NONE if the batch may be appended.
         """
         if len(records) < HEADER_SIZE:
-            return Code.NONE  # the log refuses such a batch
+            return _NONE  # the log refuses such a batch
         attributes, api_version = attributes_of(records), produce.context.api_version
         if attributes & TRANSACTIONAL:
-            transactional_id = produce.request.transactional_id
-            assert transactional_id is not None, "_prepare refuses such a transactional batch"
-            code = self.verify(transactional_id, log, records, api_version)
+            code = self.verify(produce, log, records)
             if code:
                 return code
-        if attributes & CODEC_MASK == Codec.ZSTD and api_version < ZSTD_SINCE:
+        if api_version < ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
             return Code.UNSUPPORTED_COMPRESSION_TYPE
-        return Code.NONE
+        return _NONE
 
-    def verify(self, transactional_id: str, log: Log, records: Any, api_version: int) -> Code:
+    def verify(self, produce: _Produce, log: Log, records: Any) -> Code:
         """Check that the coordinator has the partition in the transaction, for the transaction's
         first batch on the partition (KIP-890).
 
         The check and the append happen in one call of the single-threaded core, so nothing can end
         the transaction between them.
         """
+        transactional_id, api_version = (
+            produce.request.transactional_id,
+            produce.context.api_version,
+        )
+        assert transactional_id is not None, "_prepare refuses such a transactional batch"
         producer_id, producer_epoch, base_sequence = producer_of(records)
         producers = log.producer_state
         if producers.has_ongoing_transaction(producer_id, producer_epoch):
@@ -299,14 +320,21 @@ class TransactionalBatches:
             kept_from = self._coordinator.kept_from
             if kept_from and (producer_id, producer_epoch) in kept_from:
                 return Code.INVALID_PRODUCER_EPOCH
-            return Code.NONE
+            return _NONE
         if producers.producer_epoch_of(producer_id) > producer_epoch:
             return Code.INVALID_PRODUCER_EPOCH
-        code = self._coordinator.additions.verify(
-            transactional_id, producer_id, producer_epoch, log.topic, log.partition, api_version
-        )
-        is_unknown = not producers.has_batch_of(producer_id)
-        if code is Code.NONE and api_version >= PRODUCE_ADDS and is_unknown and base_sequence:
+        additions = self._coordinator.additions
+        producer = producer_id, producer_epoch
+        if produce.verified != producer:
+            produce.verified = ProducerIdAndEpoch(producer_id, producer_epoch)
+            produce.partitions = additions.open_partitions(transactional_id, produce.verified)
+        code = additions.code_of_batch(produce.partitions, (log.topic, log.partition), api_version)
+        if (
+            base_sequence
+            and not code
+            and api_version >= PRODUCE_ADDS
+            and not producers.has_batch_of(producer_id)
+        ):
             # the sequence numbers of an epoch begin at 0 (KAFKA-18202)
             return Code.OUT_OF_ORDER_SEQUENCE_NUMBER
         return code
@@ -415,7 +443,10 @@ class ProduceHandler:
                 if self._endings.holds_back(name):
                     return self._hold_back(request, context, name, denied)
                 self._batches.add_partitions(produce, name)
-        self._append_rows(produce, refused)
+        if refused is None:
+            self._append_rows(produce)
+        else:
+            produce.refuse(request.topic_data, refused)
         if denied:
             produce.refuse(denied, denied_code)
         # called after all appends, so that a fetch that waits for several logs gets all new data in
@@ -443,11 +474,8 @@ class ProduceHandler:
             (encode_produce(context.correlation_id, context.api_version, produce.answers),)
         )
 
-    def _append_rows(self, produce: _Produce, refused: Code | None) -> None:
-        """Append the first batches, and defer the rest.
-
-        Takes: refused, the error code if the whole request is refused, or None.
-        """
+    def _append_rows(self, produce: _Produce) -> None:
+        """Append the first batches, and defer the rest."""
         row_count = size = begun = 0
         for topic in produce.request.topic_data:
             row_count += len(topic.partition_data)
@@ -456,9 +484,7 @@ class ProduceHandler:
         for topic in produce.request.topic_data:
             row: list[ProducedPartition] = []
             for partition in topic.partition_data:
-                if refused is not None:
-                    answer = ProducedPartition(partition.index, refused)
-                elif row_count > ROWS_AT_ONCE or size > BYTES_AT_ONCE or begun >= EPOCHS_AT_ONCE:
+                if row_count > ROWS_AT_ONCE or size > BYTES_AT_ONCE or begun >= EPOCHS_AT_ONCE:
                     answer = produce.put_off(_kept(row, topic, partition, produce.context))
                 else:
                     if partition.records is not None:
@@ -468,7 +494,8 @@ class ProduceHandler:
                     answer = self._append(
                         produce, row, topic.name, partition.index, partition.records
                     )
-                produce.failed = produce.failed or answer.error_code != 0
+                if answer.error_code:
+                    produce.failed = True
                 row.append(answer)
             produce.answers.append((topic.topic_id or topic.name, row))
 
@@ -513,7 +540,7 @@ class ProduceHandler:
                 return
             assert isinstance(kept, ProduceRequest)
             try:
-                answer = self.on_produce(kept, context._replace(now_ms=now_ms), denied)
+                answer = self.on_produce(kept, context.replace(now_ms=now_ms), denied)
             except DelayedRequest as error:
                 self._requests.close(context.connection_id, error)
                 return
@@ -547,8 +574,8 @@ class ProduceHandler:
         def done(results: list[_Result], now_ms: int) -> None:
             for log, files in new_files:
                 self._topics.logs.take_files(log, files, now_ms)
-            produce.context = produce.context._replace(now_ms=now_ms)
-            produce.appended, produce.budget = [], CheckBudget()
+            produce.context = produce.context.replace(now_ms=now_ms)
+            produce.appended, produce.budget, produce.verified = [], CheckBudget(), None
             if not produce.context.keeps_frame:  # a kept frame stays in memory as a whole
                 produce.held_bytes -= _bytes_of(turn)
             if produce.producer is not None:

@@ -280,7 +280,7 @@ class TxnOffsetCommitHandler:
             if not self._requests.is_waited_for(context):
                 return
             try:
-                answer = self._commit_offsets(request, context._replace(now_ms=now_ms))
+                answer = self._commit_offsets(request, context.replace(now_ms=now_ms))
             except NotWrittenError:
                 answer = self._refused(request, Code.COORDINATOR_NOT_AVAILABLE)
             if not isinstance(answer, Parked):
@@ -406,7 +406,7 @@ class WriteTxnMarkersHandler:
 
         def write(now_ms: int) -> None:
             if self._requests.is_waited_for(context):
-                answer = self._write(request, context._replace(now_ms=now_ms))
+                answer = self._write(request, context.replace(now_ms=now_ms))
                 self._requests.reply(context.ticket, answer)
 
         self._files_ahead.make(list(without_files), write)

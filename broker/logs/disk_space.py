@@ -30,7 +30,8 @@ class DiskSpace:
     The last `reserve_bytes` of the disk are kept for markers, offsets and checkpoints, so that
     transactions can still be ended and readers can continue. The free space is measured again after
     every 16 MB, and whenever it seems too small. is_full: whether the last reservation was refused.
-    refused_count: the number of refused writes since the start.
+    refused_count: the number of refused writes since the start. refusals: the writes that are
+    being refused now; None if there are none.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class DiskSpace:
         self._left_bytes = 0
         self.is_full = False
         self.refused_count = 0
-        self._refusals: Refusals | None = None
+        self.refusals: Refusals | None = None
 
     # --- writes ----------------------------------------------------------------------------------
 
@@ -68,9 +69,9 @@ class DiskSpace:
 
     def _on_refused(self, why: str, needed_bytes: int, *, is_error: bool = False) -> None:
         self.refused_count += 1
-        refusals = self._refusals
+        refusals = self.refusals
         if refusals is None:
-            refusals = self._refusals = Refusals()
+            refusals = self.refusals = Refusals()
             logger.error(
                 "There is no room for writes in %s: %s. Clients' writes are refused until there "
                 "is; %s.",
@@ -89,8 +90,8 @@ class DiskSpace:
         """Log at a start that there is no room for writes."""
         free = self._free_bytes()
         if free <= self._reserve_bytes:
-            self._refusals = Refusals()
-            self._refusals.needed_bytes = 1
+            self.refusals = Refusals()
+            self.refusals.needed_bytes = 1
             logger.error(
                 "The disk of %s is too small for writes: %s. Clients' writes are refused; %s.",
                 self._directory,
@@ -100,14 +101,14 @@ class DiskSpace:
 
     def usable_bytes(self) -> int:
         """The bytes that clients may write now; 0 also while writes fail for another reason."""
-        refusals = self._refusals
+        refusals = self.refusals
         if refusals is not None and refusals.is_error:
             return 0
         return max(0, self._free_bytes() - self._reserve_bytes)
 
     def problem(self) -> str | None:
         """Why clients' writes are refused now, as a sentence; None if they are accepted."""
-        refusals, free = self._refusals, self._free_bytes()
+        refusals, free = self.refusals, self._free_bytes()
         if free <= self._reserve_bytes:
             return f"Clients' writes are refused: {self._shortage(free)}."
         if refusals is None:
@@ -133,13 +134,13 @@ class DiskSpace:
 
     def next_deadline_ms(self) -> int | None:
         """The time at which the room is measured again; None while no writes are refused."""
-        return None if self._refusals is None else self._refusals.due_ms
+        return None if self.refusals is None else self.refusals.due_ms
 
     def on_tick(self, now_ms: int) -> None:
         """Log that writes are accepted again, once there is room and nothing was refused for
         QUIET_MS.
         """
-        refusals = self._refusals
+        refusals = self.refusals
         if refusals is None or refusals.due_ms > now_ms:
             return
         refusals.due_ms = now_ms + LOOK_EVERY_MS
@@ -150,7 +151,7 @@ class DiskSpace:
         free = self._free_bytes()
         has_room = free - self._reserve_bytes >= refusals.needed_bytes
         if has_room and now_ms - refusals.quiet_since_ms >= QUIET_MS:
-            self._refusals = None
+            self.refusals = None
             logger.warning(
                 "There is room for writes in %s again: %s. %s refused in %s.",
                 self._directory,

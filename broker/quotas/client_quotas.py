@@ -274,14 +274,14 @@ class ClientQuotas:
         """Throttle the client of a response that its handler has encoded. Responses with records
         are throttled already.
         """
-        if context.api_key == PRODUCE and not answer.pieces:
+        if context.api_key == PRODUCE and not answer:
             self.on_produced(context)
         if context.api_key in (PRODUCE, FETCH, SHARE_FETCH):
             return answer
         throttle_ms = self.on_answered(context)
         if not throttle_ms:
             return answer
-        frame = bytearray(b"".join(bytes(piece) for piece in answer.pieces))  # type: ignore[arg-type]
+        frame = bytearray(b"".join(bytes(piece) for piece in answer))  # type: ignore[arg-type]
         is_tagged = context.api_version >= RESPONSE_TAGGED_FROM[context.api_key]
         _INT.pack_into(frame, _FRAME_HEADER_BYTES + is_tagged, throttle_ms)
         return Encoded((frame,))

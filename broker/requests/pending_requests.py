@@ -178,7 +178,7 @@ class Requests:
             quotas = self._quotas.clients
             if quotas is not None:
                 response = quotas.on_encoded(context, response)
-            pieces = response.pieces
+            pieces = response
         else:
             pieces = self.encode(context, response)
         connection.in_flight = False  # `answer`, inlined
@@ -312,7 +312,7 @@ class Requests:
             quotas = self._quotas.clients
             if is_counted and quotas is not None:
                 encoded = quotas.on_encoded(context, encoded)
-            self.answer(context.connection_id, encoded.pieces)
+            self.answer(context.connection_id, encoded)
 
         self.run_elsewhere(context, run, done)
 
@@ -339,12 +339,12 @@ class Requests:
         """
         if context.ticket not in self._amendments:
             return response
-        if not response.pieces:
+        if not response:
             del self._amendments[context.ticket]  # there is no response to change
             return response
         api = BY_KEY[context.api_key]
         is_tagged = context.api_version >= RESPONSE_TAGGED_FROM[api.key]
-        frame = b"".join(cast(Sequence[bytes], response.pieces))
+        frame = b"".join(cast(Sequence[bytes], response))
         start = _FRAME_TAGGED if is_tagged else FRAME.size
         return message_class(api, "Response").read(frame, start, context.api_version)[0]
 

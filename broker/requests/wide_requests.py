@@ -512,7 +512,7 @@ class WideRequests:
             self._refuse_rest(wide, request, take)
             return
         ticket = wide.part_ticket = requests.new_part(take)
-        context = wide.context._replace(ticket=ticket, now_ms=now_ms)
+        context = wide.context.replace(ticket=ticket, now_ms=now_ms)
         try:
             answer = wide.handle(request, context)
         except NotWrittenError:

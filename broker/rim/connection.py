@@ -176,8 +176,9 @@ class Connection:
         if self.closed or self._waits_for_turn:
             return  # the connection was closed after the read of TLS's pending bytes was scheduled
         buffer, server = self._buffer, self._server
-        turn_ends_ns = 0
-        for _ in range(READS_PER_EVENT):
+        turn_ends_ns, reads_left = 0, READS_PER_EVENT
+        while reads_left:
+            reads_left -= 1
             if self.in_flight or self._out:
                 # The client has sent more before it got its response, or has hung up. Leave these
                 # bytes in the kernel's buffer.
@@ -226,7 +227,8 @@ class Connection:
         try:
             while not (self.in_flight or self._out or self.closed):
                 has_more = buffer.end > buffer.start
-                if turn_ends_ns and has_more and server.is_past(turn_ends_ns):
+                now_ms = server.now_ms() if has_more else 0
+                if turn_ends_ns and has_more and server.event_ns >= turn_ends_ns:
                     self._wait_for_turn()
                     return
                 frame = buffer.next_frame() if has_more else None
@@ -235,7 +237,6 @@ class Connection:
                         self._resume_reading()
                     return
                 self.in_flight = True
-                now_ms = server.now_ms()
                 if not turn_ends_ns:
                     turn_ends_ns = server.event_ns + TURN_NS
                 server.on_frame(self.connection_id, frame, now_ms)
@@ -253,7 +254,7 @@ class Connection:
             ):
                 self._turns.on_released(self)
             if self._gathered and not self.closed:
-                self._write(self._take_gathered())
+                self._write_bytes(self._take_gathered())
 
     def _wait_for_turn(self) -> None:
         """Continue once every other readable connection has had its turn."""
@@ -265,13 +266,11 @@ class Connection:
         self._waits_for_turn = False
         self.pump()
 
-    def _take_gathered(self) -> tuple[Any, ...]:
-        """The gathered small answers as one piece; empty if there are none."""
+    def _take_gathered(self) -> Any:
+        """The gathered small answers, of which there is at least one, as one piece."""
         gathered = self._gathered
-        if not gathered:
-            return ()
         self._gathered, self._gathered_bytes = [], 0
-        return (gathered[0] if len(gathered) == 1 else b"".join(gathered),)
+        return gathered[0] if len(gathered) == 1 else b"".join(gathered)
 
     @property
     def owner(self) -> str:
@@ -378,13 +377,14 @@ class Connection:
             except OSError as error:
                 self._server.disconnect(self, str(error))
                 return
-        if self._pumping and len(pieces) == 1 and type(pieces[0]) is not Slice:
-            self._gathered.append(pieces[0])
-            self._gathered_bytes += len(pieces[0])
-            if self._gathered_bytes < GATHERED_BYTES:
-                return
-            pieces = ()
-        self._write((*self._take_gathered(), *pieces))
+        piece = pieces[0]
+        if self._pumping and len(pieces) == 1 and type(piece) is not Slice:
+            self._gathered.append(piece)
+            self._gathered_bytes += len(piece)
+            if self._gathered_bytes >= GATHERED_BYTES:
+                self._write_bytes(self._take_gathered())
+            return
+        self._write((self._take_gathered(), *pieces) if self._gathered else pieces)
 
     def _is_silenced(self) -> bool:
         """Whether no data may be sent any more. If this is so, the connection is closed."""
@@ -395,32 +395,37 @@ class Connection:
         return why is not None
 
     def _write(self, pieces: Sequence[Any]) -> None:
-        """Send pieces, after the pieces that are still unsent. One piece of bytes, the usual case,
-        is sent without the queue.
-        """
+        """Send pieces, after the pieces that are still unsent."""
+        if len(pieces) == 1 and type(pieces[0]) is not Slice:
+            self._write_bytes(pieces[0])
+            return
+        if self._server.silence is not None and self._is_silenced():
+            return
+        is_waiting = bool(self._out)
+        self._out.extend(pieces)
+        if not is_waiting:
+            self._flush()
+
+    def _write_bytes(self, data: Any) -> None:
+        """Send one piece of bytes, the usual case: without the queue, unless there is one."""
         if self._server.silence is not None and self._is_silenced():
             return
         out = self._out
         if out:
-            out.extend(pieces)
+            out.append(data)
             return
-        if len(pieces) == 1 and type(pieces[0]) is not Slice:
-            data = pieces[0]
-            try:
-                sent = self._socket.send(data)
-            except (BlockingIOError, InterruptedError):
-                sent = 0
-            except OSError as error:
-                self._server.disconnect(
-                    self, None if error.errno in (errno.EPIPE, errno.ECONNRESET) else str(error)
-                )
-                return
-            if sent < len(data):
-                out.append(memoryview(data)[sent:])
-                self._write_later()
+        try:
+            sent = self._socket.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self._server.disconnect(
+                self, None if error.errno in (errno.EPIPE, errno.ECONNRESET) else str(error)
+            )
             return
-        out.extend(pieces)
-        self._flush()
+        if sent < len(data):
+            out.append(memoryview(data)[sent:])
+            self._write_later()
 
     def _on_writable(self) -> None:
         """Send more of the unsent bytes; after the last one continue with the client's next
@@ -542,7 +547,7 @@ class Connection:
             # Send the gathered responses: their requests were answered before the reason for
             # closing occurred.
             with contextlib.suppress(OSError):
-                self._socket.send(self._take_gathered()[0])
+                self._socket.send(self._take_gathered())
         self._pause_reading()
         if self._writing:
             self._loop.remove_writer(self._socket.fileno())

@@ -87,7 +87,8 @@ class GroupCoordinator:
     Requests go to its parts, which are attributes (see above).
 
     open_transactions: by partition of the internal topic and producer id; only `replay` and
-    `replay_marker` change it.
+    `replay_marker` change it. timers: all deadlines; only the coordinator and its parts change
+    them.
 
     Takes:  partition_count, the number of partitions of the internal topic; partition_exists, used
             for commits and deletions of offsets; topics, for subscriptions of consumer groups;
@@ -114,7 +115,7 @@ class GroupCoordinator:
     ) -> None:
         self._settings, self._wall = settings, wall
         self._partition_exists = partition_exists
-        self._timers: Timers[TimerKey] = Timers()
+        self.timers: Timers[TimerKey] = Timers()
         self._context = GroupsContext(
             settings,
             consumer_settings,
@@ -123,13 +124,13 @@ class GroupCoordinator:
             streams_settings,
             setting_of,
             topics,
-            self._timers,
+            self.timers,
             wall,
             new_member_suffix,
             new_member_id,
         )
         self._kinds = GroupKinds(self._context)
-        self._table = GroupTable(partition_count, self._timers, self._kinds.classic.new)
+        self._table = GroupTable(partition_count, self.timers, self._kinds.classic.new)
         self._groups = self._table.by_id
         self.open_transactions: dict[tuple[int, int], OpenTransaction] = {}
         self._topic_partitions: dict[bytes, TopicPartition] = {}  # a cache by encoded key
@@ -274,7 +275,7 @@ class GroupCoordinator:
             machine.on_loaded(group, result, now_ms)
             # spread the checks over one interval, so that thousands of groups are not due together
             due_ms = now_ms + interval_ms * number // len(self._groups)
-            self._timers.schedule((RETENTION, group.group_id, ""), due_ms)
+            self.timers.schedule((RETENTION, group.group_id, ""), due_ms)
         return results.as_one()
 
     def on_power_loss(self, now_ms: int) -> Result:
@@ -313,14 +314,9 @@ class GroupCoordinator:
 
     # --- time ------------------------------------------------------------------------------------
 
-    @property
-    def timers(self) -> Timers[TimerKey]:
-        """All deadlines. Only the coordinator and its parts change them."""
-        return self._timers
-
     def next_deadline_ms(self) -> int | None:
         """The time at which `on_tick` has something to do next; None if no deadline is set."""
-        return self._timers.next_deadline_ms()
+        return self.timers.next_deadline_ms()
 
     def on_tick(self, now_ms: int) -> Result:
         """Handle due deadlines: expired sessions, rebalances, the retention of offsets.
@@ -329,7 +325,7 @@ class GroupCoordinator:
         continues.
         """
         results = ResultsByPartition()
-        due = one_slice(self._timers, self._timers.pop_due(now_ms, DUE_AT_ONCE), now_ms)
+        due = one_slice(self.timers, self.timers.pop_due(now_ms, DUE_AT_ONCE), now_ms)
         # The check comes first: it must not see a group with unreplayed records of this tick.
         self._check_retention(due, results, now_ms)
         due_of_groups: dict[str, list[TimerKey]] = {}
@@ -338,7 +334,7 @@ class GroupCoordinator:
             group = self._groups.get(group_id)
             if group is None or kind == RETENTION:
                 continue
-            if self._timers.deadline_ms(key) is None:  # not rescheduled by a retention check
+            if self.timers.deadline_ms(key) is None:  # not rescheduled by a retention check
                 due_of_groups.setdefault(group_id, []).append(key)
         for group_id, keys in due_of_groups.items():
             group = self._groups[group_id]
@@ -358,7 +354,7 @@ class GroupCoordinator:
             if kind != RETENTION or group_id not in self._groups:
                 continue
             if cost >= RECORDS_PER_BATCH:
-                self._timers.schedule(key, now_ms)  # in the next tick, after requests
+                self.timers.schedule(key, now_ms)  # in the next tick, after requests
                 continue
             cost += RETENTION_CHECK_COST + len(self._groups[group_id].offsets.committed)
             self.removal.check(self._groups[group_id], results, now_ms)

@@ -11,6 +11,7 @@ Source: KIP-98, KIP-447, KIP-890.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from barnabas.coordinator.internal_topics import (
     INTERNAL_TOPICS,
@@ -51,6 +52,7 @@ PRODUCE_ADDS, OFFSETS_ADD = 12, 5
 _PRODUCE_KNOWS_ABORTABLE, _OFFSETS_KNOW_ABORTABLE, _ADD_KNOWS_ABORTABLE = 11, 4, 5
 _ADD_KNOWS_FENCED = 2  # for earlier versions, INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED
 _ADD_KNOWS_BATCHES = 4
+_NONE = Code.NONE  # a module's name is found sooner than the member of an Enum
 
 
 class PartitionAdditions:
@@ -283,7 +285,41 @@ class PartitionAdditions:
         Gives:  NONE, or the error code for the Produce response.
         """
         producer = ProducerIdAndEpoch(producer_id, producer_epoch)
-        code = self._verify(transactional_id, producer, TopicPartition(topic, partition))
+        partitions = self.open_partitions(transactional_id, producer)
+        return self.code_of_batch(partitions, (topic, partition), api_version)
+
+    def open_partitions(
+        self, transactional_id: str, producer: ProducerIdAndEpoch
+    ) -> Mapping[TopicPartition, None] | Code:
+        """The partitions of the producer's open transaction; the error code if none is open."""
+        try:
+            transaction = fencing.require_current(
+                self._table.by_id.get(transactional_id), transactional_id, producer
+            )
+        except KafkaError as error:
+            return error.code
+        if self._table.is_ending(transaction):
+            return Code.CONCURRENT_TRANSACTIONS
+        if transaction.is_kept:
+            return Code.INVALID_TXN_STATE
+        return transaction.partitions
+
+    def code_of_batch(
+        self,
+        partitions: Mapping[TopicPartition, None] | Code,
+        pair: tuple[str, int],
+        api_version: int,
+    ) -> Code:
+        """What `verify` gives. Takes: partitions, the result of `open_partitions`, which a Produce
+        of several batches asks once; pair, the topic and the partition of the batch.
+        """
+        if not isinstance(partitions, Code):
+            # a plain tuple finds the TopicPartition, and costs less to make
+            if pair in partitions:
+                return _NONE
+            code = Code.TRANSACTION_ABORTABLE
+        else:
+            code = partitions
         if code is Code.PRODUCER_FENCED:
             return Code.INVALID_PRODUCER_EPOCH
         if code is Code.CONCURRENT_TRANSACTIONS and api_version < PRODUCE_ADDS:
@@ -325,28 +361,16 @@ class PartitionAdditions:
         if open_epoch is not None and is_lax:
             is_valid = open_epoch <= producer.producer_epoch < MAX_PRODUCER_EPOCH
             return Code.NONE if is_valid else Code.INVALID_PRODUCER_EPOCH
-        code = self._verify(transactional_id, producer, self._offsets_partition(group_id))
+        partitions = self.open_partitions(transactional_id, producer)
+        if isinstance(partitions, Code):
+            code = partitions
+        elif self._offsets_partition(group_id) in partitions:
+            return _NONE
+        else:
+            code = Code.TRANSACTION_ABORTABLE
         if code is Code.TRANSACTION_ABORTABLE and api_version < _OFFSETS_KNOW_ABORTABLE:
             return Code.INVALID_TXN_STATE
         return Code.INVALID_PRODUCER_EPOCH if code is Code.PRODUCER_FENCED else code
-
-    def _verify(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, pair: TopicPartition
-    ) -> Code:
-        """NONE if the transaction of the producer is open and has the partition, otherwise the
-        error code.
-        """
-        try:
-            transaction = fencing.require_current(
-                self._table.by_id.get(transactional_id), transactional_id, producer
-            )
-        except KafkaError as error:
-            return error.code
-        if self._table.is_ending(transaction):
-            return Code.CONCURRENT_TRANSACTIONS
-        if transaction.is_kept:
-            return Code.INVALID_TXN_STATE
-        return Code.NONE if pair in transaction.partitions else Code.TRANSACTION_ABORTABLE
 
     def _verification(
         self,
@@ -369,7 +393,7 @@ class PartitionAdditions:
 
 
 def _results_by_topic(
-    topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, Code], otherwise: Code
+    topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[Any, Code], otherwise: Code
 ) -> list[AddPartitionsToTxnTopicResult]:
     """Return a result with an error code for each partition, in the order of the request."""
     return [
@@ -378,9 +402,7 @@ def _results_by_topic(
             results_by_partition=[
                 AddPartitionsToTxnPartitionResult(
                     partition_index=partition,
-                    partition_error_code=codes.get(
-                        TopicPartition(topic.name, partition), otherwise
-                    ),
+                    partition_error_code=codes.get((topic.name, partition), otherwise),
                 )
                 for partition in topic.partitions
             ],

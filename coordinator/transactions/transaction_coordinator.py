@@ -106,7 +106,7 @@ class TransactionCoordinator:
 
     is_loaded: set by the host when it has replayed the log; from then on each step is logged at
     debug level. partition_count: that of __transaction_state. two_phase, kept_from: see
-    TransactionTable.
+    TransactionTable. timers: all deadlines; only the coordinator changes them.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class TransactionCoordinator:
             partition_count, settings, coordinator_epoch, is_ending
         )
         self._transactions = table.by_id
-        self._timers: Timers[str] = Timers()
+        self.timers: Timers[str] = Timers()
         self._last_due: list[str] = []  # the ids that the last tick handled
         self.two_phase, self.kept_from = table.two_phase, table.kept_from
         self.is_loaded = False
@@ -231,22 +231,22 @@ class TransactionCoordinator:
             self._note_two_phase(before, metadata)
         if metadata.state is TransactionState.ONGOING:
             if metadata.timeout_ms == NO_TIMEOUT_MS:
-                self._timers.cancel(transactional_id)
+                self.timers.cancel(transactional_id)
             elif before is None or not _is_same_open_transaction(before, metadata):
                 began_ms = self._wall.since_ms(metadata.start_ms)
-                self._timers.schedule(transactional_id, began_ms + metadata.timeout_ms)
+                self.timers.schedule(transactional_id, began_ms + metadata.timeout_ms)
             # Otherwise the deadline stays the same, even if the wall clock has been changed since.
         elif metadata.state in AT_REST:
             since_ms = self._wall.since_ms(metadata.last_update_ms) if now_ms is None else now_ms
             expiration_ms = self._table.settings.transactional_id_expiration_ms
-            self._timers.schedule(transactional_id, since_ms + expiration_ms)
+            self.timers.schedule(transactional_id, since_ms + expiration_ms)
         else:
-            self._timers.pop(transactional_id, None)
+            self.timers.pop(transactional_id, None)
 
     def _forget(self, transactional_id: str) -> None:
         self._transactions.pop(transactional_id, None)
         self.two_phase.discard(transactional_id)
-        self._timers.cancel(transactional_id)
+        self.timers.cancel(transactional_id)
         self._latest_connections.pop(transactional_id, None)
 
     def _note_two_phase(
@@ -400,7 +400,7 @@ class TransactionCoordinator:
             or transaction.producer_epoch >= MAX_PRODUCER_EPOCH
         ):
             return None
-        self._timers.pop(transactional_id, None)
+        self.timers.pop(transactional_id, None)
         return transaction
 
     def on_data(
@@ -420,7 +420,7 @@ class TransactionCoordinator:
                 and latest.state is TransactionState.ONGOING
                 and latest.timeout_ms != NO_TIMEOUT_MS
             ):
-                self._timers.schedule(name, now_ms + latest.timeout_ms)
+                self.timers.schedule(name, now_ms + latest.timeout_ms)
             return None
         return self._end(transaction, True, context, epoch, now_ms)
 
@@ -485,14 +485,9 @@ class TransactionCoordinator:
 
     # --- timers ----------------------------------------------------------------------------------
 
-    @property
-    def timers(self) -> Timers[str]:
-        """All deadlines; only the coordinator changes them."""
-        return self._timers
-
     def next_deadline_ms(self) -> int | None:
         """Return the time when `on_tick` has work next, or None if no deadline is set."""
-        return self._timers.next_deadline_ms()
+        return self.timers.next_deadline_ms()
 
     def on_tick(self, now_ms: int) -> Result:
         """Abort the transactions whose timeout has passed, and remove expired ids.
@@ -503,7 +498,7 @@ class TransactionCoordinator:
         moved: list[TransactionMetadata] = []
         effects: list[Decision | SessionAtEnd] = []
         budget, self._last_due = DUE_AT_ONCE, []
-        while budget > 0 and (due := self._timers.pop_due(now_ms, 1)):
+        while budget > 0 and (due := self.timers.pop_due(now_ms, 1)):
             self._last_due += due
             transaction = self._transactions[due[0]]
             budget -= 1
@@ -543,9 +538,9 @@ class TransactionCoordinator:
         ):
             return
         if is_requested:
-            self._timers.schedule(transactional_id, now_ms + transaction.timeout_ms)
-        elif transactional_id not in self._timers:
-            self._timers.schedule(transactional_id, now_ms + PUT_OFF_MS)
+            self.timers.schedule(transactional_id, now_ms + transaction.timeout_ms)
+        elif transactional_id not in self.timers:
+            self.timers.schedule(transactional_id, now_ms + PUT_OFF_MS)
 
     def on_tick_not_written(self, now_ms: int) -> None:
         """Schedule the decisions of the last `on_tick` again, because there was no disk space for
@@ -556,9 +551,9 @@ class TransactionCoordinator:
             if (
                 transaction is not None
                 and transaction.state not in PREPARED
-                and transactional_id not in self._timers
+                and transactional_id not in self.timers
             ):
-                self._timers.schedule(transactional_id, now_ms + PUT_OFF_MS)
+                self.timers.schedule(transactional_id, now_ms + PUT_OFF_MS)
 
     # --- inspection (KIP-664) --------------------------------------------------------------------
 

@@ -276,17 +276,21 @@ class TransactionMetadata(NamedTuple):
             f"{self.transactional_id}: {self.state.value} -> {state.value}"
         )
         least_ms = step_ms + (self.last_update_ms if self.latest_ms < 0 else self.latest_ms)
-        if least_ms <= wall_ms:
-            return self._replace(
-                state=state, last_update_ms=wall_ms, latest_ms=NO_TIMESTAMP, **changes
-            )
-        # The wall clock was set back. A record's time may be up to MOST_LEAD_MS ahead of it. If
-        # that is not enough, the record has the true time, and the later time in `latest_ms`.
-        if least_ms - wall_ms <= MOST_LEAD_MS:
-            return self._replace(
-                state=state, last_update_ms=least_ms, latest_ms=NO_TIMESTAMP, **changes
-            )
-        return self._replace(state=state, last_update_ms=wall_ms, latest_ms=least_ms, **changes)
+        last_update_ms, latest_ms = wall_ms, NO_TIMESTAMP
+        if least_ms > wall_ms:
+            # The wall clock was set back. A record's time may be up to MOST_LEAD_MS ahead of it. If
+            # that is not enough, the record has the true time, and the later time in `latest_ms`.
+            if least_ms - wall_ms <= MOST_LEAD_MS:
+                last_update_ms = least_ms
+            else:
+                latest_ms = least_ms
+        # This is `_replace`, which would take six times as long, for each step of a transaction.
+        fields = [*self]
+        fields[_AT["state"]], fields[_AT["last_update_ms"]] = state, last_update_ms
+        fields[_AT["latest_ms"]] = latest_ms
+        for name, value in changes.items():
+            fields[_AT[name]] = value
+        return tuple.__new__(TransactionMetadata, fields)
 
     def _next_start_ms(self, wall_ms: int) -> int:
         """Return the time at which the transaction begins.
@@ -484,6 +488,9 @@ class TransactionMetadata(NamedTuple):
             self,
             waiting,
         )
+
+
+_AT = {name: at for at, name in enumerate(TransactionMetadata._fields)}
 
 
 # --- effects for the host ------------------------------------------------------------------------

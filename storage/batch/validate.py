@@ -193,8 +193,16 @@ class Checked(NamedTuple):
 def check_client_batch(
     view: memoryview, rules: Rules, now_ms: int, *, at_once: CheckBudget | None = None
 ) -> Checked:
+    """Check a batch as `checked_fields` does, for a caller that keeps the result."""
+    return Checked(*checked_fields(view, rules, now_ms, at_once))
+
+
+def checked_fields(
+    view: memoryview, rules: Rules, now_ms: int, at_once: CheckBudget | None
+) -> tuple[memoryview | bytearray, int, int, int, int, int, int, int, int]:
     """Check the records field of one partition, and apply the topic's codec and timestamp type.
 
+    Gives:  the fields of `Checked` as a plain tuple, since each append needs them.
     Takes:  view, writable; bytes after its only batch are ignored. at_once, the limits of checks on
             the loop; None if the caller is not on the loop.
     Raises: AppendRefused, see the module's table; TakesLongError, only with at_once, in which case
@@ -286,7 +294,7 @@ def check_client_batch(
         set_attributes(view, attributes)
         set_max_timestamp(view, youngest)
         set_crc(view)
-    return Checked(view, size, attributes, last_delta, youngest, producer_id, epoch, sequence, crc)
+    return view, size, attributes, last_delta, youngest, producer_id, epoch, sequence, crc
 
 
 def _refusal(

@@ -55,6 +55,7 @@ import re
 import struct
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgpack
@@ -81,7 +82,8 @@ _CHECKED_FROM = 8
 logger = logging.getLogger(__name__)
 
 
-class JournalEntry(NamedTuple):
+@dataclass(slots=True)
+class JournalEntry:
     """The bytes of one segment's log file from `position` on."""
 
     topic: str
@@ -234,6 +236,7 @@ class FlushJournal:
         self._older = list(self._earlier)
         self._number = self._earlier[-1] if self._earlier else 0
         self._file: File | None = None
+        self._packer = msgpack.Packer()
         self._durable_bytes = self.size_bytes = 0
         self._has_changed_names = False
         self.has_older = bool(self._older)
@@ -248,8 +251,13 @@ class FlushJournal:
         """
         rows: list[object] = []
         for entry in entries:
-            rows.append((*entry[:2], entry.topic_id.bytes, *entry[3:]))
-        payload = msgpack.packb([*rows, *records])
+            rows.append(
+                (
+                    entry.topic, entry.partition, entry.topic_id.bytes, entry.base_offset,
+                    entry.position, entry.data,
+                )
+            )  # fmt: skip
+        payload = self._packer.pack([*rows, *records])
         if self._file is None:
             try:
                 self._file = self._disk.open(self._path(self._number + 1), create=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 
-class AppendInfo(NamedTuple):
+@dataclass(slots=True)
+class AppendInfo:
     """The result of an append. For a duplicate it is the result of the earlier append.
 
     last_offset: inclusive. log_append_time_ms: -1 if the records keep the producer's time.
@@ -17,7 +18,8 @@ class AppendInfo(NamedTuple):
     duplicate: bool
 
 
-class NewMarker(NamedTuple):
+@dataclass(slots=True)
+class NewMarker:
     """A marker to be appended.
 
     is_decided: whether the marker can be restored after a power loss from a coordinator's decision.

@@ -22,7 +22,7 @@ the fsync: `begin_flush` or `try_begin_journal` returns a token, which is passed
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.disk import DirectorySync, Disk, FileSync, Syncable
@@ -32,7 +32,8 @@ from barnabas.storage.segments.segment import Segment
 from barnabas.storage.segments.segment_list import SegmentList
 
 
-class LogEnd(NamedTuple):
+@dataclass(slots=True)
+class LogEnd:
     """The end of a log at some time: the offset, the active segment, and that segment's size."""
 
     offset: int
@@ -40,7 +41,8 @@ class LogEnd(NamedTuple):
     position: int
 
 
-class FlushToken(NamedTuple):
+@dataclass(slots=True)
+class FlushToken:
     """A running flush. After all its files are fsynced, everything below end_offset is durable.
 
     base_offset, end_position: the base offset of the active segment, and the segment's size, at the
@@ -162,7 +164,9 @@ class Durability:
             files += [FileSync(self._disk, path) for path in self._new_paths]
             files.append(DirectorySync(self._disk, self._directory))
             files.append(DirectorySync(self._disk, self._directory.rpartition("/")[0]))
-        return FlushToken(tuple(files), *end, True, self._name_changes)
+        return FlushToken(
+            tuple(files), end.offset, end.base_offset, end.position, True, self._name_changes
+        )
 
     def try_begin_journal(
         self, most_bytes: int, end: LogEnd | None = None
@@ -175,20 +179,25 @@ class Durability:
         Takes:  end, the log's end up to which bytes are written; None for all.
         """
         segment, position = self._segments.active, self._durable_position
-        if end is None:
-            end = self.end
-        size = end.position - position
+        batches = segment.batches
+        if end is None:  # the fields of `self.end`
+            end_offset, base_offset, end_position = (
+                self._segments.end_offset, segment.base_offset, batches.size,
+            )  # fmt: skip
+        else:
+            end_offset, base_offset, end_position = end.offset, end.base_offset, end.position
+        size = end_position - position
         has_new_names = self._name_changes > self._durable_names
         if position < 0 or size > most_bytes or has_new_names or len(self._unflushed) > 1:
             return None
-        assert end.base_offset == segment.base_offset, (
+        assert base_offset == segment.base_offset, (
             f"{self.partition} is not durable up to {end}, which is in an earlier segment"
         )
-        batches = segment.batches
         data = (batches.open_file or batches.file).pread(size, position)
-        assert len(data) == size, f"{batches.path(LOG_SUFFIX)} is shorter than {end.position} bytes"
-        entry = JournalEntry(*self.partition, segment.base_offset, position, data)
-        return entry, FlushToken((), *end, False)
+        assert len(data) == size, f"{batches.path(LOG_SUFFIX)} is shorter than {end_position} bytes"
+        topic, index, topic_id = self.partition
+        entry = JournalEntry(topic, index, topic_id, segment.base_offset, position, data)
+        return entry, FlushToken((), end_offset, base_offset, end_position, False)
 
     def finish_flush(self, token: FlushToken) -> None:
         """Record that the token's files, or the journal with its entry, are on the disk."""

@@ -47,7 +47,7 @@ from barnabas.storage.batch.validate import (
     CheckBudget,
     Checked,
     Rules,
-    check_client_batch,
+    checked_fields,
     with_append_time,
 )
 from barnabas.storage.disk import Slice, Syncable, is_out_of_resources, not_written
@@ -282,15 +282,17 @@ class Log:
 
         One long function, because a further call for each batch is measurable.
         """
-        view = batch if isinstance(batch, memoryview) else memoryview(batch)
+        view = batch if type(batch) is memoryview else memoryview(batch)
         rules = self._rules
         if checked is None:
             wall_ms = now_ms + self.wall.ahead_ms if rules.needs_time else NO_TIMESTAMP
-            checked = check_client_batch(view, rules, wall_ms, at_once=at_once)
+            fields = checked_fields(view, rules, wall_ms, at_once)
         elif rules.log_append_time:
-            checked = with_append_time(checked, now_ms + self.wall.ahead_ms)
+            fields = with_append_time(checked, now_ms + self.wall.ahead_ms)
+        else:
+            fields = checked
         view, size, attributes, last_delta, max_timestamp, producer_id, epoch, sequence, crc = (
-            checked  # type: ignore[assignment]
+            fields  # type: ignore[assignment]
         )
         if size > self._segment_bytes:
             raise AppendRefused(
@@ -375,7 +377,10 @@ class Log:
                 max_timestamp, transactional, now_ms, crc,
             )  # fmt: skip
         elif marker is not None:
-            completed = state.on_marker(*marker[:4], last_offset, max_timestamp, now_ms)
+            completed = state.on_marker(
+                marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.commit,
+                last_offset, max_timestamp, now_ms,
+            )  # fmt: skip
             if completed is not None:
                 if self.durability.waits_for_disk and not marker.is_decided:
                     self.durability.add_pending_marker(completed.first_offset, last_offset)

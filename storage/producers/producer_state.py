@@ -30,6 +30,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -60,7 +61,8 @@ class CorruptSnapshot(Exception):
     """The bytes are not a snapshot, or are damaged."""
 
 
-class BatchMeta(NamedTuple):
+@dataclass(slots=True)
+class BatchMeta:
     """A written batch, with the values by which a duplicate is recognised.
 
     crc: the checksum of the batch as the client sent it; NO_CRC if it is unknown, as after a
@@ -75,7 +77,8 @@ class BatchMeta(NamedTuple):
     crc: int = NO_CRC
 
 
-class CompletedTxn(NamedTuple):
+@dataclass(slots=True)
+class CompletedTxn:
     """A transaction that a marker has ended on this partition."""
 
     producer_id: int

@@ -184,7 +184,7 @@ def _is_more(way: str, live: Mapping[str, str]) -> bool:
     the retention timer of every group, which a share group otherwise does not need. An expired
     producer exists again until the next checkpoint.
     """
-    if "_timers[('retention'" in way:
+    if "timers[('retention'" in way:
         return way not in live
     return ".producer_state.producers" in way and live.get(way, "empty") == "empty"
 

@@ -72,7 +72,7 @@ def check_tables(coordinator: TransactionCoordinator, ending: set[str]) -> None:
         if one.state in AT_REST
         or (one.state is TransactionState.ONGOING and one.timeout_ms != NO_TIMEOUT_MS)
     }
-    assert timed - ending <= set(coordinator._timers) <= timed
+    assert timed - ending <= set(coordinator.timers) <= timed
     assert coordinator.two_phase == {name for name, one in transactions.items() if one.is_two_phase}
     kept = {one.kept_from for one in transactions.values() if one.kept_from is not None}
     assert coordinator.kept_from == kept

@@ -45,6 +45,7 @@ DATA_PATHS: dict[str, tuple[str, ...]] = {
     "coordinator/transactions/partition_additions.py": (
         "PartitionAdditions._add", "PartitionAdditions.with_partitions",
         "PartitionAdditions._verif*", "PartitionAdditions.verify*",
+        "PartitionAdditions.open_partitions", "PartitionAdditions.code_of_batch",
     ),
     "coordinator/transactions/producer_sessions.py": (
         "ProducerSessions.begin_session", "ProducerSessions._next_session",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from barnabas.broker.admission.coordinator_edge import _Edge
@@ -267,7 +268,7 @@ def half_a_flush() -> Iterator[None]:
         return (
             token
             if token is None
-            else token._replace(files=token.files[:1] if len(token.files) > 1 else token.files)
+            else replace(token, files=token.files[:1] if len(token.files) > 1 else token.files)
         )
 
     with changed(Durability, "begin_flush", begin_flush):
@@ -412,7 +413,7 @@ def flushes_reach_too_far() -> Iterator[None]:
     finish = Log.finish_flush
 
     def finish_flush(self: Log, token: Any) -> None:
-        finish(self, token._replace(end_offset=self.log_end_offset))
+        finish(self, replace(token, end_offset=self.log_end_offset))
 
     with changed(Log, "finish_flush", finish_flush):
         yield
@@ -543,8 +544,8 @@ def names_are_not_durable() -> Iterator[None]:
         token = begin(self)
         if token is None:
             return None
-        return token._replace(
-            files=tuple(file for file in token.files if not isinstance(file, DirectorySync))
+        return replace(
+            token, files=tuple(file for file in token.files if not isinstance(file, DirectorySync))
         )
 
     with changed(Durability, "begin_flush", begin_flush):
@@ -1023,7 +1024,7 @@ def zombies_may_write() -> Iterator[None]:
                 return None
             raise
 
-    def verify(broker: Any, transactional_id: str, log: Log, records: Any, version: int) -> Code:
+    def verify(batches: Any, produce: Any, log: Log, records: Any) -> Code:
         return Code.NONE
 
     with (
@@ -1417,7 +1418,7 @@ def ends_are_not_repeated() -> Iterator[None]:
 def late_batches_begin_transactions() -> Iterator[None]:
     check = ProducerStateManager.check_batch
 
-    def verify(broker: Any, name: str, log: Log, records: Any, version: int) -> Code:
+    def verify(batches: Any, produce: Any, log: Log, records: Any) -> Code:
         return Code.NONE
 
     def check_batch(self: ProducerStateManager, *args: Any) -> Any:
@@ -1526,7 +1527,7 @@ def aborts_are_marked_as_commits() -> Iterator[None]:
     write = transaction_end.write_marker
 
     def write_marker(log: Log, marker: Any, *times: Any) -> Any:
-        return write(log, marker._replace(commit=True), *times)
+        return write(log, replace(marker, commit=True), *times)
 
     with changed(transaction_end, "write_marker", write_marker):
         yield
@@ -1604,7 +1605,7 @@ def second_transaction_does_not_hold_back() -> Iterator[None]:
         return (
             completed
             if completed is None
-            else completed._replace(last_stable_offset=self.end_offset)
+            else replace(completed, last_stable_offset=self.end_offset)
         )
 
     def first_open_offset(self: ProducerStateManager) -> int | None:
@@ -1974,7 +1975,7 @@ def bombs_go_off() -> Iterator[None]:
     tweak=focuses.with_meddlers,
 )
 def anybody_may_write() -> Iterator[None]:
-    def verify(broker: Any, transactional_id: str, log: Log, records: Any, version: int) -> Code:
+    def verify(batches: Any, produce: Any, log: Log, records: Any) -> Code:
         return Code.NONE
 
     with changed(TransactionalBatches, "verify", verify):

@@ -43,7 +43,7 @@ def prepared_transactions_time_out() -> Iterator[None]:
         apply(self, metadata, *now_ms)
         if metadata.is_two_phase and metadata.state.value == "Ongoing":
             began_ms = self._wall.since_ms(metadata.start_ms)
-            self._timers.schedule(metadata.transactional_id, began_ms + 500)
+            self.timers.schedule(metadata.transactional_id, began_ms + 500)
 
     with changed(TransactionCoordinator, "apply", apply_and_schedule):
         yield

@@ -112,13 +112,13 @@ def test_a_batch_that_the_worker_checked_is_not_checked_again(
     one = host.connect(1)
     host.ask(one, asking(large()), 9)
     checks: list[int] = []
-    check = log_module.check_client_batch
+    check = log_module.checked_fields
 
     def counted(view: memoryview, *more: Any, **how: Any) -> Any:
         checks.append(len(view))
         return check(view, *more, **how)
 
-    monkeypatch.setattr(log_module, "check_client_batch", counted)
+    monkeypatch.setattr(log_module, "checked_fields", counted)
     host.finish_work()
     assert error_of(host.answers[one][0]) == 0 and checks == []
 

@@ -28,6 +28,26 @@ def test_finish_writes_all_lines_in_order() -> None:
         assert pipe.read().splitlines() == [f"line {number}" for number in range(100)]
 
 
+def test_lines_are_written_where_a_handler_has_to_have_a_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From Python 3.13 on, `Handler.handle` enters the handler's lock, which may not be None."""
+
+    def handle(self: logging.Handler, record: logging.LogRecord) -> bool:
+        with self.lock:  # type: ignore[union-attr]
+            self.emit(record)
+        return True
+
+    monkeypatch.setattr(logging.Handler, "handle", handle)
+    reading, writing = os.pipe()
+    output = LogOutput(writing)
+    output.handle(logging.LogRecord("barnabas", logging.INFO, "", 0, "a line", (), None))
+    assert output.finish()
+    os.close(writing)
+    with open(reading, "rb") as lines:
+        assert lines.read() == b"a line\n"
+
+
 def test_a_full_pipe_does_not_block_callers_and_dropped_lines_are_counted() -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

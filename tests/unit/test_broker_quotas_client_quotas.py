@@ -468,7 +468,7 @@ def test_the_number_of_rows_for_topic_changes_is_bounded(host: CoreHost) -> None
     assert quotas is not None
     host.connect(2)
     for number in range(3 * FEWEST_KEPT):
-        mutations = quotas.mutations(quotas_context(number)._replace(api_key=19))
+        mutations = quotas.mutations(quotas_context(number).replace(api_key=19))
         assert mutations is not None
         mutations.record(1)
     assert len(quotas._buckets) <= FEWEST_KEPT + 1
@@ -508,7 +508,7 @@ def test_clients_share_a_quota_whose_row_was_dropped(
     for number in range(1, 4):
         host.connect(100 + number)
         host.broker.on_identified(100 + number, f"User:u{number}")
-        context = quotas_context(number)._replace(
+        context = quotas_context(number).replace(
             connection_id=100 + number, now_ms=NOW_MS + 3_600_000
         )
         quotas._client(context)

@@ -209,7 +209,7 @@ def test_a_connection_keeps_its_access_until_the_caches_are_cleared(
     host.connect(1)
     broker = host.broker
     assert broker.routes.parts.access.authorizer is not None
-    context = CONTEXT._replace(connection_id=1)
+    context = CONTEXT.replace(connection_id=1)
     first = broker.routes.parts.access.of(context)
     assert first is not None and first is broker.routes.parts.access.of(context)
     monkeypatch.setattr(module, "MOST_REMEMBERED", 5)
@@ -394,7 +394,7 @@ def test_each_connection_is_told_of_until_an_acl_changes(tmp_path: Path) -> None
         for operation in (READ, WRITE, DESCRIBE, Operation.DELETE):
             expected = [1, 1] if operation is Operation.DELETE else [1, 0]
             for user, host, connection in product("ab", (HERE, ELSEWHERE), (1, 2)):
-                context = CONTEXT._replace(connection_id=connection)
+                context = CONTEXT.replace(connection_id=connection)
                 counts = []
                 for _ in range(2):
                     before = len(audited)

@@ -140,6 +140,12 @@ def test_fields_that_are_remembered_are_followed_by_the_records_of_their_request
                 read_produce(memoryview(data)[:cut], 0, version)
 
 
+def test_a_topic_without_partitions_is_read_whatever_its_bytes_look_like() -> None:
+    """Where the length of a name stands in for a count of partitions, nothing is remembered."""
+    request = ProduceRequest("", -1, 100, [TopicProduceData("t", partition_data=[])])
+    assert read_produce(memoryview(request.encode(11)), 0, 11)[0] == request
+
+
 def test_different_requests_are_remembered_only_up_to_a_number() -> None:
     for number in range(3000):
         topics = [TopicProduceData(f"t{number}", None, [PartitionProduceData(0, b"r")])]

@@ -9,6 +9,7 @@ import logging
 import random
 import struct
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import msgpack
@@ -254,7 +255,7 @@ def test_a_journal_is_read_up_to_its_torn_frame(tmp_path: Path) -> None:
     first, second = entries(3, 1), entries(3, 2)
     sync(journal.append(first))
     kept = journal.size_bytes
-    journal.append([entry._replace(position=1050) for entry in second])
+    journal.append([replace(entry, position=1050) for entry in second])
     path = tmp_path / journals(tmp_path)[0]
     whole = path.read_bytes()
     for end in range(kept, len(whole)):
@@ -283,7 +284,7 @@ def test_a_frames_decisions_and_data_are_read_together_or_not_at_all(tmp_path: P
     first, second = JournalDecision(b"key", b"\x00value", ends), JournalDecision(b"", b"", ())
     sync(journal.append(entries(1), [first]))
     kept = journal.size_bytes
-    journal.append([entry._replace(position=1050) for entry in entries(1, 2)], [second, first])
+    journal.append([replace(entry, position=1050) for entry in entries(1, 2)], [second, first])
     path = tmp_path / journals(tmp_path)[0]
     whole = path.read_bytes()
     assert FlushJournal(OsDisk(), str(tmp_path)).read().decisions == [first, second, first]
