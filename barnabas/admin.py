@@ -31,6 +31,12 @@ from barnabas.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from barnabas.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -47,7 +53,8 @@ T = TypeVar("T")
 _OPEN_STATES = ["Ongoing", "PrepareCommit", "PrepareAbort"]
 # The versions in which this client sends its requests.
 _CREATE_TOPICS, _LIST_TRANSACTIONS, _DESCRIBE_TRANSACTIONS = 5, 1, 0
-_METADATA, _DESCRIBE_CONFIGS = 9, 4
+_METADATA, _DESCRIBE_CONFIGS, _LIST_OFFSETS = 9, 4, 6
+_READ_COMMITTED = 1
 _TOPIC = 2  # the resource type "topic" in DescribeConfigs
 
 
@@ -237,6 +244,47 @@ class Admin:
         )
         (row,) = self.call(request, _METADATA, MetadataResponse).topics
         return sorted(one.partition_index for one in row.partitions if one.leader_id < 0)
+
+    def committed_offsets(self, topics: Iterable[str], timestamp: int) -> dict[str, list[int]]:
+        """The offset of each partition of the topics at a timestamp of ListOffsets, from one
+        answer, for readers of committed records.
+
+        Raises: AdminError with the first error of a topic or partition.
+        """
+        metadata = self.call(
+            MetadataRequest(
+                topics=[MetadataRequestTopic(name=name) for name in topics],
+                allow_auto_topic_creation=False,
+            ),
+            _METADATA,
+            MetadataResponse,
+        )
+        for topic in metadata.topics:
+            if topic.error_code:
+                raise AdminError(Code(topic.error_code), f"topic {topic.name!r} is not known")
+        rows = [
+            ListOffsetsTopic(
+                name=topic.name or "",
+                partitions=[
+                    ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+                    for index in range(len(topic.partitions))
+                ],
+            )
+            for topic in metadata.topics
+        ]
+        request = ListOffsetsRequest(-1, _READ_COMMITTED, rows)
+        answer = self.call(request, _LIST_OFFSETS, ListOffsetsResponse)
+        for row in answer.topics:
+            for one in row.partitions:
+                if one.error_code:
+                    code = Code(one.error_code)
+                    raise AdminError(code, f"{row.name}-{one.partition_index}: {code.name}")
+        return {
+            row.name: [
+                one.offset for one in sorted(row.partitions, key=lambda one: one.partition_index)
+            ]
+            for row in answer.topics
+        }
 
     def open_transactions(self) -> list[OpenTransaction]:
         """The transactions that are not complete, in the broker's order."""

@@ -590,6 +590,24 @@ class LocalBroker:
             self._check_coordinators()
         return transactions
 
+    def cut(self, *topics: str, at_ms: int | None = None) -> dict[str, list[int]]:
+        """The offsets, by topic and partition, up to which a reader gets whole transactions from
+        topics with `barnabas.transactions.whole`: now, or at a time.
+
+        Takes:  at_ms: a time in ms since 1970, for the newest cut that was recorded at or before
+                it. Cuts are recorded once a second in which something was committed.
+        Gives:  -1 for a partition that is not in the cut, and for all if there is none.
+        Raises: ValueError with several brokers, since each of them answers for its own partitions;
+                AdminError UNSUPPORTED_FOR_MESSAGE_FORMAT with `at_ms` if a
+                topic does not have the setting; BrokerNotRunningError; OSError.
+        """
+        from barnabas.protocol.cut_times import AT_OR_BEFORE
+
+        if len(self._ports) > 1:
+            raise ValueError("cut() needs a single broker: brokers=1")
+        with self.admin() as admin:
+            return admin.committed_offsets(topics, -1 if at_ms is None else AT_OR_BEFORE + at_ms)
+
     def _check_coordinators(self) -> None:
         """Raise AdminError if a stopped broker leaves a coordinator partition without a leader: the
         transactions of that partition would be missing in a list that looks complete.

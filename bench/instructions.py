@@ -28,8 +28,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from barnabas.protocol.compression import Codec
+from barnabas.protocol.cut_times import AT_OR_BEFORE, CUT_TIMES_END
 from barnabas.protocol.framing import encode_request
-from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.join_group import (
@@ -54,7 +59,8 @@ from bench.common import Row
 from bench.transactions import PlainProducer
 
 WARM_UP = 30
-TOPIC = "bench"
+TOPIC, WHOLE_TOPIC = "bench", "whole"
+NEWEST_CUT = AT_OR_BEFORE + CUT_TIMES_END - 1
 FETCH_VERSION, PRODUCE_VERSION, COMMIT_VERSION, HEARTBEAT_VERSION = 11, 9, 8, 4
 TIMESTAMP_MS = 1_700_000_000_000
 WAIT_MS = 2
@@ -209,8 +215,9 @@ def _member(client: Client, group: str) -> tuple[str, int]:
 
 def _cases(port: int) -> Iterator[Case]:
     client = Client(port)
-    topic = CreatableTopic(TOPIC, 10, 1)
-    client.call(CreateTopicsRequest([topic], 10_000), 4)
+    whole = [CreatableTopicConfig("barnabas.transactions.whole", "true")]
+    topics = [CreatableTopic(TOPIC, 10, 1), CreatableTopic(WHOLE_TOPIC, 10, 1, configs=whole)]
+    client.call(CreateTopicsRequest(topics, 10_000), 4)
     one = _produce(1)
     yield Case("Produce of one record", 200, lambda: client.exchange(one))
     yield Case("Produce of one record, 5 at once", 40, lambda: client.exchange(one * 5, 5), 5)
@@ -226,12 +233,23 @@ def _cases(port: int) -> Iterator[Case]:
     waits = _fetch(end, 1)
     yield Case("Fetch that returns a record", 200, lambda: client.exchange(found))
     yield Case(f"Fetch that waits for {WAIT_MS} ms", 100, lambda: client.exchange(waits))
-    for is_2 in (False, True):
-        for partitions in (1, 10):
-            producer = PlainProducer(port, f"t-{is_2}-{partitions}", partitions, is_version_2=is_2)
-            name = f"transaction of version {1 + is_2}, {partitions} partition(s)"
-            yield Case(name, 60, producer.transact)
-            producer.close()
+    for topic_name, what in ((TOPIC, ""), (WHOLE_TOPIC, ", whole transactions")):
+        for is_2 in (False, True):
+            for partitions in (1, 10):
+                producer = PlainProducer(
+                    port,
+                    f"{topic_name}-{is_2}-{partitions}",
+                    partitions,
+                    is_version_2=is_2,
+                    topic=topic_name,
+                )
+                name = f"transaction of version {1 + is_2}, {partitions} partition(s){what}"
+                yield Case(name, 60, producer.transact)
+                producer.close()
+        ends = bytes(encode_request(_list_offsets(topic_name, 10), 2, 1, "bench"))
+        yield Case(f"the ends of 10 partitions{what}", 200, lambda: client.exchange(ends))  # noqa: B023
+    at_cut = bytes(encode_request(_list_offsets(WHOLE_TOPIC, 10, NEWEST_CUT), 2, 1, "bench"))
+    yield Case("a recorded cut of 10 partitions", 200, lambda: client.exchange(at_cut))
     member_id, generation = _member(client, "group")
     beat = bytes(
         encode_request(
@@ -248,16 +266,15 @@ def _cases(port: int) -> Iterator[Case]:
     client.close()
 
 
-def _list_offsets() -> Message:
+def _list_offsets(topic: str = TOPIC, partitions: int = 1, timestamp: int = -1) -> Message:
     from barnabas.protocol.messages.list_offsets import (
         ListOffsetsPartition,
         ListOffsetsRequest,
         ListOffsetsTopic,
     )
 
-    return ListOffsetsRequest(
-        -1, 0, [ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, timestamp=-1)])]
-    )
+    rows = [ListOffsetsPartition(index, timestamp=timestamp) for index in range(partitions)]
+    return ListOffsetsRequest(-1, 1 if partitions > 1 else 0, [ListOffsetsTopic(topic, rows)])
 
 
 def counts(

@@ -77,9 +77,11 @@ class PlainProducer:
         *,
         is_version_2: bool,
         user: tuple[str, str] | None = None,
+        topic: str = "bench",
     ) -> None:
         """Takes: user, a name and a password, if the listener requires them (SASL/PLAIN)."""
         self.name, self.partitions, self.is_version_2 = name, partitions, is_version_2
+        self.topic = topic
         self.requests = self.sequence = 0
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -120,7 +122,7 @@ class PlainProducer:
     def open(self) -> None:
         """Begin a transaction, with a record in each partition."""
         if not self.is_version_2:
-            added = AddPartitionsToTxnTopic("bench", list(range(self.partitions)))
+            added = AddPartitionsToTxnTopic(self.topic, list(range(self.partitions)))
             request = AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=self.name,
                 v3_and_below_producer_id=self.producer_id,
@@ -136,7 +138,7 @@ class PlainProducer:
             transactional=True,
         )
         rows = [PartitionProduceData(index, batch) for index in range(self.partitions)]
-        data = TopicProduceData("bench", partition_data=rows)
+        data = TopicProduceData(self.topic, partition_data=rows)
         self._call(ProduceRequest(self.name, -1, 1000, [data]), 12 if self.is_version_2 else 7)
 
     def send_end(self) -> None:

@@ -28,6 +28,7 @@ from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.current_features import CurrentFeatures
 from barnabas.broker.settings.group_configs import GroupConfigs
 from barnabas.broker.topic_changes.topic_deletion import TopicDeletion
+from barnabas.broker.transactions.cuts import Cuts
 from barnabas.broker.transactions.transaction_end import (
     Endings,
     TransactionEnds,
@@ -48,8 +49,8 @@ if TYPE_CHECKING:
 
 
 class Coordinators(NamedTuple):
-    """The coordinators of groups and transactions, the parts that carry out their decisions, and
-    the deletion of topics, for which the creation of topics may have to wait.
+    """The coordinators of groups and transactions, the parts that carry out their decisions, the
+    recorded cuts, and the deletion of topics, for which the creation of topics may have to wait.
     """
 
     groups: GroupCoordinator
@@ -58,6 +59,7 @@ class Coordinators(NamedTuple):
     endings: Endings
     markers: TransactionMarkers
     transaction_ends: TransactionEnds
+    cuts: Cuts
     deletion: TopicDeletion
 
     def use_features(self, config: BrokerConfig, features: CurrentFeatures) -> None:
@@ -125,9 +127,10 @@ def make_coordinators(
         # The cause usually notifies the fetches of its own logs next, and so of these. A flush or
         # a deleted log does not.
         progress.risen += logs
-        outbox.deferred.append(progress.try_risen)
+        outbox.deferred += (progress.try_risen, cuts.on_changed)
 
-    whole = WholeTransactions(topics.logs.leader_epoch, on_risen, is_live=is_loaded)
+    cuts = Cuts(config, topics, syncs, outbox, unwritten, counters)
+    whole = WholeTransactions(topics.logs.leader_epoch, on_risen, cuts, is_live=is_loaded)
     markers = TransactionMarkers(topics, groups, whole)
     transaction_ends = TransactionEnds(
         config, endings, transactions, markers, topics, flushes, progress, requests, outbox,
@@ -135,8 +138,8 @@ def make_coordinators(
     )  # fmt: skip
     deletion = TopicDeletion(
         topics, groups, group_runtime, shares, transaction_ends, progress, flushes, compaction,
-        cluster, syncs, requests.work, unwritten,
+        cluster, syncs, requests.work, unwritten, cuts,
     )  # fmt: skip
     return Coordinators(
-        groups, group_runtime, transactions, endings, markers, transaction_ends, deletion
+        groups, group_runtime, transactions, endings, markers, transaction_ends, cuts, deletion
     )

@@ -530,6 +530,8 @@ class Broker:
                 transactions.on_tick_not_written(now_ms)
         if ends.in_parts:
             ends.on_tick(now_ms)
+        if made.cuts.due_ms is not None and made.cuts.due_ms <= now_ms:
+            made.cuts.on_tick(now_ms)
 
     def next_deadline_ms(self) -> int:
         """The time at which `on_tick` next has work to do; 0 if it has work now."""
@@ -553,6 +555,9 @@ class Broker:
             if at is not None and at < earliest:
                 earliest = at
             at = made.transactions.timers.earliest_ms
+            if at is not None and at < earliest:
+                earliest = at
+            at = made.cuts.due_ms
             if at is not None and at < earliest:
                 earliest = at
         at = self.compaction.next_deadline_ms()
@@ -595,6 +600,8 @@ class Broker:
         # journal.
         self.on_sent(now_ms)
         self.requests.work.finish(now_ms)
+        if self.coordinators.made is not None:
+            self.coordinators.made.cuts.close(now_ms)
         self.topics.make_internal_files()
         try:
             self.logs.close(now_ms, sync)

@@ -104,6 +104,13 @@ class PartitionState(NamedTuple):
         """The number of offsets that read_committed readers cannot read yet."""
         return self.high_watermark - self.last_stable_offset
 
+    @property
+    def is_held_elsewhere(self) -> bool:
+        """Whether a transaction in another partition holds back readers, rather than one here."""
+        return self.stable_lag > 0 and all(
+            one.first_offset > self.last_stable_offset for one in self.open_transactions
+        )
+
 
 class TransactionalIdState(NamedTuple):
     """The state of one transactional id. age_ms: the age of its open transaction, or None."""

@@ -66,7 +66,8 @@ _TELEMETRY = "Listed by ApiVersions while a subscription of clients' metrics is 
 DIFFERENCES = {
     "Produce": "Below version 3 a message set of more than 1 MiB, also when it is decompressed, is refused; of one request 4 MiB are converted, and the rest has to be sent again.",
     "Fetch": "Below version 4 an answer has up to 1 MiB of older messages, without compression.",
-    "ListOffsets": "There is no tiered storage.",
+    "ListOffsets": "There is no tiered storage. Two ranges of timestamps mean recorded cuts of "
+    "whole transactions ([TRANSACTIONS.md](TRANSACTIONS.md#cuts-in-the-past)).",
     "Metadata": "A topic that the request creates is visible from the next request on, as in Kafka.",
     "OffsetCommit": "An offset beyond a log that a power loss cut is set back at the start. Version 0 is refused, see OffsetFetch.",
     "ShareFetch": "A partition of an unknown topic id is answered when the request names it, at once, and is not kept in the session; Kafka keeps it, and repeats the error in each answer. Partitions of sessions are bounded ([LIMITS.md](LIMITS.md#size)).",

@@ -36,6 +36,7 @@ KINDS = {
     "torn": "a transaction is there in part",
     "caches": "without its caches the broker sent other bytes",
     "half": "topics with whole transactions showed a part of one, or one without its cause",
+    "cut": "a recorded cut is lost, went back, or is not what it was",
     "order": "a session's records stand, or were read, in another order than they were sent",
     "moved": "an offset holds another record than before, or than was promised",
     "skipped": "a reader passed by a record without seeing it",
@@ -342,7 +343,9 @@ class History:
     the run (`end_ms`) if it was deleted. offsets_retention_ms: how long the offsets of a group
     without members are kept, None for ever. producer_expiration_ms: how long a log remembers an
     idle producer. cuts: the log start and last stable offsets of the partitions of all topics with
-    barnabas.transactions.whole, with the time, after each change of any of them.
+    barnabas.transactions.whole, with the time, after each change of any of them. past_cuts: the
+    same of recorded cuts, as they are found at the end. whole_since: the times at which a topic got
+    that setting while clients worked; transactions that were committed before count without it.
     answers_cross_losses: whether a response from before a power loss may arrive after it. An old
     leader may send such a response if it still runs although another node has taken over without
     all its data.
@@ -378,6 +381,8 @@ class History:
     kept_topics: frozenset[str] = frozenset()
     deletions_asked: dict[Partition, int] = field(default_factory=dict)
     cuts: list[tuple[int, dict[Partition, tuple[int, int]]]] = field(default_factory=list)
+    past_cuts: list[tuple[int, dict[Partition, tuple[int, int]]]] = field(default_factory=list)
+    whole_since: dict[str, list[int]] = field(default_factory=dict)
     retention_ms: dict[str, int] = field(default_factory=dict)
     offsets_retention_ms: int | None = None
     producer_expiration_ms: int | None = None
@@ -692,12 +697,13 @@ def check_torn(history: History, index: _Index) -> Iterator[Finding]:
 def check_whole(history: History, index: _Index) -> Iterator[Finding]:
     """At each moment each committed transaction is wholly below the last stable offsets of the
     topics that show whole transactions, or wholly at or above them. One that began after another
-    had committed is not below them without it.
+    had committed is not below them without it. So it is with each recorded cut, and nothing in it
+    was committed later.
 
     After a power loss the broker does not know when records arrived whose markers it writes again.
     """
     rows = []
-    for transaction in history.transactions if history.cuts else ():
+    for transaction in history.transactions if history.cuts or history.past_cuts else ():
         if transaction.ending is not Ending.COMMITTED or index.may_be_lost(transaction):
             continue
         places = []
@@ -710,33 +716,60 @@ def check_whole(history: History, index: _Index) -> Iterator[Finding]:
         if places:
             rows.append((transaction, places))
     for at_ms, cut in history.cuts:
-        shown, hidden = [], []
-        for transaction, places in rows:
-            if (transaction.commit_asked_ms or 0) > at_ms:
-                continue  # a power loss may have lost other records at its offsets
-            sides = {
-                offset < cut[partition][1]: write
-                for partition, offset, write in places
-                if partition in cut and offset >= cut[partition][0]
-            }
-            if len(sides) == 2:
-                yield Finding(
-                    "half",
-                    f"{_name(sides[True])} of {transaction.name} was shown at {cut}, and "
-                    f"{_name(sides[False])} was not",
-                )
-                return
-            for is_shown in sides:
-                (shown if is_shown else hidden).append(transaction)
-        if history.power_losses or not hidden or not shown:
-            continue
-        cause = min(hidden, key=lambda one: one.ended_ms or NEVER_MS)
-        result = max(shown, key=lambda one: one.began_ms)
-        if (cause.ended_ms or NEVER_MS) < result.began_ms:
-            yield Finding(
-                "half", f"{result.name} was shown at {cut}, and {cause.name} before it was not"
-            )
+        for text in _halves(history, rows, at_ms, cut, is_past=False):
+            yield Finding("half", text)
             return
+    for at_ms, cut in history.past_cuts:
+        for text in _halves(history, rows, at_ms, cut, is_past=True):
+            yield Finding("half", f"in a recorded cut {text}")
+            return
+
+
+def _halves(
+    history: History,
+    rows: list[tuple[Transaction, list[tuple[Partition, int, Write]]]],
+    at_ms: int,
+    cut: dict[Partition, tuple[int, int]],
+    *,
+    is_past: bool,
+) -> Iterator[str]:
+    """What is wrong with one cut; see `check_whole`.
+
+    Takes: rows, the committed transactions with the places of their records; is_past, whether the
+           cut was recorded, and found at the end.
+    """
+    shown, hidden = [], []
+    for transaction, places in rows:
+        asked_ms = transaction.commit_asked_ms or 0
+        if asked_ms > at_ms and not is_past:
+            continue  # a power loss may have lost other records at its offsets
+        sides = {
+            offset < cut[partition][1]: write
+            for partition, offset, write in places
+            if partition in cut
+            and offset >= cut[partition][0]
+            and not any(
+                asked_ms <= since_ms <= at_ms
+                for since_ms in history.whole_since.get(partition[0], ())
+            )
+        }
+        if len(sides) == 2:
+            yield (
+                f"{_name(sides[True])} of {transaction.name} was shown at {cut}, and "
+                f"{_name(sides[False])} was not"
+            )
+        if asked_ms > at_ms:
+            if True in sides:
+                yield f"{transaction.name} was shown at {cut}, and was committed later"
+            continue
+        for is_shown in sides:
+            (shown if is_shown else hidden).append(transaction)
+    if history.power_losses or not hidden or not shown:
+        return
+    cause = min(hidden, key=lambda one: one.ended_ms or NEVER_MS)
+    result = max(shown, key=lambda one: one.began_ms)
+    if (cause.ended_ms or NEVER_MS) < result.began_ms:
+        yield f"{result.name} was shown at {cut}, and {cause.name} before it was not"
 
 
 def check_order(history: History, index: _Index) -> Iterator[Finding]:

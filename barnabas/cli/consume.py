@@ -89,6 +89,7 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
             "barnabas consume orders --value-schema order.proto --proto-path protos",
             "barnabas consume orders --isolation-level read_uncommitted --count 5",
             "barnabas consume orders --group kitchen",
+            "barnabas consume --as-of 12:00 orders payments",
         ),
     )
 )
@@ -101,6 +102,14 @@ ISOLATION_LEVELS = ("read_committed", "read_uncommitted")
     "latest; with --group what it has committed]",
 )
 @click.option("--to", "end", type=PLACE, help="Stop before this offset or time.")
+@click.option(
+    "--as-of",
+    "as_of",
+    type=PLACE,
+    metavar="TIME",
+    help="Stop where all topics have whole transactions: at the newest cut that the broker has "
+    "recorded up to this time. The topics need barnabas.transactions.whole.",
+)
 @click.option(
     "-f/-e",
     "--follow/--until-end",
@@ -159,6 +168,7 @@ def consume(
     names: Sequence[str],
     start: Place | None,
     end: Place | None,
+    as_of: Place | None,
     follow: bool,
     count: int | None,
     last: int | None,
@@ -183,11 +193,13 @@ def consume(
     record; a template of --format has to contain it (\\n).
     """
     _check_usage(follow, end, count, last, per_partition, group)
+    if as_of is not None:
+        _check_as_of(as_of, end, follow, isolation_level)
     if on_undecodable and not schemas.is_used():
         raise click.UsageError("--on-undecodable needs --value-schema or --key-schema")
     show = unchanged if raw or not is_terminal(sys.stdout) else visible_bytes
     printer = _Printer(_writer(output, key_separator, template, show), flushed=follow)
-    span = _Span(start, end, follow=follow, is_tail=last is not None)
+    span = _Span(start, end, as_of, follow=follow, is_tail=last is not None)
     starts, ends = _bounds(connection, names, span, group, isolation_level)
     preparation = RecordPreparation(search, _decoders(schemas, connection), on_undecodable or STOP)
     prepare = preparation.prepare
@@ -236,6 +248,18 @@ def _check_usage(
         raise click.UsageError(
             "--last would skip records that the group has not read: leave out --group or --last"
         )
+
+
+def _check_as_of(as_of: Place, end: Place | None, follow: bool, isolation_level: str) -> None:
+    """Raise click.UsageError for options that contradict --as-of."""
+    if as_of.kind != "time":
+        raise click.UsageError(
+            f"--as-of {as_of}: it takes a time, such as 12:00, 10m (ago) or 2026-11-22T14:00:00"
+        )
+    if end is not None or follow:
+        raise click.UsageError("--as-of is the end: leave out --to and --follow")
+    if isolation_level != ISOLATION_LEVELS[0]:
+        raise click.UsageError("--as-of reads committed records: leave out --isolation-level")
 
 
 def _decoders(schemas: SchemaOptions, connection: Connection) -> dict[str, Any]:
@@ -303,12 +327,13 @@ class _Printer:
 class _Span(NamedTuple):
     """The part of the partitions to read.
 
-    start, end: the values of --from and --to. follow: whether to continue at the end. is_tail:
-    whether --last is given.
+    start, end, as_of: the values of --from, --to and --as-of. follow: whether to continue at the
+    end. is_tail: whether --last is given.
     """
 
     start: Place | None
     end: Place | None
+    as_of: Place | None
     follow: bool
     is_tail: bool
 
@@ -331,6 +356,8 @@ def _bounds(
             starts.update(_committed(admin, group, partitions))
         if span.follow and not span.is_tail:
             return starts, None
+        if span.as_of is not None:
+            return starts, _ends_as_of(admin, partitions, span.as_of)
         return starts, _ends(admin, partitions, span.end, isolation_level)
 
 
@@ -417,6 +444,34 @@ def _ends(
         wanted = offsets_at(admin, partitions, end)
         ends = {row: min(offset, wanted[row]) for row, offset in ends.items()}
     return ends
+
+
+def _ends_as_of(
+    admin: ClusterClient, partitions: Sequence[TopicPartition], as_of: Place
+) -> dict[TopicPartition, int]:
+    """The end of reading in each partition: that of the newest cut recorded up to a time.
+
+    Raises: CommandError if there is none, or if it does not include one of the partitions.
+    """
+    from barnabas.cli.client.cuts import NOT_IN_CUT, cut_at_or_before, require_whole
+
+    require_whole(admin, [partition.topic for partition in partitions])
+    cut = cut_at_or_before(admin, partitions, as_of.value)
+    if cut is None:
+        raise CommandError(
+            f"no cut is recorded up to {as_of}: `barnabas topics cuts` shows those that are; the "
+            "broker records one in each barnabas.transactions.whole.cut.interval.ms in which "
+            "something is committed"
+        )
+    lacking = [str(row) for row, offset in sorted(cut.offsets.items()) if offset == NOT_IN_CUT]
+    if lacking:
+        names = ", ".join(lacking[:NAMED_MOST])
+        raise CommandError(
+            f"the cut of {cut.time_text} does not include {names}: the topic did not have "
+            "barnabas.transactions.whole then, or was off line"
+        )
+    note(f"as of {cut.time_text}, the newest cut recorded up to {as_of}")
+    return cut.offsets
 
 
 def _writer(

@@ -147,8 +147,9 @@ def describe(connection: Connection, output: Output, names: Sequence[str], trend
 
 
 def _add_owners(admin: ClusterClient, rows: Sequence[dict[str, Any]]) -> None:
-    """Add the owners of the transactions that hold back partitions. Nothing is added if the cluster
-    refuses to list transactions.
+    """Add the owners of the transactions that hold back partitions; in topics with
+    barnabas.transactions.whole also of those in another partition, with that partition. Nothing is
+    added if the cluster refuses to list transactions.
     """
     held = [
         (TopicPartition(part["topic"], part["partition"]), part)
@@ -158,15 +159,18 @@ def _add_owners(admin: ClusterClient, rows: Sequence[dict[str, Any]]) -> None:
     ]
     if not held:
         return
-    from barnabas.cli.why_stuck import open_transactions, owner_text
+    from barnabas.cli.why_stuck import holders, owner_text
 
+    stable = {partition: part["last_stable_offset"] for partition, part in held}
     try:
-        transactions = open_transactions(admin, sorted({partition for partition, _ in held}))
+        found = holders(admin, stable)
     except RefusedError:  # an ACL denies the request, or the cluster is older than KIP-664
         return
     for partition, part in held:
-        found = transactions[partition]
-        part["held_back_by"] = owner_text(found[0]) if found else None
+        where, holder = found.get(partition, (partition, None))
+        part["held_back_by"] = None if holder is None else owner_text(holder)
+        if where != partition:
+            part["held_back_at"] = str(where)
 
 
 def _print_group(output: Output, row: dict[str, Any]) -> None:
@@ -219,6 +223,8 @@ def _note_on(name: str, row: dict[str, Any]) -> None:
     elif row["held_back"]:
         owner = row.get("held_back_by")
         whose = f"the open transaction of {owner}" if owner else "an open transaction"
+        if "held_back_at" in row:
+            whose += f" on {row['held_back_at']} (both have barnabas.transactions.whole)"
         note(
             f"{name}: {whose} holds back {count_text(row['held_back'], 'offset')}; "
             f"`barnabas txn why-stuck {name}` says what will end it",

@@ -267,7 +267,7 @@ EARLIEST, LATEST = Place("earliest"), Place("latest")
 
 class PlaceType(click.ParamType[Place]):
     """A place on the command line: earliest, latest, an offset, a time (ISO 8601; local unless it
-    has a zone), or a duration before now (`90s`, `10m`, `24h`, `7d`).
+    has a zone; 12:00 is the last noon), or a duration before now (`90s`, `10m`, `24h`, `7d`).
     """
 
     name = "PLACE"
@@ -281,7 +281,7 @@ class PlaceType(click.ParamType[Place]):
         if place is None:
             self.fail(
                 f"{value!r} is neither an offset nor a time: write earliest, latest, 1234, 10m "
-                "(ago), 2026-11-22 or 2026-11-22T14:00:00+01:00",
+                "(ago), 12:00, 2026-11-22 or 2026-11-22T14:00:00+01:00",
                 param,
                 ctx,
             )
@@ -305,8 +305,20 @@ def parse_place(text: str, now_ms: int) -> Place | None:
     try:
         moment = datetime.datetime.fromisoformat(text.strip())
     except ValueError:
-        return None
+        try:
+            moment = _last_at(datetime.time.fromisoformat(text.strip()), now_ms)
+        except ValueError:
+            return None
     return Place("time", round(moment.timestamp() * 1000))
+
+
+def _last_at(time_of_day: datetime.time, now_ms: int) -> datetime.datetime:
+    """The latest moment with this time of day that is not after now."""
+    now = datetime.datetime.fromtimestamp(now_ms / 1000, time_of_day.tzinfo)
+    moment = datetime.datetime.combine(now.date(), time_of_day)
+    if moment > now:
+        moment = datetime.datetime.combine(now.date() - datetime.timedelta(days=1), time_of_day)
+    return moment
 
 
 TOPIC_PARTITION, SETTING, PLACE = TopicPartitionType(), SettingType(), PlaceType()

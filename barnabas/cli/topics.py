@@ -32,6 +32,7 @@ from barnabas.cli.options import (
 )
 from barnabas.cli.output import Column, Output, note
 from barnabas.cli.topic_names import confirm_topics, has_pattern, regex_option, select_topics
+from barnabas.protocol.cut_times import CUT_TIMES_END
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.metadata import MetadataResponseTopic
 from barnabas.protocol.topic_partition import TopicPartition
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from barnabas.cli.client.configs import Setting
 
 TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
+NO_LIMIT_MS = CUT_TIMES_END - 1
+TIME = "*"  # the key of a column beside those of topics, whose names have no asterisk
 
 
 @click.group()
@@ -367,6 +370,90 @@ def delete(
         answers = delete_topics(admin, wanted) if wanted else {}
     good = (Code.UNKNOWN_TOPIC_OR_PARTITION,) if if_exists else ()
     return _print_results(output, answers, "deleted", good)
+
+
+@topics.command(
+    "cuts",
+    epilog=ending(
+        "barnabas topics cuts",
+        "barnabas topics cuts orders payments --count 3",
+        "barnabas topics cuts orders payments --at 12:00 --json",
+    ),
+)
+@click.argument("names", metavar="[TOPIC]...", nargs=-1, shell_complete=complete_topic)
+@click.option(
+    "--at",
+    "place",
+    type=PLACE,
+    metavar="TIME",
+    help="The newest cut up to this time, and those before it. [default: now]",
+)
+@click.option(
+    "-n", "--count", type=click.IntRange(1), default=10, show_default=True, help="How many to show."
+)
+@connection_options
+@json_option
+def cuts(
+    connection: Connection, output: Output, names: Sequence[str], place: Place | None, count: int
+) -> None:
+    """Show recorded cuts of topics with barnabas.transactions.whole, the newest first.
+
+    A cut is an offset in each partition. A reader who begins at one cut, or at the beginning, and
+    ends at another one gets whole transactions. Without names all topics with the setting are
+    shown.
+    """
+    from barnabas.cli.client.cuts import (
+        WHOLE,
+        RecordedCut,
+        cut_at_or_before,
+        require_whole,
+        whole_topics,
+    )
+
+    if place is not None and place.kind != "time":
+        raise click.UsageError(f"--at {place}: it takes a time, such as 12:00 or 10m (ago)")
+    time_ms = NO_LIMIT_MS if place is None else place.value
+    found: list[RecordedCut] = []
+    with connection.admin() as admin:
+        if names:
+            require_whole(admin, names)
+        else:
+            known = [name_of(topic) for topic in describe_topics(admin)]
+            names = sorted(whole_topics(admin, known))
+            if not names:
+                raise CommandError(f"no topic has {WHOLE}=true")
+        partitions = partitions_of(describe_topics(admin, names))
+        while len(found) < count:
+            cut = cut_at_or_before(admin, partitions, time_ms)
+            if cut is None:
+                break
+            found.append(cut)
+            time_ms = cut.time_ms - 1
+    if output.as_json:
+        output.data(
+            [
+                {
+                    "time_ms": cut.time_ms,
+                    "time": cut.time_text,
+                    "partitions": [
+                        {**partition._asdict(), "offset": None if offset < 0 else offset}
+                        for partition, offset in cut.offsets.items()
+                    ],
+                }
+                for cut in found
+            ]
+        )
+        return
+    rows = []
+    for cut in found:
+        of_topic: dict[str, list[str]] = {}
+        for partition, offset in cut.offsets.items():
+            of_topic.setdefault(partition.topic, []).append("-" if offset < 0 else str(offset))
+        offsets = {name: " ".join(texts) for name, texts in of_topic.items()}
+        rows.append({TIME: cut.time_text, **offsets})
+    output.table(rows, [Column(TIME, "TIME"), *(Column(name, name) for name in names)])
+    if not found:
+        note("no cut is recorded; the broker records one a second while something is committed")
 
 
 @topics.command(

@@ -14,11 +14,11 @@ No response of Apache Kafka has the client's address. Barnabas adds it to Descri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas.cli.client.cluster_client import ClusterClient
-from barnabas.cli.client.configs import describe_configs
+from barnabas.cli.client.cuts import whole_topics
 from barnabas.cli.client.groups import SHARE, committed, describe_group, list_groups
 from barnabas.cli.client.topics import name_of
 from barnabas.cli.client.transactions import (
@@ -29,7 +29,6 @@ from barnabas.cli.client.transactions import (
     describe_transactions,
     list_transactions,
 )
-from barnabas.cli.errors import RefusedError
 from barnabas.cli.offsets import describe_topics, list_offsets, partitions_of, topic_or_partition
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.why_stuck import (
@@ -40,8 +39,6 @@ from barnabas.why_stuck import (
     OpenTransaction,
     WaitingGroup,
 )
-
-WHOLE = "barnabas.transactions.whole"
 
 
 def find_open_transactions(
@@ -120,26 +117,40 @@ def stuck_partitions(admin: ClusterClient) -> list[StuckPartition]:
         holder = next(iter(transactions[partition]), None)
         if holder is None or holder.start_offset > stable:
             if whole is None:
-                whole = _whole_topics(admin, {one.topic for one in stuck})
+                whole = whole_topics(admin, {one.topic for one in stuck})
             others = _elsewhere(partition, transactions, whole)
             holder = others[0][1] if others else holder
         rows.append(StuckPartition(partition, stable, end, holder))
     return rows
 
 
-def _whole_topics(admin: ClusterClient, names: Iterable[str]) -> frozenset[str]:
-    """Those of the topics that show whole transactions; none with another broker, or without the
-    right to describe their settings.
+def holders(
+    admin: ClusterClient, stable: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, tuple[TopicPartition, OpenTransaction]]:
+    """The transaction that holds back each partition, with the partition in which it is open: the
+    same one, or, with barnabas.transactions.whole, the one with the oldest transaction.
+
+    Takes: stable, the last stable offsets. Raises: RefusedError.
     """
-    try:
-        found = describe_configs(admin, "topic", sorted(names))
-    except RefusedError:
-        return frozenset()
-    return frozenset(
-        name
-        for name, rows in found.items()
-        if any(row.name == WHOLE and row.value == "true" for row in rows)
-    )
+    own = open_transactions(admin, sorted(stable))
+    found = {
+        partition: (partition, rows[0])
+        for partition, rows in own.items()
+        if rows and rows[0].start_offset <= stable[partition]
+    }
+    if len(found) == len(stable):
+        return found
+    topics = describe_topics(admin)
+    whole = whole_topics(admin, [name_of(topic) for topic in topics])
+    left = [one for one in stable if one not in found and one.topic in whole]
+    if left:
+        of_whole = [topic for topic in topics if name_of(topic) in whole]
+        transactions = open_transactions(admin, partitions_of(of_whole, with_leader=True))
+        for partition in left:
+            others = _elsewhere(partition, transactions, whole)
+            if others:
+                found[partition] = others[0]
+    return found
 
 
 def _elsewhere(
@@ -222,7 +233,7 @@ def gather(admin: ClusterClient, name: str, now_ms: int) -> Answer:
     elsewhere: list[tuple[TopicPartition, OpenTransaction]] = []
     if stable < end and (not transactions or transactions[0].start_offset > stable):
         topics = describe_topics(admin)
-        whole = _whole_topics(admin, [name_of(topic) for topic in topics])
+        whole = whole_topics(admin, [name_of(topic) for topic in topics])
         if partition.topic in whole:
             partitions = partitions_of(
                 (topic for topic in topics if name_of(topic) in whole), with_leader=True

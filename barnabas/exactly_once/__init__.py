@@ -21,6 +21,7 @@
 | `reader.py` | the consumer: assignments, positions, rewinding |
 | `transaction.py` | the transactional producer; which error means repeat, abort, or end |
 | `state.py`, `changelog.py`, `checkpoint.py` | keyed state, its changelog topic, its local file |
+| `snapshots.py` | states as they were at a past cut, from their changelogs |
 
 Needs confluent-kafka: `pip install 'barnabas[exactly-once]'`.
 

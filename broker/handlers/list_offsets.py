@@ -6,17 +6,19 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.admission.guard_steps import each, rule
 from barnabas.broker.admission.rights import DESCRIBE, TOPIC
 from barnabas.broker.api_row import ApiRow
 from barnabas.broker.brokers.cluster import Cluster
+from barnabas.broker.lazy import Lazy
 from barnabas.broker.outbox import PARKED, Parked
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.requests.wide_requests import Level, Repeats, Shape, of_partitions
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.api import Api
+from barnabas.protocol.cut_times import AT_OR_BEFORE, asks_for_cut
 from barnabas.protocol.errors import Code, KafkaError, detached
 from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -36,6 +38,9 @@ from barnabas.storage.log.log_reader import Isolation, reading
 from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
 from barnabas.storage.segments.index_cache import BuildPutOff
 from barnabas.storage.segments.time_search import Searched, SearchResult, SearchTakesLong
+
+if TYPE_CHECKING:
+    from barnabas.broker.coordinators import Coordinators
 
 logger = logging.getLogger("barnabas.broker")
 
@@ -74,14 +79,21 @@ class ListOffsetsHandler:
     __slots__ = (
         "_cluster",
         "_config",
+        "_coordinators",
         "_logs",
         "_requests",
     )
 
     def __init__(
-        self, config: BrokerConfig, requests: Requests, cluster: Cluster, logs: LogManager
+        self,
+        config: BrokerConfig,
+        requests: Requests,
+        cluster: Cluster,
+        logs: LogManager,
+        coordinators: Lazy[Coordinators],
     ) -> None:
         self._config = config
+        self._coordinators = coordinators
         self._requests = requests
         self._cluster = cluster
         self._logs = logs
@@ -94,7 +106,9 @@ class ListOffsetsHandler:
         Timestamps: -1 latest (the last stable offset for isolation level 1), -2 earliest, -3 the
         offset of the highest timestamp (7+), -4 earliest local (8+), -5 latest tiered (9+), -6
         earliest to be tiered (11+), any other value the first record at or after that time, in ms.
-        Errors: UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
+        A value of `protocol/cut_times.py` means a recorded cut of whole transactions; in a topic
+        without them it is refused with UNSUPPORTED_FOR_MESSAGE_FORMAT, which clients take for "no
+        offset". Errors: UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
         UNSUPPORTED_VERSION for kinds that the version does not know, INVALID_REQUEST for a
         partition named twice, CORRUPT_MESSAGE where a file is damaged, UNKNOWN_SERVER_ERROR, as in
         Apache Kafka, for an unknown isolation level. Version 0, which is older than the timestamps
@@ -213,7 +227,9 @@ class ListOffsetsHandler:
                     log = topics_here.fenced_partition(
                         topic.name, partition.partition_index, partition.current_leader_epoch
                     )
-                    if left_bytes > 0:
+                    if partition.timestamp >= AT_OR_BEFORE and asks_for_cut(partition.timestamp):
+                        result = self._at_cut(log, partition.timestamp)
+                    elif left_bytes > 0:
                         known = searched.setdefault(log, {})
                         with self._logs.cache.putting_off():
                             result = _look_up(log, partition.timestamp, known, committed=committed)
@@ -235,6 +251,24 @@ class ListOffsetsHandler:
                 )
             topics.append(ListOffsetsTopicResponse(topic.name, rows))
         return ListOffsetsResponse(topics=topics), put_off
+
+    def _at_cut(self, log: Log, timestamp: int) -> tuple[int, int, int]:
+        """Look up the offset of a log at a recorded cut.
+
+        Gives: NOT_FOUND if there is no such cut; with the time of the cut and -1 as the offset if
+               the cut does not include the log.
+        """
+        if not log.is_whole:
+            raise KafkaError(
+                Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+                f"{log!r} has no cuts: its topic is without barnabas.transactions.whole",
+            )
+        cuts = self._coordinators.get().cuts
+        cut = cuts.find(timestamp)
+        if cut is None:
+            return NOT_FOUND
+        offset = cuts.offset_of(log, cut)
+        return cut.time_ms, offset, -1 if offset < 0 else log.epochs.epoch_of(offset)
 
     def _partitions(self, topic: ListOffsetsTopic) -> Iterable[ListOffsetsPartition]:
         """The partitions in the response. A partition that the request repeats gets an error: once,
@@ -357,7 +391,7 @@ ROWS = (
         ),
         handler=lambda parts: (
             ListOffsetsHandler(
-                parts.config, parts.requests, parts.cluster, parts.logs
+                parts.config, parts.requests, parts.cluster, parts.logs, parts.coordinators
             ).on_list_offsets
         ),
     ),

@@ -629,6 +629,19 @@ class TransactionRows:
         lowest=1,
     )
     barnabas_transactions_whole = boolean(False, "Default of the topic's setting.")
+    barnabas_transactions_whole_cut_interval_ms = long(
+        1_000,
+        "How often a cut of the topics with barnabas.transactions.whole is recorded, if something "
+        "was committed there; 0: never.",
+        lowest=0,
+    )
+    barnabas_transactions_whole_cut_max_bytes = long(
+        4 << 20,
+        "The size in memory of the recorded cuts, above which the older ones are thinned out more; "
+        "their file has up to twice the size.",
+        lowest=1 << 10,
+        highest=256 << 20,
+    )
     barnabas_transaction_durability = string(
         "flush",
         "flush: a commit is answered when its data and its decision are on the disk; os: when "

@@ -22,6 +22,7 @@ from barnabas.broker.logs.syncs import Syncs
 from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.logs.unwritten_work import UnwrittenWork
 from barnabas.broker.slices import LOGS_DELETED_AT_ONCE, NO_TICKET, SlicedWork, Slices, Wait
+from barnabas.broker.transactions.cuts import Cuts
 from barnabas.broker.transactions.transaction_end import TransactionEnds
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
@@ -65,6 +66,7 @@ class TopicDeletion:
         syncs: Syncs,
         work: SlicedWork,
         unwritten: UnwrittenWork,
+        cuts: Cuts,
     ) -> None:
         """The parameters are the parts of the broker that a deletion affects."""
         self._topics, self._groups, self._group_runtime = topics, groups, group_runtime
@@ -72,7 +74,7 @@ class TopicDeletion:
         self._transaction_ends = transaction_ends
         self._progress, self._flushes, self._compaction = progress, flushes, compaction
         self._cluster, self._syncs = cluster, syncs
-        self._work, self._unwritten = work, unwritten
+        self._work, self._unwritten, self._cuts = work, unwritten, cuts
         self._unfinished: dict[uuid.UUID, str] = {}
         self._lacks_checkpoint = False
         topics.before_creation = self.before_creation
@@ -181,6 +183,7 @@ class TopicDeletion:
             self._topics.logs.remove(name, index, now_ms)
             if log is not None:
                 self._progress.on_deleted(log, now_ms)
+                self._cuts.on_deleted(log)
         self._compaction.forget([TopicPartition(name, index) for name, index, _ in partitions])
 
     def end_deletions(self, names: Mapping[uuid.UUID, str], now_ms: int) -> Slices:

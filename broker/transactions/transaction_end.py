@@ -1122,15 +1122,17 @@ class TransactionEnds:
             ending.topics_version = self._topics.version
         if ending.looked_up_at != self._topics.version:
             ending.look_up_logs(self._topics, self._coordinator.partition_count, now_ms)
-        self._markers.write(
-            decision, ending.partition_logs, ending.logs, now_ms, is_again=ending.is_again
-        )
-        ending.is_again = False
-        if ending.durability is CommitDurability.JOURNAL:
-            # All data before the markers are durable, and the markers will be durable soon.
-            self._progress.try_fetches(ending.logs, now_ms)
-        else:
-            self._progress.on_appended(ending.logs, now_ms)
+        try:
+            self._markers.write(
+                decision, ending.partition_logs, ending.logs, now_ms, is_again=ending.is_again
+            )
+            ending.is_again = False
+        finally:  # without disk space some of the markers may be written
+            if ending.durability is CommitDurability.JOURNAL:
+                # All data before the markers are durable, and the markers will be durable soon.
+                self._progress.try_fetches(ending.logs, now_ms)
+            else:
+                self._progress.on_appended(ending.logs, now_ms)
 
     def _write_parts(self, ending: Ending, now_ms: int) -> None:
         if ending.topics_version == NO_VERSION:

@@ -129,7 +129,7 @@ class TransactionRecovery:
             ends.resume(decision, now_ms)
         self._markers.commits_on = None
         self._abort_hanging_transactions(now_ms)
-        self._markers.whole.recover(self._logs.logs.values())
+        self._markers.whole.recover(self._logs.logs.values(), now_ms)
 
     def end_all(self, now_ms: int) -> None:
         """Complete all decided transactions now, including the flushes for which they wait."""

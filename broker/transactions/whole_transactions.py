@@ -58,6 +58,7 @@ from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from barnabas.broker.transactions.cuts import Cuts
 from barnabas.coordinator.transactions.transaction_state import Decision
 from barnabas.protocol.records import Header, records_of
 from barnabas.storage.exception_guard import contain
@@ -190,14 +191,18 @@ class WholeTransactions:
     """Keeps the last stable offsets of the logs with the setting on a cut.
 
     run: the leader epoch of the broker's start. on_risen: called with logs whose last stable
-    offsets have risen; never while a transaction gets its markers. is_live: False while a start
+    offsets have risen; never while a transaction gets its markers. cuts: learns of each commit.
+    is_live: False while a start
     writes markers, after which `recover` reads them. held_back: the transactions that are held
     back, in the order of their commits. in_parts: the transactions that do not have all their
     markers yet, by producer id and time of the decision.
     """
 
-    def __init__(self, run: int, on_risen: Callable[[list[Log]], None], *, is_live: bool) -> None:
+    def __init__(
+        self, run: int, on_risen: Callable[[list[Log]], None], cuts: Cuts, *, is_live: bool
+    ) -> None:
         self._run, self._on_risen, self.is_live = run, on_risen, is_live
+        self._cuts = cuts
         self._number = 0
         self.held_back: dict[Committed, None] = {}
         self._extent_count = 0
@@ -235,6 +240,8 @@ class WholeTransactions:
         if not self.is_live:
             return
         self._is_marking = True
+        if self._cuts.record_ms is None:
+            self._cuts.on_changed(now_ms)
         key = decision.producer_id, decision.decided_ms
         row = self.in_parts.get(key)
         for log in logs:
@@ -423,7 +430,7 @@ class WholeTransactions:
 
     # --- a start ---------------------------------------------------------------------------------
 
-    def recover(self, logs: Iterable[Log]) -> None:
+    def recover(self, logs: Iterable[Log], now_ms: int) -> None:
         """Compute the cut from the logs, at the end of a start.
 
         If no log with the setting ends with an open transaction, everything committed is readable,
@@ -431,6 +438,8 @@ class WholeTransactions:
         """
         self.is_live = True
         whole = [log for log in logs if log.is_whole]
+        if whole:  # commits of the last run may not be in a recorded cut yet
+            self._cuts.on_changed(now_ms)
         if all(log.own_stable_offset() == log.log_end_offset for log in whole):
             return
         rows: dict[tuple[int, int], Committed] = {}

@@ -11,6 +11,8 @@
                                      its CRC-32C
     barnabas-start-settings          the settings of the last start that decide about deletion, kept
                                      by the broker (settings/deletion.py)
+    barnabas-cuts                    cuts of whole transactions in the past, kept by the broker
+                                     (transactions/cuts.py)
     barnabas-flush-<n>.journal       ends of logs that are not durable in the logs' own files:
                                      `flush_journal`
     <topic>-<partition>/ and others  `partition_directories`

@@ -119,11 +119,11 @@ class Log:
 
     leader_epoch: the epoch that is written into every batch. flush_messages, flush_ms: from the
     config. is_whole: whether readers get whole transactions, also across partitions, by the config.
-    held_from: an offset at which the last stable offset stays for that reason, or None. observer:
-    what set it; None if there is nothing to observe. awaited_offset: the stable offset without
-    held_from, at which the observer is called. unread_bytes: the amount written since the last
-    checkpoint, which a start after a kill would have to read. A batch counts as its size plus
-    UNREAD_BATCH_BYTES.
+    whole_from: the end of the log when it began to be so in this run: 0 for a new log. held_from:
+    an offset at which the last stable offset stays for that reason, or None. observer: what set it;
+    None if there is nothing to observe. awaited_offset: the stable offset without held_from, at
+    which the observer is called. unread_bytes: the amount written since the last checkpoint, which
+    a start after a kill would have to read. A batch counts as its size plus UNREAD_BATCH_BYTES.
     """
 
     def __init__(
@@ -166,6 +166,7 @@ class Log:
         )
         self._changed_logs, self.unread_bytes = log_dir.changed_logs, 0
         self.observer: StableObserver | None = None
+        self.is_whole, self.whole_from = False, 0
         self.held_from: int | None = None
         self.awaited_offset: int | None = None
         self.high_watermark = max(self.log_start_offset, contents.recovery_point)
@@ -199,6 +200,8 @@ class Log:
         self.turnover.set_config(config)
         self.durability.waits_for_disk = config.flush_messages <= 1
         self._is_bounded = self.durability.waits_for_disk or self.observer is not None
+        if config.whole_transactions and not self.is_whole:
+            self.whole_from = self.log_end_offset
         self.is_whole = config.whole_transactions
         if self.observer is not None and not self.is_whole:
             self.observer.on_left(self)

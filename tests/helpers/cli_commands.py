@@ -43,6 +43,7 @@ VERBS: dict[str, Sequence[str]] = {
     "support-bundle": (),  # This command writes its file into the working directory.
     "topics alter": (TOPIC, "--config", "retention.ms=5"),
     "topics create": ("more",),
+    "topics cuts": (TOPIC,),
     "topics delete": (TOPIC, "--yes"),
     "topics describe": (TOPIC,),
     "topics list": (),

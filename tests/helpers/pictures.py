@@ -38,7 +38,8 @@ _FILES = "how far files are written or trusted, which a start finds out again"
 LEFT_OUT: dict[str, str] = {
     # logs
     "Log._changed_logs": _OTHER, "Log.log_dir": _OTHER, "Log.leader_epoch": "each start begins one",
-    "Log.unread_bytes": _FILES, "LeaderEpochs": "each start begins one", "Durability": _FILES,
+    "Log.unread_bytes": _FILES, "Log.whole_from": "when this run began",
+    "LeaderEpochs": "each start begins one", "Durability": _FILES,
     "LogCheckpoint": _FILES, "LogFiles": _FILES, "SegmentTurnover": _FILES, "LogReader": _OTHER,
     "Segment.room": _AGAIN,
     "SegmentIndexes": _FILES, "Segment._older": _OTHER, "Segment.created_ms": _TIME,

@@ -5,6 +5,8 @@ The model knows no witness, order of evaluation or header of a marker. It repeat
 nothing changes: a committed transaction is held back if its end is above a log's own stable offset,
 if its end is above the first offset of one that is held back, or if its last record arrived after
 the commit of one that is held back.
+
+Recorded cuts are compared, after each event, with the last stable offsets at the time of the cut.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from helpers.examples import drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.protocol.cut_times import AT_OR_BEFORE
+from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -31,6 +35,8 @@ from barnabas.protocol.messages.list_offsets import (
 WHOLE = "barnabas.transactions.whole"
 PARTITIONS = {"a": 2, "b": 1, "c": 1, "plain": 1}
 LOGS = [(topic, index) for topic, count in PARTITIONS.items() for index in range(count)]
+CUT_INTERVAL_MS = 1
+NOT_INCLUDED, EMPTY = -1, -2
 Order = tuple[int, int]
 """The number of the start, and the time."""
 
@@ -102,9 +108,16 @@ class World:
 
     def __init__(self, version: int, **broker_settings: str) -> None:
         features = {"barnabas_features": "transaction.version=2"} if version == 2 else {}
-        self.b = DiskBroker(**features, **broker_settings)
+        self.b = DiskBroker(
+            **features,
+            **broker_settings,
+            barnabas_transactions_whole_cut_interval_ms=str(CUT_INTERVAL_MS),
+        )
         self.version, self.start = version, 0
         self.model = Model()
+        # by the time of each cut, the last stable offsets at that time
+        self.recorded: dict[int, dict[tuple[str, int], int]] = {}
+        self.note_cuts()
         self.before: dict[tuple[str, int], int] = {}
         self.producers: dict[str, Producer] = {}
         for topic, count in PARTITIONS.items():
@@ -118,6 +131,25 @@ class World:
     @property
     def order(self) -> Order:
         return self.start, self.b.now_ms
+
+    def note_cuts(self) -> None:
+        """Note the last stable offsets whenever the running broker records a cut."""
+        cuts = self.b.parts.coordinators.get().cuts
+        record = cuts._record
+
+        def noted(now_ms: int) -> None:
+            before = cuts.newest()
+            record(now_ms)
+            newest = cuts.newest()
+            if newest is not None and newest != before:
+                assert newest.time_ms == now_ms
+                self.recorded[now_ms] = {
+                    log: self.b.broker.topics.partition(*log).last_stable_offset  # type: ignore[union-attr]
+                    for log in LOGS
+                    if log[0] in self.model.whole
+                }
+
+        cuts._record = noted  # type: ignore[method-assign]
 
     # --- events ----------------------------------------------------------------------------------
 
@@ -188,6 +220,7 @@ class World:
 
     def restart(self, how: str) -> None:
         getattr(self.b, how)()
+        self.note_cuts()
         self.start += 1
         for p in self.producers.values():
             p.reconnect()
@@ -196,6 +229,9 @@ class World:
             self.before.clear()  # records without a transaction may be gone
             for p in self.producers.values():
                 p.begin_session()
+            for time in list(self.recorded):
+                if self.at_cut(time)["a", 0][1] != time:
+                    del self.recorded[time]
         for one in self.model.open.values():
             one.last = self.order  # the broker no longer knows when the last record arrived
 
@@ -210,6 +246,9 @@ class World:
             for log in [log for log in p.sequences if log[0] == topic]:
                 del p.sequences[log]
         self.before = {log: lso for log, lso in self.before.items() if log[0] != topic}
+        for offsets in self.recorded.values():
+            for log in [log for log in offsets if log[0] == topic]:
+                offsets[log] = EMPTY
         self.create(topic, PARTITIONS[topic])
 
     def set_whole(self, topic: str, value: bool) -> None:
@@ -219,6 +258,12 @@ class World:
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
         assert self.b.call(request, 1).responses[0].error_code == 0
         if value:
+            if topic not in self.model.whole:
+                for log in [log for log in LOGS if log[0] == topic]:
+                    here = self.b.broker.topics.partition(*log)
+                    assert here is not None
+                    for offsets in self.recorded.values():
+                        offsets[log] = NOT_INCLUDED if here.log_end_offset else EMPTY
             self.model.whole.add(topic)
         else:
             self.model.whole.discard(topic)
@@ -228,6 +273,14 @@ class World:
 
     def stable(self) -> dict[tuple[str, int], int]:
         """The last stable offsets that one ListOffsets gives."""
+        return {log: offset for log, (_, _, offset) in self.offsets(-1).items()}
+
+    def at_cut(self, time_ms: int) -> dict[tuple[str, int], tuple[int, int, int]]:
+        """What one ListOffsets gives for the newest cut at or before a time."""
+        return self.offsets(AT_OR_BEFORE + time_ms)
+
+    def offsets(self, timestamp: int) -> dict[tuple[str, int], tuple[int, int, int]]:
+        """The error code, the time and the offset that one ListOffsets gives."""
         request = ListOffsetsRequest(
             replica_id=-1,
             isolation_level=1,
@@ -236,7 +289,7 @@ class World:
                     name=topic,
                     partitions=[
                         ListOffsetsPartition(
-                            partition_index=index, current_leader_epoch=-1, timestamp=-1
+                            partition_index=index, current_leader_epoch=-1, timestamp=timestamp
                         )
                         for index in range(count)
                     ],
@@ -246,7 +299,7 @@ class World:
         )
         answer = self.b.call(request, 6, READER)
         return {
-            (topic.name, row.partition_index): row.offset
+            (topic.name, row.partition_index): (row.error_code, row.timestamp, row.offset)
             for topic in answer.topics
             for row in topic.partitions
         }
@@ -275,6 +328,32 @@ class World:
         for log, offset in self.before.items():
             assert found[log] >= offset, f"the last stable offset of {log} went back"
         self.before = found
+        self.check_cuts(found)
+
+    def check_cuts(self, stable: dict[tuple[str, int], int]) -> None:
+        """Ask for each recorded cut. Takes: stable, the last stable offsets."""
+        earlier: dict[tuple[str, int], int] = {}
+        for time, expected in sorted(self.recorded.items()):
+            at_cut: dict[tuple[str, int], int] = {}
+            for log, answer in self.at_cut(time).items():
+                if log[0] not in self.model.whole:
+                    assert answer == (Code.UNSUPPORTED_FOR_MESSAGE_FORMAT, -1, -1)
+                    continue
+                code, time_of_cut, offset = answer
+                assert (code, time_of_cut) == (Code.NONE, time)
+                if expected[log] == EMPTY:
+                    assert offset in (0, NOT_INCLUDED)
+                else:
+                    assert offset == expected[log]
+                if offset != NOT_INCLUDED:
+                    assert earlier.get(log, 0) <= offset <= stable[log]
+                    at_cut[log] = offset
+            earlier |= at_cut
+            for one in self.model.committed:
+                sides = {
+                    end <= at_cut[log] for log, (_, end) in one.extents.items() if log in at_cut
+                }
+                assert len(sides) < 2, f"the cut of {time} has a part of a transaction"
 
 
 NAMES = st.sampled_from(["p0", "p1", "p2", "p3"])
@@ -287,6 +366,8 @@ EVENT = st.one_of(
     st.tuples(st.just("commit"), NAMES),
     st.tuples(st.just("abort"), NAMES),
     st.tuples(st.just("wait")),
+    st.tuples(st.just("transfer"), NAMES, st.sampled_from(LOGS), st.sampled_from(LOGS)),
+    st.tuples(st.just("transfer"), NAMES, st.sampled_from(LOGS), st.sampled_from(LOGS)),
     st.tuples(st.just("restart"), st.sampled_from(["kill", "kill", "stop", "lose_power"])),
     st.tuples(st.just("cut short"), NAMES, st.sampled_from(["kill", "stop"])),
     st.tuples(st.just("recreate"), st.sampled_from(["a", "b", "plain"])),
@@ -301,7 +382,7 @@ EVENT = st.one_of(
     durability=st.sampled_from(
         [{}, {"barnabas_flush_journal_logs": "0"}, {"barnabas_transaction_durability": "os"}]
     ),
-    events=st.lists(EVENT, max_size=40),
+    events=st.lists(EVENT, min_size=5, max_size=40),
 )
 def test_the_cut_is_that_of_the_model(
     version: int, in_parts: bool, durability: dict[str, str], events: list[tuple[object, ...]]
@@ -319,6 +400,11 @@ def test_the_cut_is_that_of_the_model(
                 if in_parts and version == 1:
                     world.cut_short(name, how)
             case "wait", _:
+                world.b.tick(1)
+            case "transfer", [str(name), tuple(one), tuple(other)]:
+                world.write(name, one)
+                world.write(name, other)
+                world.end(name, True)
                 world.b.tick(1)
             case "restart", [str(how)]:
                 if how != "lose_power" or not durability.get("barnabas_transaction_durability"):

@@ -629,8 +629,10 @@ def hanging_transactions_are_committed() -> Iterator[None]:
     append = TransactionMarkers.append_to
 
     def abort_hanging_transactions(self: TransactionRecovery, now_ms: int) -> None:
-        def append_commit(self: TransactionMarkers, log: Log, marker: Any, then_ms: int) -> Any:
-            return append(self, log, marker._replace(commit=True), then_ms)
+        def append_commit(
+            self: TransactionMarkers, log: Log, marker: Any, then_ms: int, **how: Any
+        ) -> Any:
+            return append(self, log, marker._replace(commit=True), then_ms, **how)
 
         with changed(TransactionMarkers, "append_to", append_commit):
             abort(self, now_ms)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from sim.disk import Refusal
 from sim.network import Weather
-from sim.scenario import DURABILITY, WHOLE, Group, Scenario
+from sim.scenario import CUT_BYTES, CUT_INTERVAL, DURABILITY, WHOLE, Group, Scenario
 
 Focus = Callable[[Scenario], None]
 SHARE, LATER_SHARE, LATEST_SHARE = 0.4, 0.2, 0.1
@@ -30,9 +30,28 @@ def with_kills(scenario: Scenario) -> None:
 def with_whole_transactions(scenario: Scenario) -> None:
     """All topics show whole transactions, of which many overlap and some stay open."""
     scenario.kafka_epochs, scenario.outages, scenario.refusals = 0, 0, ()
-    scenario.properties[WHOLE] = "true"
+    scenario.properties |= {WHOLE: "true", CUT_INTERVAL: "20"}
     scenario.applications, scenario.rounds, scenario.pausing = 4, 8, 0.4
     with_kills(scenario)
+
+
+def with_thinned_cuts(scenario: Scenario) -> None:
+    """Recorded cuts of whole transactions are thinned out all the time."""
+    with_whole_transactions(scenario)
+    scenario.properties[CUT_BYTES] = "1024"
+
+
+def with_lost_cuts(scenario: Scenario) -> None:
+    """Power losses remove committed transactions, and what was written after recorded cuts."""
+    with_whole_transactions(scenario)
+    with_power(scenario)
+    scenario.properties[DURABILITY], scenario.last_restart = "os", "kill"
+
+
+def with_toggled_topics(scenario: Scenario) -> None:
+    """Topics get and lose the setting for whole transactions."""
+    with_whole_transactions(scenario)
+    scenario.toggled = tuple(scenario.topics)
 
 
 def with_power(scenario: Scenario) -> None:

@@ -31,6 +31,8 @@ PLAIN_SHARE, QUOTA_SHARE, SHARERS_SHARE, STREAMERS_SHARE = 0.04, 0.15, 0.15, 0.1
 RETRIES = ("same bytes", "encoded again", "merged")
 STREAMS_SESSION_MS = 1500
 WHOLE, WHOLE_SHARE = "barnabas.transactions.whole", 0.35
+CUT_INTERVAL, CUT_BYTES = f"{WHOLE}.cut.interval.ms", f"{WHOLE}.cut.max.bytes"
+THINNED_BYTES = 4096  # a limit below which cuts are thinned out within a schedule
 DURABILITY = "barnabas.transaction.durability"
 CLOCK_STANDS = 0
 CLOCK_STEPS_MS = (120_000, -3_600_000, 8 * 86_400_000, -8 * 86_400_000, CLOCK_STANDS)
@@ -73,7 +75,8 @@ class Scenario:
     (`crash_at_start`). fsync_ms: the longest time of an fsync. bumps_epochs: whether an idempotent
     producer that is out of sequence continues with its id and the next epoch, rather than with a
     new id. sessions_end_with_power: whether transactional producers end with the broker's machine
-    and start new sessions; otherwise they continue as after a lost connection. remade_topic: a
+    and start new sessions; otherwise they continue as after a lost connection. toggled: topics
+    that get and lose barnabas.transactions.whole. remade_topic: a
     topic that is deleted and created again, at most `remakes` times, "" for none; consumers: the
     number of members of a group that reads that topic and commits by OffsetCommit. growing: topics
     to which partitions are added. is_static: whether members of groups have instance names; with
@@ -144,6 +147,7 @@ class Scenario:
     sessions_end_with_power: bool = True
     last_restart: str = "kill"
     remade_topic: str = ""
+    toggled: tuple[str, ...] = ()
     remakes: int = 2
     consumers: int = 0
     epoch_followers: int = 0
@@ -296,6 +300,10 @@ class Scenario:
                 for topic in self.topics:
                     if rng.random() < 0.7:
                         self.topic_configs.setdefault(topic, {})[WHOLE] = "true"
+            self.properties[CUT_INTERVAL] = rng.choice(("10", "50", "300", "1000"))
+            self.properties[CUT_BYTES] = rng.choice(("1024", str(THINNED_BYTES), "4194304"))
+            if rng.random() < 0.3:
+                self.toggled = tuple(topic for topic in self.topics if rng.random() < 0.5)
 
     def drop_whole_if_off_line(self) -> None:
         """Let no topic show whole transactions if partitions may be off line for a time, or belong
@@ -304,6 +312,7 @@ class Scenario:
         cannot_open = any("open" in refusal.operations for refusal in self.refusals)
         if self.kafka_epochs or self.outages or cannot_open:
             self.properties.pop(WHOLE, None)
+            self.toggled = ()
             for configs in self.topic_configs.values():
                 configs.pop(WHOLE, None)
 

@@ -7,12 +7,19 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from barnabas.broker.transactions import whole_transactions
+from barnabas.broker.transactions.cut_history import NOT_IN_CUT, CutHistory, Track
+from barnabas.broker.transactions.cuts import Cuts
 from barnabas.broker.transactions.whole_transactions import Committed, WholeTransactions
 from barnabas.coordinator.transactions.transaction_state import Decision
 from barnabas.protocol.records import Header
 from barnabas.storage.log.log import Log
 from sim.defects import defect
-from sim.focuses import with_whole_transactions
+from sim.focuses import (
+    with_lost_cuts,
+    with_thinned_cuts,
+    with_toggled_topics,
+    with_whole_transactions,
+)
 
 
 @contextlib.contextmanager
@@ -123,4 +130,93 @@ def a_start_trusts_its_own_markers() -> Iterator[None]:
         return log.own_stable_offset()
 
     with _replaced(whole_transactions, "_last_stable_offset", lambda before: last_stable_offset):
+        yield
+
+
+# --- recorded cuts --------------------------------------------------------------------------------
+
+
+@defect("a recorded cut has what is held back", "cut", "half", tweak=with_whole_transactions)
+def a_cut_of_high_watermarks() -> Iterator[None]:
+    def replacing(before: Any) -> Any:
+        def changes(self: Cuts, history: CutHistory) -> Any:
+            new, rows = before(self, history)
+            ends = {track: log.high_watermark for log, track in (self._tracks | new).items()}
+            return new, [(track, ends.get(track, offset)) for track, offset in rows]
+
+        return changes
+
+    with _replaced(Cuts, "_changes", replacing):
+        yield
+
+
+@defect("a recorded cut has only the partitions that are new in it", "cut", "half",
+        tweak=with_whole_transactions)  # fmt: skip
+def a_cut_of_new_partitions() -> Iterator[None]:
+    def replacing(before: Any) -> Any:
+        def changes(self: Cuts, history: CutHistory) -> Any:
+            new, rows = before(self, history)
+            return new, rows[: max(1, len(rows) // 2)]
+
+        return changes
+
+    with _replaced(Cuts, "_changes", replacing):
+        yield
+
+
+@defect("recorded cuts do not outlast the process", "cut", tweak=with_whole_transactions)
+def cuts_are_not_read_at_a_start() -> Iterator[None]:
+    with _replaced(Cuts, "_load", lambda before: lambda self: CutHistory()):
+        yield
+
+
+@defect(
+    "a cut above records that a power loss has removed is kept",
+    "cut",
+    "half",
+    tweak=with_lost_cuts,
+)
+def lost_cuts_are_kept() -> Iterator[None]:
+    with _replaced(Cuts, "_drop_lost", lambda before: lambda self, history: None):
+        yield
+
+
+@defect("thinning out drops rows that later cuts need", "cut", "half", tweak=with_thinned_cuts)
+def thinning_drops_needed_rows() -> Iterator[None]:
+    def replacing(before: Any) -> Any:
+        def keep(self: Track, kept: Any, up_to: int) -> None:
+            before(self, kept, up_to)
+            numbers = set(kept)
+            rows = [
+                (number, offset)
+                for number, offset in zip(self.numbers, self.offsets, strict=True)
+                if number in numbers or number > up_to
+            ]
+            self.numbers = self.numbers[:0]
+            self.offsets = self.offsets[:0]
+            for number, offset in rows:
+                self.numbers.append(number)
+                self.offsets.append(offset)
+
+        return keep
+
+    with _replaced(Track, "keep", replacing):
+        yield
+
+
+@defect(
+    "a topic that has lost the setting stays in the cuts with its last offset",
+    "cut",
+    "half",
+    tweak=with_toggled_topics,
+)
+def topics_stay_in_cuts() -> Iterator[None]:
+    def replacing(before: Any) -> Any:
+        def changes(self: Cuts, history: CutHistory) -> Any:
+            new, rows = before(self, history)
+            return new, [row for row in rows if row[1] != NOT_IN_CUT]
+
+        return changes
+
+    with _replaced(Cuts, "_changes", replacing):
         yield

@@ -4,6 +4,7 @@ checks that all work is completed.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import random
@@ -22,7 +23,12 @@ from barnabas.broker.outbox import CloseReason
 from barnabas.protocol.errors import Code, DelayedRequest
 from barnabas.protocol.records import decode_marker, records_of
 from barnabas.protocol.wall_clock import MOST_LEAD_MS
-from barnabas.storage.disk import FailedFsync, is_out_of_resources, may_have_lost_pages
+from barnabas.storage.disk import (
+    FailedFsync,
+    NotWrittenError,
+    is_out_of_resources,
+    may_have_lost_pages,
+)
 from barnabas.storage.files.segment_files import SNAPSHOT_SUFFIX, SWAP_SUFFIX
 from barnabas.storage.log.time_lookup import offset_for_timestamp
 from barnabas.storage.producers.producer_snapshots import KEPT_SNAPSHOTS
@@ -44,7 +50,15 @@ from sim.node import DATA_DIR, Node
 from sim.producers import IdempotentProducer, Inits, PlainProducer, Producer, TransactionalProducer
 from sim.quotas import ENTITY
 from sim.readers import Opener, Reader, read_all
-from sim.scenario import CLOCK_STANDS, WANT_OF_ROOM, Group, Scenario
+from sim.scenario import (
+    CLOCK_STANDS,
+    CUT_BYTES,
+    THINNED_BYTES,
+    WANT_OF_ROOM,
+    WHOLE,
+    Group,
+    Scenario,
+)
 
 if TYPE_CHECKING:
     from barnabas.broker.core import Broker
@@ -147,6 +161,10 @@ class World:
         self.share_groups: list[sharers.Group] = []
         self.streams_groups: list[streamers.Group] = []
         self._watermarks: dict[Any, tuple[int, int, int]] = {}
+        # recorded cuts: the time, the power losses before, and the start and offset of each log
+        self._recorded: dict[Any, tuple[int, int, dict[Any, tuple[int, int]]]] = {}
+        self._cut_offsets: dict[Any, tuple[int, int]] = {}
+        self._had_whole: dict[str, bool] = {}
         # the offsets up to which the timestamps of markers were checked
         self._checked_ends: dict[Any, int] = {}
         self._logs: list[tuple[Any, Any]] = []
@@ -344,7 +362,13 @@ class World:
             before = self._watermarks.get(key)
             if now != before:
                 is_back = before is not None and now[0] < before[0] and _shows_data(log, before[0])
-                if before is not None and (is_back or now[1] < before[1] or now[2] < before[2]):
+                # a topic that loses the setting and gets it again may show less after a restart
+                is_less = (
+                    before is not None
+                    and now[1] < before[1]
+                    and key[0] not in self.scenario.toggled
+                )
+                if before is not None and (is_back or is_less or now[2] < before[2]):
                     self.history.incident(
                         "watermark",
                         f"{key}: start, last stable offset and high watermark were {before} and "
@@ -352,6 +376,9 @@ class World:
                     )
                 self._watermarks[key] = now
                 moved.append(log)
+        if self.scenario.toggled:
+            self._note_toggled()
+        self._note_recorded_cut(broker)
         if moved:
             self._note_cut()
             for kind, where in waiting_for_what_is_there(broker, moved):
@@ -359,15 +386,91 @@ class World:
 
     def _note_cut(self) -> None:
         """Record the last stable offsets of the topics that show whole transactions."""
-        topics = self.scenario.whole_topics - self.history.lives.keys()
+        toggled = self.scenario.toggled
+        topics = self.scenario.whole_topics.union(toggled) - self.history.lives.keys()
         cut = {
             (key[0], key[1]): (log.log_start_offset, log.last_stable_offset)
             for key, log in self._logs
-            if key[0] in topics
+            if key[0] in topics and (log.is_whole or key[0] not in toggled)
         }
         cuts = self.history.cuts
         if cut and (not cuts or cuts[-1][1] != cut):
             cuts.append((self.loop.now_ms, cut))
+
+    def _note_toggled(self) -> None:
+        """Record when topics get barnabas.transactions.whole."""
+        for key, log in self._logs:
+            if key[0] in self.scenario.toggled:
+                if log.is_whole and not self._had_whole.get(key[0], False):
+                    since = self.history.whole_since.setdefault(key[0], [])
+                    since.append(self.loop.now_ms)
+                self._had_whole[key[0]] = log.is_whole
+
+    def _note_recorded_cut(self, broker: Broker) -> None:
+        """Check the newest recorded cut, and remember it for the end."""
+        made = broker.coordinators.made
+        newest = None if made is None else made.cuts.newest()
+        if made is None or newest is None or newest in self._recorded:
+            return
+        offsets, lost_power = {}, len(self.history.power_losses)
+        for key, log in self._logs:
+            offset = made.cuts.offset_of(log, newest) if log.is_whole else -1
+            if offset >= 0:
+                offsets[key] = log.log_start_offset, offset
+                before = self._cut_offsets.get(key, (lost_power, 0))
+                is_back = offset < before[1] and before[0] == lost_power
+                if (is_back and key[0] not in self.scenario.toggled) or (
+                    offset > log.last_stable_offset
+                ):
+                    self.history.incident(
+                        "cut",
+                        f"{key}: {newest} has {offset}, the one before {before[1]}, and the last "
+                        f"stable offset is {log.last_stable_offset}",
+                    )
+                self._cut_offsets[key] = lost_power, offset
+            elif not log.is_whole:
+                offsets[key] = log.log_start_offset, -1
+        self._recorded[newest] = self.loop.now_ms, lost_power, offsets
+
+    def _check_recorded_cuts(self) -> None:
+        """Check at the end that recorded cuts are found, with the offsets of their time.
+
+        A cut may be missing if it was thinned out, after a power loss, and if all records below it
+        are gone.
+        """
+        broker = self.node.broker
+        if broker is None or not self._recorded:
+            return
+        cuts = broker.coordinators.get().cuts
+        found = set(cuts._loaded())
+        is_thinned = int(self.scenario.properties.get(CUT_BYTES, "4194304")) <= THINNED_BYTES
+        lost_power = len(self.history.power_losses) + self._mistaken_losses
+        topics = self.history.lives.keys()
+        for cut, (at_ms, _, offsets) in self._recorded.items():
+            if cut not in found:
+                if not is_thinned and not lost_power and self._has_records(offsets):
+                    self.history.incident("cut", f"{cut} is not found")
+                continue
+            now: dict[Partition, tuple[int, int]] = {}
+            for key, log in self._logs:
+                if key not in offsets or not log.is_whole:
+                    continue
+                offset, at_cut = cuts.offset_of(log, cut), offsets[key][1]
+                expected = max(at_cut, log.log_start_offset)
+                # at_cut is -1 if its topic did not have the setting; then it may have been empty
+                if offset != expected and (at_cut >= 0 or offset != at_cut):
+                    self.history.incident(
+                        "cut", f"{key}: {cut} has {offset}, and had {offsets[key][1]}"
+                    )
+                if key[0] not in topics and at_cut >= 0:
+                    now[key[0], key[1]] = log.log_start_offset, offset
+            self.history.past_cuts.append((at_ms, now))
+
+    def _has_records(self, offsets: dict[Any, tuple[int, int]]) -> bool:
+        """Whether a log still has records below its offset."""
+        return any(
+            log.log_start_offset < offsets[key][1] for key, log in self._logs if key in offsets
+        )
 
     def _check_times_of_markers(self, key: Any, log: Any) -> None:
         """Check that a marker's timestamp is the time of the wall clock when it was written.
@@ -484,7 +587,8 @@ class World:
                 self._mistaken_losses += 1
             else:
                 self.history.incident("refused", "a kill is taken for a power loss")
-        self._is_powerless = False
+        # without space to note this run, the next start treats a kill as a power loss again
+        self._is_powerless = logs.lacks_run_note
 
     def nemesis(self) -> Asking:
         """Inject the faults one after another."""
@@ -542,6 +646,18 @@ class World:
                 self.wall_stands_ms = self.wall_ms()
             self.wall_ahead_ms += step_ms
             self.trace("clock", 0, "", step_ms, b"")
+
+    def toggle_whole(self) -> Asking:
+        """Give topics barnabas.transactions.whole, and take it away, as an operator may do."""
+        rng = random.Random(f"{self.seed} settings")
+        while True:
+            yield rng.randint(50, 800)
+            broker, topic = self.node.broker, rng.choice(self.scenario.toggled)
+            value = rng.choice(("true", "false"))
+            if self.is_draining:
+                return
+            if broker is not None and topic in broker.topics:
+                self.node.change(_set_whole, broker, topic, value)
 
     def trouble_the_disk(self) -> Asking:
         """Let the disk refuse some operations for a while."""
@@ -670,6 +786,8 @@ class World:
             self.loop.spawn(self.stop_the_process())
         if scenario.moves:
             self.loop.spawn(move_leaders(self))
+        if scenario.toggled:
+            self.loop.spawn(self.toggle_whole())
         self._live_and_settle()
 
     def _live_and_settle(self) -> None:
@@ -1172,6 +1290,7 @@ class World:
             self.history.incident("stuck", "the last reader does not come to an end")
         for group in self.share_groups:
             group.look_at_the_end()
+        self._check_recorded_cuts()
         if self.scenario.clock_steps_ms:
             self._check_look_ups_by_time()
         if self.scenario.kafka_epochs and not self.scenario.ids_expire:
@@ -1247,6 +1366,13 @@ def _history_of(scenario: Scenario) -> History:
     if scenario.remade_topic:
         history.lives[scenario.remade_topic] = [Life()]
     return history
+
+
+def _set_whole(broker: Broker, topic: str, value: str, _now_ms: int) -> None:
+    """Set barnabas.transactions.whole of a topic, unless there is no disk space for it."""
+    configs = broker.metadata.topics[topic].configs
+    with contextlib.suppress(NotWrittenError):
+        broker.topics.set_topic_configs(topic, {**configs, WHOLE: value})
 
 
 def decides_any(broker: Broker) -> bool:

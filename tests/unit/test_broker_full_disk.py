@@ -635,3 +635,25 @@ def test_a_disk_error_other_than_lack_of_space_ends_the_broker(key: int) -> None
     full = FullDisk()
     with full.no_space(errno.EIO), pytest.raises(OSError, match="Input/output"):
         full.call(*REQUESTS[key](full))
+
+
+def test_a_fetch_gets_what_a_marker_has_committed_before_the_disk_was_full() -> None:
+    """The disk takes the decision and the first of two markers."""
+    b = DiskBroker(barnabas_transaction_durability="os")
+    b.topic("a")
+    b.topic("b")
+    p = Producer(b, "p")
+    p.send("a", 0, b"x")
+    p.send("b", 0, b"y")
+    readers = {topic: b.connect() for topic in "ab"}
+    for topic, reader in readers.items():
+        b.send_fetch(reader, topic, 0, committed=True, max_wait_ms=10_000)
+    b.disk.refuse(Refusal(frozenset({"write"}), errno.ENOSPC, 2))
+    p.start_end(True)
+    found = b.fetched(readers["a"])
+    assert found is not None and found.rows() == [(0, b"x")]
+    assert b.fetched(readers["b"]) is None
+    b.disk.refuse(None)
+    b.tick(RETRY_MS)
+    found = b.fetched(readers["b"])
+    assert found is not None and found.rows() == [(0, b"y")]

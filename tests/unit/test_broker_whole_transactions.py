@@ -5,10 +5,16 @@ tests/property/test_whole_transactions.py compares the offsets with a model.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from helpers.disk_broker import READER, DiskBroker, Producer
 
+from barnabas.broker.observe import look_at_partitions, look_at_transactional_ids
 from barnabas.broker.transactions import whole_transactions
+from barnabas.metrics.labels import label_text
+from barnabas.metrics.rim.table import _WHOLE_HOLDER, _held_elsewhere
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -190,6 +196,31 @@ def test_deleted_records_hold_nothing_back() -> None:
     log.delete_records_before(3)
     b.tick()
     assert ends(b, "a", "b") == [3, 2]
+
+
+def test_a_metric_names_the_transaction_that_holds_back_other_topics() -> None:
+    b = broker()
+    older, _ = half(b)
+
+    def seen() -> Any:
+        return SimpleNamespace(
+            partitions=finished(look_at_partitions(b.broker.logs)),
+            transactional_ids=finished(look_at_transactional_ids(b.broker.transactions, b.now_ms)),
+        )
+
+    labels = ("b", "older", str(older.pid), "a-0")
+    assert list(_held_elsewhere(seen())) == [(label_text(_WHOLE_HOLDER, labels), 2)]
+    older.end(True)
+    assert list(_held_elsewhere(seen())) == []
+
+
+def finished(look: Any) -> Any:
+    """The result of a look at the broker, which is taken in slices."""
+    while True:
+        try:
+            next(look)
+        except StopIteration as end:
+            return end.value
 
 
 def test_the_broker_can_have_it_as_a_default_except_for_its_own_topics() -> None:

@@ -45,6 +45,8 @@ def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         ("7d ago", Place("time", NOW_MS - 7 * 86_400_000)),
         ("1970-01-01T00:00:01Z", Place("time", 1000)),
         ("1970-01-01T01:00:00.5+01:00", Place("time", 500)),
+        ("07:59Z", Place("time", NOW_MS - 60_000)),
+        ("08:00:01+00:00", Place("time", NOW_MS - 86_400_000 + 1000)),
         ("yesterday", None),
         ("-5", None),
         ("", None),

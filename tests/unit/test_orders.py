@@ -75,7 +75,7 @@ class Deletion:
         self.deletion = TopicDeletion(
             parts.topics, parts.groups, parts.runtime, parts.shares, parts.ends, parts.progress,
             parts.flushes, parts.compaction, parts.cluster, parts.syncs, parts.work,
-            parts.unwritten,
+            parts.unwritten, parts.cuts,
         )  # fmt: skip
         parts.reset_mock()
 
@@ -98,6 +98,7 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
         "ends.flush_completions",
         "topics.logs.remove",
         "progress.on_deleted",
+        "cuts.on_deleted",
         "topics.logs.remove",
         "compaction.forget",
         "syncs.run",  # the removals are durable before the response
@@ -463,6 +464,7 @@ TICK = [
     "transactions.on_tick",
     "ends.run",
     "ends.on_tick",  # one part of a large transaction's markers
+    "cuts.on_tick",  # a cut of what is readable now
     "logs.next_deadline_ms",
     "logs.on_tick",
     "compaction.on_tick",
@@ -492,6 +494,7 @@ def test_the_steps_of_a_tick_of_the_core() -> None:
     )  # fmt: skip
     parts.coordinators.made.group_runtime = parts.runtime
     parts.coordinators.made.transaction_ends = parts.ends
+    parts.coordinators.made.cuts, parts.cuts.due_ms = parts.cuts, NOW_MS
     names = (
         "on_sent", "purgatory", "progress", "coordinators", "logs", "compaction",
         "flushes", "topics", "metadata", "requests", "wide", "sasl", "shares", "unwritten",
@@ -507,16 +510,30 @@ def test_the_steps_of_a_tick_of_the_core() -> None:
     assert steps(parts) == [
         name
         for name in TICK
-        if name not in ("runtime.on_tick", "transactions.on_tick", "ends.run", "logs.on_tick")
+        if name
+        not in (
+            "runtime.on_tick",
+            "transactions.on_tick",
+            "ends.run",
+            "cuts.on_tick",
+            "logs.on_tick",
+        )
     ]
 
 
 def test_the_steps_of_a_clean_stop_of_the_core() -> None:
     parts = MagicMock()
-    names = ("on_sent", "requests", "topics", "logs", "metadata")
+    parts.coordinators.made.cuts = parts.cuts
+    names = ("on_sent", "requests", "coordinators", "topics", "logs", "metadata")
     broker = bare(Broker, **{name: getattr(parts, name) for name in names})
     broker.close_logs(NOW_MS, parts.sync)
-    stop = ["on_sent", "requests.work.finish", "topics.make_internal_files", "logs.close"]
+    stop = [
+        "on_sent",
+        "requests.work.finish",
+        "cuts.close",  # which records what was committed since the last cut
+        "topics.make_internal_files",
+        "logs.close",
+    ]
     assert steps(parts) == [*stop, "metadata.close"]
     parts.reset_mock()
     parts.logs.close.side_effect = OSError(5, "Input/output error")

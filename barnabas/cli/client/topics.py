@@ -86,11 +86,20 @@ def offsets_by_time(
     is the last stable offset.
     """
 
-    def ask() -> dict[TopicPartition, int]:
-        offsets: dict[TopicPartition, int] = {}
+    found = found_by_time(client, times, read_committed=read_committed)
+    return {partition: offset for partition, (_, offset) in found.items()}
+
+
+def found_by_time(
+    client: ClusterClient, times: Mapping[TopicPartition, int], *, read_committed: bool = False
+) -> dict[TopicPartition, tuple[int, int]]:
+    """As `offsets_by_time`, with the timestamp in the answer before the offset."""
+
+    def ask() -> dict[TopicPartition, tuple[int, int]]:
+        found: dict[TopicPartition, tuple[int, int]] = {}
         for node_id, partitions in leaders(client, times).items():
-            offsets |= _of_leader(client, node_id, partitions, times, read_committed)
-        return offsets
+            found |= _of_leader(client, node_id, partitions, times, read_committed)
+        return found
 
     return client.trying(ask) if times else {}
 
@@ -101,9 +110,9 @@ def _of_leader(
     partitions: list[TopicPartition],
     times: Mapping[TopicPartition, int],
     read_committed: bool,
-) -> dict[TopicPartition, int]:
-    """Return the offsets at these times of partitions that the node leads. The first partition with
-    an error raises RefusedError.
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Return the timestamps and offsets at these times of partitions that the node leads. The first
+    partition with an error raises RefusedError.
     """
     rows = by_topic(
         partitions,
@@ -123,5 +132,5 @@ def _of_leader(
             if row.error_code:
                 subject = str(partition) if row.error_code in PASSING else topic.name
                 raise RefusedError(row.error_code, "", subject)
-            offsets[partition] = row.offset
+            offsets[partition] = row.timestamp, row.offset
     return offsets

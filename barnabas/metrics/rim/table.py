@@ -39,6 +39,7 @@ SHOWN_STATES = (*AT_REST, TransactionState.ONGOING, *PREPARED)
 OPEN_STATES = (TransactionState.ONGOING, *PREPARED)
 _PARTITION, _GROUP_TOPIC = ("topic", "partition"), ("group", "topic")
 _HOLDER = (*_PARTITION, "transactional_id", "producer_id")
+_WHOLE_HOLDER = ("topic", "transactional_id", "producer_id", "held_at")
 _GROUP_PARTITION = ("group", "topic", "partition")
 _LOGIN, _ERROR = ("listener", "mechanism", "result"), ("api", "error")
 
@@ -190,6 +191,32 @@ def _partition_held_back(seen: Seen) -> Iterator[tuple[str, float]]:
             name = names.get(first.producer_id, "")
             values = (row.topic, str(row.partition), name, str(first.producer_id))
             yield label_text(_HOLDER, values), row.stable_lag
+
+
+def _held_elsewhere(seen: Seen) -> Iterator[tuple[str, float]]:
+    """The offsets that are held back in each topic with whole transactions because of a transaction
+    in another partition. Labels name the oldest transaction that is open in such topics.
+    """
+    open_there = [
+        (one.last_timestamp, one.producer_id, row)
+        for row in seen.partitions
+        if row.is_whole
+        for one in row.open_transactions
+    ]
+    if not open_there:
+        return
+    _, producer_id, where = min(open_there, key=lambda one: one[:2])
+    name = next(
+        (row.transactional_id for row in seen.transactional_ids if row.producer_id == producer_id),
+        "",
+    )
+    totals: Counter[str] = Counter()
+    for row in seen.partitions:
+        if row.is_whole and row.is_held_elsewhere:
+            totals[row.topic] += row.stable_lag
+    for topic, held in totals.items():
+        values = (topic, name, str(producer_id), f"{where.topic}-{where.partition}")
+        yield label_text(_WHOLE_HOLDER, values), held
 
 
 def _of_topic(value_of: Callable[[list[PartitionState]], float]) -> Callable[[Seen], Value]:
@@ -379,6 +406,19 @@ TRANSACTIONS = (
             at_a_glance=True,
         ),
         read=lambda seen: max((row.stable_lag for row in seen.partitions), default=0),
+    ),
+    counter(
+        "barnabas_cuts_recorded_total",
+        "Cuts of whole transactions that were recorded, for readers of a time in the past.",
+    ),
+    gauge(
+        "barnabas_topic_held_back_by_others_offsets",
+        "The offsets that barnabas.transactions.whole holds back in the topic because of "
+        "transactions in other partitions, with the oldest one that is open there and its "
+        "partition; only while there are any.",
+        _WHOLE_HOLDER,
+        detail=Detail.TOPICS,
+        read=_held_elsewhere,
     ),
     gauge(
         "barnabas_partitions_with_late_transactions",
