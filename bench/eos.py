@@ -490,16 +490,16 @@ def publish(turns: list[Turn], folder: Path) -> None:
     document.write_text(with_table(document.read_text(), table(summaries)))
 
 
-def with_table(text: str, new: str) -> str:
+def with_table(text: str, new: str, begin_table: str = BEGIN_TABLE) -> str:
     """The document with a new table between the marks.
 
     Raises: ValueError if the document does not have the marks.
     """
-    before, begin, rest = text.partition(BEGIN_TABLE)
+    before, begin, rest = text.partition(begin_table)
     _, end, after = rest.partition(END_TABLE)
     if not (begin and end):
         raise ValueError(
-            f"the document has no {BEGIN_TABLE} followed by {END_TABLE}: put them where the table "
+            f"the document has no {begin_table} followed by {END_TABLE}: put them where the table "
             "belongs"
         )
     return f"{before}{begin}\n\n{new}\n\n{end}{after}"

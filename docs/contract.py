@@ -145,7 +145,6 @@ SOURCES = (
 
 WITHOUT = {
     "paper/figure-5a-stateful": "not measured",
-    "paper/trigger-interval": "`bench/spark_trigger.py` measures it; its figures need an idle machine",
     "paper/suppressed-services": "not measured",
 }
 """The items that nothing shows, each with the reason."""

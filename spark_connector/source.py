@@ -47,7 +47,9 @@ from barnabas.spark_connector.arrow.encoding import EncodingError
 from barnabas.spark_connector.option_error import OptionError
 from barnabas.spark_connector.read.filters import Condition, Narrowing, narrow
 from barnabas.spark_connector.read.offsets import (
+    CUT_MARK,
     OffsetRange,
+    Offsets,
     join,
     offsets_as_json,
     offsets_of_json,
@@ -62,6 +64,7 @@ from barnabas.spark_connector.read.options import (
 from barnabas.spark_connector.read.planning import plan
 from barnabas.spark_connector.read.reading import DamageError, DataLossError, read_range
 from barnabas.spark_connector.read.stream_planning import StreamPlanner
+from barnabas.spark_connector.read.whole_stream_planning import WholeStreamPlanner
 from barnabas.spark_connector.task_process import exempt_modules_from_collection, task_client
 from barnabas.spark_connector.user_messages import errors_of_a_stream, without_traceback
 from barnabas.spark_connector.write.sink import BatchWriter, StreamWriter
@@ -241,11 +244,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
         self.columns = checked_columns(schema, options.include_headers)
-        self._planner = StreamPlanner(options)
+        self._planner = (
+            StreamPlanner(options) if options.cuts is None else WholeStreamPlanner(options)
+        )
+
+    def _as_json(self, offsets: Offsets) -> dict[str, Any]:
+        is_cut = self.options.cuts is not None
+        return offsets_as_json(offsets, self._planner.topic_ids, is_cut=is_cut)
 
     def initialOffset(self) -> dict[str, Any]:
         with errors_of_a_stream(*USER_ERRORS):
-            return offsets_as_json(self._planner.initial(), self._planner.topic_ids)
+            return self._as_json(self._planner.initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit of a micro-batch that the options set, as Spark's ReadLimit."""
@@ -265,6 +274,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         trigger = self.options.trigger
         limited = not isinstance(limit, ReadAllAvailable)
         begin = offsets_of_json(start)
+        if isinstance(self._planner, WholeStreamPlanner) and CUT_MARK not in start:
+            self._planner.warn_of_halves()
         with errors_of_a_stream(*USER_ERRORS):
             end = self._planner.latest(
                 begin,
@@ -274,7 +285,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             )
         # Spark compares the offsets as text. If there are no new data, the text must therefore be
         # identical, with the ids or without them as before.
-        return start if end == begin else offsets_as_json(end, self._planner.topic_ids)
+        return start if end == begin else self._as_json(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         newest = self._planner.newest

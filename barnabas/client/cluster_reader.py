@@ -32,6 +32,11 @@ from barnabas.client.notices import RetryNotice
 from barnabas.client.options import ClientOptions
 from barnabas.client.request_kind import RequestKind
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from barnabas.protocol.messages.fetch import (
     AbortedTransaction,
     FetchPartition,
@@ -60,11 +65,23 @@ CONSUMER = -1  # the replica_id that consumers send
 # not need the fields of later versions.
 LIST_OFFSETS = RequestKind(ListOffsetsRequest, ListOffsetsResponse, 2, 5)
 FETCH = RequestKind(FetchRequest, FetchResponse, 4, 11)
+DESCRIBE_CONFIGS = RequestKind(DescribeConfigsRequest, DescribeConfigsResponse, 1, 4)
+OF_TOPIC = 2  # the kind of a resource in DescribeConfigs
 # In this version the topic is given by its id (KIP-516), so the response cannot have data of
 # another topic with the same name.
 FETCH_BY_ID = RequestKind(FetchRequest, FetchResponse, 13, 13)
 # the connection over which a Fetch was sent, and the kind of request
 Sent = tuple[Connection, RequestKind[FetchRequest, FetchResponse]]
+
+
+class TimedOffset(NamedTuple):
+    """One row of a response to ListOffsets: an offset, and the time that belongs to it in ms.
+
+    The offset is None if there is no record that is late enough.
+    """
+
+    offset: int | None
+    time_ms: int
 
 
 class FetchedPartition(NamedTuple):
@@ -213,9 +230,16 @@ class Client:
         the last stable offset, before which all transactions are decided. The offset is None if
         there is no such record.
         """
+        rows = self.timed_offsets_at(timestamps, read_committed=read_committed)
+        return {name: row.offset for name, row in rows.items()}
 
-        def ask() -> dict[TopicPartition, int | None]:
-            offsets: dict[TopicPartition, int | None] = {}
+    def timed_offsets_at(
+        self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool
+    ) -> dict[TopicPartition, TimedOffset]:
+        """For each partition, find an offset as `offsets_at` does, and its time."""
+
+        def ask() -> dict[TopicPartition, TimedOffset]:
+            offsets: dict[TopicPartition, TimedOffset] = {}
             for node, names in self._by_leader(timestamps).items():
                 offsets.update(
                     self._offsets_of_leader(
@@ -228,7 +252,7 @@ class Client:
 
     def _offsets_of_leader(
         self, node: int, timestamps: Mapping[TopicPartition, int], committed: bool
-    ) -> dict[TopicPartition, int | None]:
+    ) -> dict[TopicPartition, TimedOffset]:
         """Ask one broker for the offsets of partitions that it leads; see `offsets_at`."""
         topics: dict[str, list[ListOffsetsPartition]] = {}
         for name, timestamp in timestamps.items():
@@ -244,15 +268,50 @@ class Client:
                 ],
             ),
         )
-        offsets: dict[TopicPartition, int | None] = {}
+        offsets: dict[TopicPartition, TimedOffset] = {}
         for each in answer.topics:
             for part in each.partitions:
                 name = TopicPartition(each.name, part.partition_index)
                 _check(part.error_code, f"partition {name}")
-                offsets[name] = part.offset if part.offset >= 0 else None
+                offset = part.offset if part.offset >= 0 else None
+                offsets[name] = TimedOffset(offset, part.timestamp)
         for name in timestamps.keys() - offsets.keys():
             raise PassingError(f"an answer lacks {name}")
         return offsets
+
+    def leader_count(self, names: Iterable[TopicPartition]) -> int:
+        """Return the number of brokers that lead these partitions."""
+        names = list(names)
+        return self._retrying(lambda: len(self._by_leader(names)), "looking for leaders")
+
+    def topic_setting(self, topics: Iterable[str], setting: str) -> dict[str, str | None]:
+        """Return the value of a setting of topics. It is None if the broker does not have the
+        setting.
+
+        Raises: RefusedError if the user lacks the right to see settings; ClientError.
+        """
+        names = sorted(set(topics))
+        request = DescribeConfigsRequest(
+            resources=[DescribeConfigsResource(OF_TOPIC, topic, [setting]) for topic in names]
+        )
+
+        def ask() -> dict[str, str | None]:
+            answer = self._connections.any().request(DESCRIBE_CONFIGS, request)
+            values: dict[str, str | None] = {}
+            for row in answer.results:
+                what = f"the settings of topic {row.resource_name!r}"
+                if row.error_code == Code.TOPIC_AUTHORIZATION_FAILED:
+                    raise RefusedError(
+                        row.error_code,
+                        f"{what}: {code_name(row.error_code)}: the user needs the right "
+                        "DESCRIBE_CONFIGS on the topic",
+                    )
+                _check(row.error_code, what)
+                found = {config.name: config.value for config in row.configs}
+                values[row.resource_name] = found.get(setting)
+            return values
+
+        return self._retrying(ask, f"asking for the setting {setting}") if names else {}
 
     def _by_leader(self, names: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         """The partitions by the id of their leader. Metadata is requested if a leader is

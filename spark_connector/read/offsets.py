@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from barnabas.protocol.topic_partition import TopicPartition
 
 ID_MARK = "#"
+# This entry among a stream's offsets says that they are a cut (cuts.py).
+CUT_MARK = "#cut"
 # These values mean the same as offsets in Spark's JSON and as timestamps in Kafka's ListOffsets.
 LATEST, EARLIEST = -1, -2
 
@@ -64,7 +66,10 @@ Offsets = dict[TopicPartition, int]
 
 
 def offsets_as_json(
-    offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str] = MappingProxyType({})
+    offsets: Mapping[TopicPartition, int],
+    topic_ids: Mapping[str, str] = MappingProxyType({}),
+    *,
+    is_cut: bool = False,
 ) -> dict[str, dict[str, int]]:
     """Convert offsets to the form of the options, always in the same order.
 
@@ -76,6 +81,8 @@ def offsets_as_json(
     No topic's name contains a `#`. Spark's own Kafka source considers such an entry a topic without
     partitions. A query with this checkpoint can therefore continue with that source, and return to
     this one.
+
+    Takes:  is_cut, whether the offsets divide no transaction; they then have the entry CUT_MARK.
     """
     topics: dict[str, dict[str, int]] = {}
     for name in sorted(offsets):
@@ -83,12 +90,14 @@ def offsets_as_json(
     topics.update(
         {f"{topic}{ID_MARK}{topic_ids[topic]}": {} for topic in list(topics) if topic in topic_ids}
     )
+    if is_cut:
+        topics[CUT_MARK] = {}
     return topics
 
 
 def topic_ids_of_json(topics: Mapping[str, Any]) -> dict[str, str]:
     """Return the ids of topics in the JSON object that `offsets_as_json` has made."""
-    return dict(name.split(ID_MARK, 1) for name in topics if ID_MARK in name)
+    return dict(name.split(ID_MARK, 1) for name in topics if ID_MARK in name and name != CUT_MARK)
 
 
 def offsets_of_json(topics: Mapping[str, Any]) -> Offsets:

@@ -14,12 +14,14 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, time
 from functools import lru_cache
 from typing import Any
 
 from barnabas.client.notices import logger
 from barnabas.client.options import DEFAULTS, ClientOptions
 from barnabas.client.security import TOKEN_PROVIDER, SecurityError, parse_security
+from barnabas.protocol.cut_times import CUT_TIMES_END
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.kafka_settings import (
     CONSUMER,
@@ -77,6 +79,17 @@ class TriggerOptions:
 
 
 @dataclass(frozen=True)
+class CutOptions:
+    """Where a read of whole transactions begins and ends: at the cuts of these times, or, if they
+    are None, where startingOffsets says and at the present cut.
+    """
+
+    starting_ms: int | None = None
+    ending_ms: int | None = None
+    ending_option: str = "endingCut"  # the option that gave the end
+
+
+@dataclass(frozen=True)
 class SourceOptions:
     """All options of the source, checked."""
 
@@ -93,6 +106,7 @@ class SourceOptions:
     open_transactions: OpenTransactions = OpenTransactions()
     push_down_filters: bool = False
     decoder: str = "auto"  # or "numpy", "numba"
+    cuts: CutOptions | None = None  # None: batches may end between the halves of a transaction
     trigger: TriggerOptions = TriggerOptions()
     # the interval at which a stream checks for new topics and partitions
     metadata_max_age_ms: int = 30_000
@@ -118,10 +132,27 @@ SOURCE_OPTIONS = (
     "openTransactionTimeout",
     "pushDownFilters",
     "decoder",
+    "wholeTransactions",
+    "startingCut",
+    "endingCut",
+    "asOf",
     TOKEN_PROVIDER,
 )
+# Offsets and times of records are no cuts.
+NO_CUTS = (
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+)
 # A stream rejects these options, as it does with Spark's own source.
-BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+BATCH_ONLY = (
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "endingCut",
+    "asOf",
+)
 # A batch read ignores these options, as it does with Spark's own source.
 STREAM_ONLY = (
     "maxOffsetsPerTrigger",
@@ -185,6 +216,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool = False)
         ),
         push_down_filters=values.boolean("pushDownFilters", False),
         decoder=values.choice("decoder", ("auto", "numpy", "numba")),
+        cuts=_cuts(values),
         trigger=_trigger(values) if streaming else TriggerOptions(),
         metadata_max_age_ms=values.number(
             "kafka.metadata.max.age.ms", SourceOptions.metadata_max_age_ms
@@ -252,6 +284,24 @@ class OptionValues:
             raise OptionError(f"option {name}={text!r}: give a duration like 500ms, 30s, 15m or 1h")
         return int(match.group(1)) * UNITS_MS[match.group(2)]
 
+    def time_ms(self, name: str) -> int | None:
+        """An option that is a time: ms since 1970, or ISO 8601, local unless it has a zone. Raises:
+        OptionError.
+        """
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            value = int(text) if text.isdigit() else round(_moment(text).timestamp() * 1000)
+        except (ValueError, OverflowError):
+            value = -1
+        if not 0 <= value < CUT_TIMES_END:
+            raise OptionError(
+                f"option {name}={text!r}: give a time like 2026-11-29T12:00:00Z or "
+                "2026-11-29 12:00 (local), or ms since 1970"
+            )
+        return value
+
     def boolean(self, name: str, default: bool) -> bool:
         """An option that is true or false; the default if it is not set. Raises: OptionError."""
         text = self.text(name)
@@ -284,6 +334,67 @@ class OptionValues:
         if not isinstance(value, dict):
             raise OptionError(f"option {name}={text!r}: give JSON like {example}")
         return value
+
+
+def _moment(text: str) -> datetime:
+    """The moment that a text in ISO 8601 names; a time without a date is of today. Raises:
+    ValueError.
+    """
+    if ":" in text and "-" not in text.split("+", 1)[0]:
+        return datetime.combine(datetime.now().date(), time.fromisoformat(text))
+    return datetime.fromisoformat(text)
+
+
+def _cuts(values: OptionValues) -> CutOptions | None:
+    """The options of whole transactions; None if they are off. A time of a cut turns them on.
+
+    Raises: OptionError.
+    """
+    times = {name: values.time_ms(name) for name in ("startingCut", "endingCut", "asOf")}
+    given = [name for name, time_ms in times.items() if time_ms is not None]
+    if not values.boolean("wholeTransactions", bool(given)):
+        if given:
+            raise OptionError(f"option {given[0]} needs wholeTransactions=true")
+        return None
+    if "endingCut" in given and "asOf" in given:
+        raise OptionError("options endingCut and asOf mean the same: give one of them")
+    option = "asOf" if "asOf" in given else "endingCut"
+    starting, ending = times["startingCut"], times[option]
+    if starting is not None and ending is not None and starting > ending:
+        raise OptionError(f"option startingCut is later than {option}")
+    if values.choice("kafka.isolation.level", ("read_committed", "read_uncommitted")) != (
+        "read_committed"
+    ):
+        raise OptionError(
+            "option wholeTransactions=true reads committed transactions: leave out "
+            "kafka.isolation.level=read_uncommitted"
+        )
+    if values.choice("onOpenTransaction", ("wait", "end")) == "end":
+        raise OptionError(
+            "option onOpenTransaction=end ends a range within a transaction: leave it out with "
+            "wholeTransactions=true, whose batches end before open transactions anyway"
+        )
+    _refuse_no_cuts(values, starting, ending)
+    return CutOptions(starting, ending, option)
+
+
+def _refuse_no_cuts(values: OptionValues, starting: int | None, ending: int | None) -> None:
+    """Raise OptionError for a start or an end that is no cut, and for two starts or ends."""
+    for name in NO_CUTS:
+        if values.text(name) is not None:
+            raise OptionError(
+                f"option {name} gives times of records, which may divide a transaction: with "
+                "wholeTransactions=true give the time of a cut, as startingCut and endingCut"
+            )
+    for side, time_ms in (("starting", starting), ("ending", ending)):
+        text = values.text(f"{side}Offsets")
+        if text is not None and text.lower() not in ("earliest", "latest"):
+            raise OptionError(
+                f"option {side}Offsets gives offsets, which may divide a transaction: with "
+                f"wholeTransactions=true give the time of a cut, as {side}Cut"
+            )
+        if text is not None and time_ms is not None:
+            raise OptionError(f"options {side}Offsets and {side}Cut are given together")
 
 
 def _refuse_batch_only(values: OptionValues) -> None:

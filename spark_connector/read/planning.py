@@ -10,6 +10,7 @@ from barnabas.client.cluster_reader import Client
 from barnabas.client.notices import logger
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.option_error import OptionError
+from barnabas.spark_connector.read.cuts import CutReader
 from barnabas.spark_connector.read.filters import Narrowing
 from barnabas.spark_connector.read.offsets import (
     EARLIEST,
@@ -20,7 +21,12 @@ from barnabas.spark_connector.read.offsets import (
     divide,
 )
 from barnabas.spark_connector.read.open_transactions import OpenTransactionWait, UndecidedRange
-from barnabas.spark_connector.read.options import OpenTransactions, SourceOptions, Subscription
+from barnabas.spark_connector.read.options import (
+    CutOptions,
+    OpenTransactions,
+    SourceOptions,
+    Subscription,
+)
 from barnabas.spark_connector.read.reading import NEVER_THERE, DataLossError, not_read
 
 EVERYTHING = Narrowing()
@@ -35,10 +41,15 @@ def plan(
     Raises: OptionError, OpenTransactionError, ClientError; DataLossError if the log ends before a
             given starting offset.
     """
-    partitions = partitions_to_read(client, options.subscription)
-    starts = resolve(client, options.starting, partitions, read_committed=options.read_committed)
-    ends = resolve_ends(client, options, partitions)
-    _check_order(client, options, starts, ends)
+    if options.cuts is not None:
+        partitions, starts, ends = _bounds_of_cuts(client, options, options.cuts)
+    else:
+        partitions = partitions_to_read(client, options.subscription)
+        starts = resolve(
+            client, options.starting, partitions, read_committed=options.read_committed
+        )
+        ends = resolve_ends(client, options, partitions)
+        _check_order(client, options, starts, ends)
     ranges = [
         narrowing.cut(OffsetRange(*name, starts[name], ends[name]))
         for name in partitions
@@ -55,6 +66,34 @@ def plan(
     return divide(
         ranges, min_partitions=options.min_partitions, max_records=options.max_records_per_partition
     )
+
+
+def _bounds_of_cuts(
+    client: Client, options: SourceOptions, cuts: CutOptions
+) -> tuple[list[TopicPartition], Offsets, Offsets]:
+    """Find the partitions of a batch read of whole transactions, and the cuts where it begins and
+    ends.
+
+    Raises: OptionError if a topic does not have the setting, or if no cut of a given time is
+            recorded; ClientError.
+    """
+    reader = CutReader(client)
+    partitions = partitions_to_read(client, options.subscription)
+    while cuts.ending_ms is None:
+        ends = reader.newest(partitions, {})
+        # A transaction below the ends may also have written to a partition that was created
+        # since the partitions were requested.
+        before, partitions = partitions, partitions_to_read(client, options.subscription)
+        if partitions == before:
+            break
+    reader.check(partitions)
+    if cuts.ending_ms is not None:
+        ends = reader.as_of(partitions, cuts.ending_ms, cuts.ending_option)
+    if cuts.starting_ms is not None:
+        starts = reader.as_of(partitions, cuts.starting_ms, "startingCut")
+    else:
+        starts = resolve(client, options.starting, partitions, read_committed=True)
+    return partitions, starts, ends
 
 
 def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: Offsets) -> None:

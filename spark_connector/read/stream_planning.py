@@ -55,13 +55,13 @@ LOG_ENDS_AGE_S = 1  # how old the known ends of logs may be, since an idle query
 OPEN_S = 10  # how long a partition may wait for a transaction before there is a warning
 
 
-class _LogEnds:
+class LogEnds:
     """The ends of the logs beyond their last stable offsets, and how long each partition has been
     waiting for an open transaction.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float], hint: str = "") -> None:
+        self._clock, self._hint = clock, hint
         self._ends: Offsets = {}
         self._updated_at: float | None = None
         # the last stable offset of each partition that waits, when it was first seen, and whether
@@ -92,11 +92,12 @@ class _LogEnds:
                 is_warned = True
                 logger.warning(
                     "barnabas: %s: the query waits at offset %d, where a transaction has been open "
-                    "for %d s and more; %d offsets are behind it",
+                    "for %d s and more; %d offsets are behind it%s",
                     name,
                     offset,
                     now - since,
                     ends[name] - offset,
+                    self._hint,
                 )
             waiting[name] = offset, since, is_warned
         self._waiting = waiting
@@ -119,7 +120,7 @@ class StreamPlanner:
         # partitions whose first batch begins at the end of the log, with that offset
         self._empty_in_first_batch: Offsets = {}
         self._newest: Offsets | None = None
-        self._log_ends = _LogEnds(clock)
+        self._log_ends = LogEnds(clock)
         self._target: Offsets | None = None  # the ends at which Trigger.AvailableNow stops
         self._micro_batch_planned_at: float | None = None  # when the end of a batch was last chosen
         self._warned_missing: set[str] = set()
@@ -201,16 +202,21 @@ class StreamPlanner:
         sizes = {name: max(0, offset - starts[name]) for name, offset in newest.items()}
         if min_offsets is not None and self._is_too_early(sum(sizes.values()), min_offsets):
             return start
-        if max_offsets is not None:
-            shares = share_of_limit(sizes, max_offsets)
-            newest = {
-                name: starts[name] + shares[name] if shares[name] else offset
-                for name, offset in newest.items()
-            }
+        if max_offsets is not None and sum(sizes.values()) > max_offsets:
+            newest = self._limited(starts, newest, max_offsets)
         # The time of a run's first batch is stored even if the batch is empty.
         if newest != start or self._micro_batch_planned_at is None:
             self._micro_batch_planned_at = self._clock()
         return newest
+
+    def _limited(self, starts: Offsets, newest: Offsets, max_offsets: int) -> Offsets:
+        """The end of a batch that would have more than max_offsets otherwise."""
+        sizes = {name: max(0, offset - starts[name]) for name, offset in newest.items()}
+        shares = share_of_limit(sizes, max_offsets)
+        return {
+            name: starts[name] + shares[name] if shares[name] else offset
+            for name, offset in newest.items()
+        }
 
     def _starts_and_newest(
         self, start: Offsets, topic_ids: Mapping[str, str]

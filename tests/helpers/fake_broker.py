@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
+from barnabas.protocol.cut_times import AT_OR_AFTER, AT_OR_BEFORE
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -38,6 +39,12 @@ from barnabas.protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
+)
+from barnabas.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
 )
 from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas.protocol.messages.fetch import (
@@ -102,6 +109,7 @@ SPEAKS: Versions = {
     ListOffsetsRequest.API_KEY: (ListOffsetsRequest, 1, 5),
     MetadataRequest.API_KEY: (MetadataRequest, 0, 12),
     ApiVersionsRequest.API_KEY: (ApiVersionsRequest, 0, 3),
+    DescribeConfigsRequest.API_KEY: (DescribeConfigsRequest, 1, 2),
 }
 
 HANG_UP = -2
@@ -220,6 +228,10 @@ class FakeBroker:
     )  # for a topic without an entry, the broker reports no id
     # From version 13 on, a fetch identifies a topic by its id.
     fetch_versions: tuple[int, int] = (4, 11)
+    # the topics with barnabas.transactions.whole; None: a broker without this setting
+    whole_topics: set[str] | None = None
+    # recorded cuts by their times; None for a partition whose topic did not have the setting then
+    cuts: dict[int, dict[tuple[str, int], int | None]] = field(default_factory=dict)
 
     HANG_UP = HANG_UP
 
@@ -258,8 +270,41 @@ class FakeBroker:
             return self._metadata(request, code)
         if isinstance(request, ListOffsetsRequest):
             return self._offsets(request, code)
+        if isinstance(request, DescribeConfigsRequest):
+            return self._settings(request, code)
         assert isinstance(request, FetchRequest)
         return self._fetch(request, code)
+
+    def _settings(self, request: DescribeConfigsRequest, code: int) -> DescribeConfigsResponse:
+        """The setting barnabas.transactions.whole of topics."""
+        results = []
+        for row in request.resources:
+            assert row.configuration_keys is not None
+            value = str(row.resource_name in (self.whole_topics or ())).lower()
+            configs = [
+                DescribeConfigsResourceResult(name=name, value=value)
+                for name in row.configuration_keys
+                if self.whole_topics is not None and not code
+            ]
+            results.append(
+                DescribeConfigsResult(code, None, row.resource_type, row.resource_name, configs)
+            )
+        return DescribeConfigsResponse(results=results)
+
+    def _cut(self, name: tuple[str, int], timestamp: int) -> tuple[int, int, int]:
+        """Error code, time and offset of a recorded cut, as Barnabas answers ListOffsets."""
+        if self.whole_topics is None:
+            return 0, -1, -1
+        if name[0] not in self.whole_topics:
+            return Code.UNSUPPORTED_FOR_MESSAGE_FORMAT, -1, -1
+        if timestamp >= AT_OR_AFTER:
+            time_ms = min((t for t in self.cuts if t >= timestamp - AT_OR_AFTER), default=-1)
+        else:
+            time_ms = max((t for t in self.cuts if t <= timestamp - AT_OR_BEFORE), default=-1)
+        if time_ms < 0:
+            return 0, -1, -1
+        offset = self.cuts[time_ms].get(name, 0)
+        return 0, time_ms, -1 if offset is None else offset
 
     def _metadata(self, request: MetadataRequest, code: int) -> MetadataResponse:
         existing = sorted({topic for topic, _ in self.logs})
@@ -318,6 +363,20 @@ class FakeBroker:
                     )
                     continue
                 end = log.stable if request.isolation_level else log.end
+                if each.timestamp >= AT_OR_BEFORE:
+                    error, time_ms, offset = self._cut(
+                        (topic.name, each.partition_index), each.timestamp
+                    )
+                    partitions.append(
+                        ListOffsetsPartitionResponse(
+                            partition_index=each.partition_index,
+                            error_code=code or error,
+                            timestamp=time_ms,
+                            offset=offset,
+                            leader_epoch=0,
+                        )
+                    )
+                    continue
                 offset = {-1: end, -2: log.start_offset}.get(each.timestamp)
                 if offset is None:
                     late = [
