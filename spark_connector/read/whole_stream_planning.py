@@ -26,7 +26,7 @@ from barnabas.spark_connector.read.options import CutOptions, SourceOptions
 from barnabas.spark_connector.read.planning import partitions_to_read, resolve
 from barnabas.spark_connector.read.stream_planning import LogEnds, StreamPlanner
 
-HELD_ELSEWHERE = " (it may be open in another partition, see: barnabas txn why-stuck)"
+HELD_ELSEWHERE = " (it may be open in another partition: `barnabas txn why-stuck` says where)"
 
 
 class WholeStreamPlanner(StreamPlanner):
