@@ -25,8 +25,9 @@ import os
 import statistics
 import subprocess
 import sys
+import textwrap
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -131,12 +132,12 @@ class Summary:
 
 
 class Client:
-    """A child process of bench/eos_clients.py."""
+    """A child process of bench/eos_clients.py, or of another module that has such roles."""
 
-    def __init__(self, role: str, **arguments: Any) -> None:
+    def __init__(self, role: str, *, module: str = "bench.eos_clients", **arguments: Any) -> None:
         self.role = role
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.eos_clients", role, json.dumps(arguments)],
+            [sys.executable, "-m", module, role, json.dumps(arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -215,17 +216,21 @@ def measure_throughput(
         process.go()
         result: dict[str, Any] = process.answer()
         process.end(patiently=True)
-        return {**result, "records_a_batch": records_a_batch(broker.data_dir, name)}
+        return {
+            **result,
+            "records_a_batch": records_a_batch(broker.data_dir, name, point.partitions),
+        }
 
 
-def records_a_batch(data_dir: str, topic: str) -> float:
+def records_a_batch(data_dir: str, topic: str, partitions: int) -> float:
     """The average number of records in a batch that the producer wrote. Markers do not count."""
     batches = records = 0
-    for path in Path(data_dir).glob(f"{topic}-*/*.log"):
-        for _, header in batches_in(path.read_bytes()):
-            if not header.is_control:
-                batches += 1
-                records += header.record_count
+    for partition in range(partitions):
+        for path in Path(data_dir, f"{topic}-{partition}").glob("*.log"):
+            for _, header in batches_in(path.read_bytes()):
+                if not header.is_control:
+                    batches += 1
+                    records += header.record_count
     return records / batches
 
 
@@ -356,8 +361,13 @@ def shown_ms(value: float) -> str:
     return f"{value:.1f}" if value < 10 else f"{value:,.0f}"
 
 
-def table(summaries: Iterable[Summary]) -> str:
-    """The report, in Markdown."""
+def table(
+    summaries: Iterable[Summary], kafka: Mapping[Point, tuple[int, int]] | None = None
+) -> str:
+    """The report, in Markdown.
+
+    Takes:  kafka, Apache Kafka's records/s at least once and exactly once, for a further column.
+    """
     header = [
         "partitions, interval",
         "at least once",
@@ -368,11 +378,11 @@ def table(summaries: Iterable[Summary]) -> str:
         "records a batch",
         "latency p50 / p99 at least once, ms",
         "exactly once, ms",
-        "Apache Kafka 3.9: at least, exactly once",
     ]
+    if kafka is not None:
+        header.append("Apache Kafka 3.9: at least, exactly once")
     rows = [header, ["---"] * len(header)]
     for summary in summaries:
-        kafka = KAFKA.get(summary.point)
         cells = [f"{summary.point.partitions:,}, {shown_interval(summary.point.interval_ms)}"]
         cells += [f"{summary.records_a_second[mode]:,.0f}/s" for mode in MODES]
         cells.append(
@@ -385,11 +395,13 @@ def table(summaries: Iterable[Summary]) -> str:
         cells += [
             f"{shown_ms(summary.p50_ms[mode])} / {shown_ms(summary.p99_ms[mode])}" for mode in MODES
         ]
-        cells.append(
-            "-"
-            if kafka is None
-            else f"{kafka[0]:,}/s, {kafka[1]:,}/s: {1 - kafka[1] / kafka[0]:.0%}"
-        )
+        if kafka is not None:
+            pair = kafka.get(summary.point)
+            cells.append(
+                "-"
+                if pair is None
+                else f"{pair[0]:,}/s, {pair[1]:,}/s: {1 - pair[1] / pair[0]:.0%}"
+            )
         rows.append(cells)
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
@@ -407,8 +419,17 @@ STYLES = {
 }
 
 
-def plot(summaries: list[Summary], axis: str, path: Path) -> None:
-    """Plot throughput and latency against `axis`, which is "partitions" or "interval_ms"."""
+AXES = {
+    "partitions": "output partitions (commit interval 100 ms)",
+    "interval_ms": "commit interval (10 output partitions)",
+}
+
+
+def plot(summaries: list[Summary], axis: str, path: Path, name: str = "") -> None:
+    """Plot throughput and latency against `axis`, one of AXES.
+
+    Takes:  name, of the axis, if it differs from that in AXES.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -446,11 +467,6 @@ def plot(summaries: list[Summary], axis: str, path: Path) -> None:
     age.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     age.set_ylabel("creation to committed read, ms")
     age.set_title("End-to-end latency, p50 (thin: p99)", fontsize=11)
-    name = (
-        "output partitions (commit interval 100 ms)"
-        if axis == "partitions"
-        else "commit interval (10 output partitions)"
-    )
     for panel in (speed, age):
         panel.set_xscale("log")
         panel.xaxis.set_major_locator(FixedLocator(places))
@@ -463,7 +479,7 @@ def plot(summaries: list[Summary], axis: str, path: Path) -> None:
             )
         )
         panel.margins(x=0.08)
-        panel.set_xlabel(name)
+        panel.set_xlabel(name or AXES[axis])
         panel.grid(visible=True, which="major", alpha=0.3)
         panel.spines[["top", "right"]].set_visible(False)
     speed.legend(loc="lower left", frameon=False)
@@ -487,7 +503,7 @@ def publish(turns: list[Turn], folder: Path) -> None:
             plot(chosen, axis, folder / f"{name}.{suffix}")
     write_json(turns, folder / "eos.json")
     document = folder / "EXACTLY_ONCE_COST.md"
-    document.write_text(with_table(document.read_text(), table(summaries)))
+    document.write_text(with_table(document.read_text(), table(summaries, KAFKA)))
 
 
 def with_table(text: str, new: str, begin_table: str = BEGIN_TABLE) -> str:
@@ -503,6 +519,23 @@ def with_table(text: str, new: str, begin_table: str = BEGIN_TABLE) -> str:
             "belongs"
         )
     return f"{before}{begin}\n\n{new}\n\n{end}{after}"
+
+
+def measured_note() -> str:
+    """A sentence that says when and at which commit figures were taken, and how busy the machine
+    was.
+    """
+    command = ["git", "rev-parse", "--short=8", "HEAD"]
+    commit = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT)
+    cores, load = os.cpu_count() or 1, os.getloadavg()[2]
+    text = (
+        f"(Measured on {time.strftime('%Y-%m-%d', time.gmtime())} at commit "
+        f"`{commit.stdout.strip()}` on {cores} cores; the load average of 15 minutes, with the "
+        f"measurement's own, was {load:.1f}."
+    )
+    if load > 2 * cores:
+        text += " The machine was busy with other work, so these figures only show that it runs."
+    return textwrap.fill(f"{text})", 100)
 
 
 def write_json(turns: list[Turn], path: Path) -> None:
@@ -609,7 +642,7 @@ def main() -> None:
     else:
         points = options.points or (QUICK_POINTS if options.quick else POINTS)
         turns = run(points, Effort(**{**asdict(base), **given}), settings, options.json)
-    print(table(summarised(turns)))
+    print(table(summarised(turns), KAFKA))
     if options.publish is not None:
         publish(turns, options.publish)
 

@@ -7,7 +7,9 @@ object at its end.
 
 A record is 100 bytes. The first 8 bytes are its creation time in nanoseconds, by a clock that all
 processes of the machine share, or 0 if the record is not to be measured. The rest are letters. The
-process copies the first 8 bytes, so that the last reader can compute the age of a record.
+process copies the first 8 bytes, so that the last reader can compute the age of a record. A record
+that a suppression has made (bench/services.py) has the number of the records that it stands for in
+the next 8 bytes.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from bench.common import cpu_seconds
 
 RECORD_BYTES = 100
 CREATED = struct.Struct(">q")
+CREATED_AND_COUNT = struct.Struct(">qq")
 PAYLOAD = b"abcdefghij" * (RECORD_BYTES // 10)
 # The maximum number of records in one read. They take about 4 ms of work, which is short enough for
 # an interval of 10 ms.
@@ -59,11 +62,13 @@ def percentile(ordered: list[float], part: float) -> float:
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
 
 
-def produce(producer: Any, topic: str, value: bytes, partition: int) -> None:
+def produce(
+    producer: Any, topic: str, value: bytes, partition: int, key: bytes | None = None
+) -> None:
     """Put a record into the client's queue. If the queue is full, wait for space."""
     while True:
         try:
-            producer.produce(topic, value, partition=partition)
+            producer.produce(topic, value, key, partition)
             return
         except BufferError:
             producer.poll(0.01)
@@ -72,7 +77,14 @@ def produce(producer: Any, topic: str, value: bytes, partition: int) -> None:
 # --- the feeder ---------------------------------------------------------------------------------
 
 
-def fill(servers: str, topic: str, partitions: int, count: int) -> None:
+def key_of(number: int, keys: int) -> bytes | None:
+    """The key of a record, one of so many; None for 0 keys. If the number of keys is a multiple of
+    that of the partitions, records with one key are in one partition.
+    """
+    return b"%d" % (number % keys) if keys else None
+
+
+def fill(servers: str, topic: str, partitions: int, count: int, keys: int = 0) -> None:
     """Write `count` records as fast as possible, evenly over the partitions."""
     from confluent_kafka import Producer
 
@@ -81,33 +93,49 @@ def fill(servers: str, topic: str, partitions: int, count: int) -> None:
     )
     value = record_created_at(time.monotonic_ns())
     for number in range(count):
-        produce(producer, topic, value, number % partitions)
+        produce(producer, topic, value, number % partitions, key_of(number, keys))
     assert producer.flush(60) == 0, "not all of the input was written"
 
 
-def feed(servers: str, topic: str, partitions: int, rate: int, count: int, first: int) -> None:
+def feed(
+    servers: str,
+    topic: str,
+    partitions: int,
+    rate: int,
+    count: int,
+    first: int,
+    keys: int = 0,
+    last: int = 0,
+) -> None:
     """Write `first` records that are not measured, and wait for a line. Then write `count` records
-    at a steady rate.
+    at a steady rate, and `last` ones that are not measured.
     """
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 1})
     for number in range(first):
-        produce(producer, topic, record_created_at(0), number % partitions)
+        produce(producer, topic, record_created_at(0), number % partitions, key_of(number, keys))
     assert producer.flush(30) == 0, "the first records were not written"
     say("ready")
     wait_for_go()
     began = time.monotonic()
     done = 0
-    while done < count:
-        due = min(count, int((time.monotonic() - began) * rate))
+    while done < count + last:
+        due = min(count + last, int((time.monotonic() - began) * rate))
         for number in range(done, due):
-            produce(producer, topic, record_created_at(time.monotonic_ns()), number % partitions)
+            created = time.monotonic_ns() if number < count else 0
+            produce(
+                producer,
+                topic,
+                record_created_at(created),
+                number % partitions,
+                key_of(number, keys),
+            )
         done = max(done, due)
         producer.poll(0)
         time.sleep(FEED_TICK_S)
     assert producer.flush(30) == 0, "not all of the input was written"
-    say({"count": count, "seconds": time.monotonic() - began})
+    say({"count": count + last, "seconds": time.monotonic() - began})
 
 
 # --- the process --------------------------------------------------------------------------------
@@ -364,9 +392,18 @@ def process_until_line(
 # --- the reader ---------------------------------------------------------------------------------
 
 
-def read(servers: str, topic: str, partitions: int, count: int, timeout_s: float) -> None:
+def read(
+    servers: str,
+    topic: str,
+    partitions: int,
+    count: int,
+    timeout_s: float,
+    counts_within: bool = False,
+) -> None:
     """Read committed records until `count` of them have a creation time. Print percentiles of the
     ages that these had when they were read.
+
+    Takes:  counts_within, whether a record says for how many it stands.
     """
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
@@ -380,9 +417,9 @@ def read(servers: str, topic: str, partitions: int, count: int, timeout_s: float
     )
     consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in range(partitions)])
     ages_ms: list[float] = []
-    seen = 0
+    seen = measured = 0
     deadline = time.monotonic() + timeout_s
-    while not seen or len(ages_ms) < count:
+    while not seen or measured < count:
         messages = consumer.consume(2000, 0)
         if not messages:
             message = consumer.poll(0.1)
@@ -391,20 +428,20 @@ def read(servers: str, topic: str, partitions: int, count: int, timeout_s: float
         for message in messages:
             if message.error():
                 raise RuntimeError(f"the output cannot be read: {message.error()}")
-            created = CREATED.unpack_from(message.value())[0]
+            created, within = CREATED_AND_COUNT.unpack_from(message.value())
             if created:
                 ages_ms.append((now - created) / 1e6)
+                measured += within if counts_within else 1
         if messages and not seen:
             say("ready")
         seen += len(messages)
         if time.monotonic() > deadline:
-            raise RuntimeError(
-                f"of {count} records {len(ages_ms)} were read within {timeout_s:.0f} s"
-            )
+            raise RuntimeError(f"of {count} records {measured} were read within {timeout_s:.0f} s")
     ages_ms.sort()
     say(
         {
-            "count": len(ages_ms),
+            "count": measured,
+            "read": len(ages_ms),
             **{f"p{part}_ms": percentile(ages_ms, part / 100) for part in (50, 95, 99)},
             "max_ms": ages_ms[-1],
         }

@@ -1,11 +1,13 @@
 """The cost of exactly-once in barnabas.exactly_once: a pipeline, compared with the same pipeline
 whose outputs are flushed before its offsets are committed, without transactions.
 
-`python -m bench.pipelines`. The method is that of bench/eos.py: 100 B records from 4 partitions,
-changed and written to N partitions, a commit each 100 ms, a reader (read_committed) of the output
-beside it. Each turn has a new broker, both modes run on it one after the other, and the next turn
-begins with the other mode. A process measures from its first commit to the last one within its
-time. The overhead of a turn is 1 - exactly once / at least once; the median of the turns counts.
+    python -m bench.pipelines [--turns 7] [--publish docs]
+
+The method is that of bench/eos.py: 100 B records from 4 partitions, changed and written to N
+partitions, a commit each 100 ms, a reader (read_committed) of the output beside it. Each turn has a
+new broker, both modes run on it one after the other, and the next turn begins with the other mode.
+A process measures from its first commit to the last one within its time. The overhead of a turn is
+1 - exactly once / at least once; the median of the turns counts.
 """
 
 from __future__ import annotations
@@ -16,16 +18,28 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from barnabas import LocalBroker
 from barnabas.exactly_once import Commit, Hooks, Out, Output, Pipeline, Place, Record
 from bench.common import create_topic
-from bench.eos import AT_LEAST_ONCE, EXACTLY_ONCE, INPUT_PARTITIONS, MODES, ROOT, SETTINGS, Client
+from bench.eos import (
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE,
+    INPUT_PARTITIONS,
+    MODES,
+    ROOT,
+    SETTINGS,
+    Client,
+    measured_note,
+    with_table,
+)
 from bench.eos import clients as stopped_clients
 from bench.eos_clients import transformed
 
+BEGIN_TABLE = "<!-- measured by bench/pipelines.py -->"
 RECORDS_A_SECOND = 150_000  # of prepared input, more than a pipeline handles
 
 
@@ -82,6 +96,7 @@ class FlushThenCommit:
                     output.partition,
                     timestamp=output.timestamp_ms,
                     headers=list(output.headers) or None,
+                    **({} if on_delivery is None else {"on_delivery": on_delivery}),
                 )
                 return
             except BufferError:
@@ -118,11 +133,23 @@ class AtLeastOncePipeline(Pipeline):
         return FlushThenCommit(self._clients.producer(), self)
 
 
+def pipeline_of(mode: str, *arguments: Any, **more: Any) -> Pipeline:
+    """A pipeline of one of the modes."""
+    kind = Pipeline if mode == EXACTLY_ONCE else AtLeastOncePipeline
+    return kind(*arguments, **more)
+
+
+def stop_at_a_line(stop: Callable[[], None]) -> None:
+    """Stop a pipeline when a line comes from the parent process. For a thread."""
+    sys.stdin.readline()
+    stop()
+
+
 def work(servers: str, mode: str, target: str, partitions: int, seconds: float) -> None:
     """Run a pipeline for so long, and print the result."""
     measure = Measure(seconds)
-    kind = Pipeline if mode == EXACTLY_ONCE else AtLeastOncePipeline
-    pipeline = kind(servers, target, reads="input", commit=Commit(seconds=0.1), hooks=measure)
+    commit = Commit(seconds=0.1)
+    pipeline = pipeline_of(mode, servers, target, reads="input", commit=commit, hooks=measure)
     measure.pipeline = pipeline
     following = 0
 
@@ -187,23 +214,35 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--partitions", type=int, default=10)
+    parser.add_argument(
+        "--publish", type=Path, metavar="FOLDER", help="write the table of EXACTLY_ONCE_PYTHON.md"
+    )
     options = parser.parse_args()
     if options.work:
         work(**json.loads(options.work))
         return
     overheads = []
-    print("| turn | at least once | exactly once | overhead | commit, ms |\n|---|---|---|---|---|")
+    rows = [
+        "| turn | at least once | exactly once | overhead | commit, ms |",
+        "|---|---|---|---|---|",
+    ]
     for number in range(options.turns):
         results = turn(number, options.partitions, options.seconds)
         rates = {mode: each["records"] / each["seconds"] for mode, each in results.items()}
         overheads.append(1 - rates[EXACTLY_ONCE] / rates[AT_LEAST_ONCE])
-        print(
+        rows.append(
             f"| {number + 1} | {rates[AT_LEAST_ONCE]:,.0f}/s | {rates[EXACTLY_ONCE]:,.0f}/s | "
             f"{overheads[-1]:.1%} | {results[AT_LEAST_ONCE]['commit_ms']:.1f}, "
-            f"{results[EXACTLY_ONCE]['commit_ms']:.1f} |",
-            flush=True,
+            f"{results[EXACTLY_ONCE]['commit_ms']:.1f} |"
         )
-    print(f"\nmedian overhead of exactly once: {statistics.median(overheads):.1%}")
+        print(rows[-1], file=sys.stderr, flush=True)
+    rows += ["", f"Median overhead of exactly once: {statistics.median(overheads):.1%}."]
+    report = "\n".join(rows)
+    print(report)
+    if options.publish is not None:
+        document = options.publish / "EXACTLY_ONCE_PYTHON.md"
+        report = f"{report}\n{measured_note()}"
+        document.write_text(with_table(document.read_text(), report, BEGIN_TABLE))
 
 
 if __name__ == "__main__":

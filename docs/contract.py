@@ -143,10 +143,7 @@ SOURCES = (
     ),
 )
 
-WITHOUT = {
-    "paper/figure-5a-stateful": "not measured",
-    "paper/suppressed-services": "not measured",
-}
+WITHOUT = {}
 """The items that nothing shows, each with the reason."""
 
 

@@ -19,6 +19,7 @@ import struct
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import NamedTuple, Protocol
 
 logger = logging.getLogger(__name__)
@@ -554,11 +555,17 @@ def _remove_content(directory: str) -> None:
             os.unlink(entry.path)
 
 
+@cache
+def _libc() -> ctypes.CDLL:
+    """The C library. Each CDLL would make a class of its own."""
+    return ctypes.CDLL(None, use_errno=True)
+
+
 def _unique_mount(path: str) -> int:
     """The STATX_MNT_ID_UNIQUE of statx(2), for which Python has no function; 0 if it is not
     supported.
     """
-    statx = getattr(ctypes.CDLL(None), "statx", None)
+    statx = getattr(_libc(), "statx", None)
     buffer = ctypes.create_string_buffer(_STATX_BYTES)
     if statx is None or statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_MNT_ID_UNIQUE, buffer):
         return 0
@@ -572,7 +579,7 @@ def sync_file_system(path: str) -> None:
 
     For a directory with 10,000 partitions, one call replaces 60,000 fsyncs.
     """
-    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    syncfs = getattr(_libc(), "syncfs", None)
     if syncfs is None:
         os.sync()
         return

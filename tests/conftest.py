@@ -58,6 +58,10 @@ ONE_JAVA = (
 SINGLE_TESTS = ("sim/test_defects.py", "sim/test_sim.py")
 
 
+# The folders whose tests ignore what a client library leaves open.
+OF_CLIENTS = ("e2e", "examples", "spark")
+
+
 def piece_of(node_id: str) -> str:
     """The work unit to which a test belongs: its file, the files that share a JVM, or only the
     test.
@@ -114,6 +118,16 @@ def pytest_collection() -> Generator[None, object, object]:
 loop_watchdog.start_watching()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _frozen_after() -> Iterator[None]:
+    """Collect a file's garbage with its last test, and freeze the objects that stay: tests that
+    call the collector a hundred times would look at all of them each time.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _watched_daemons() -> Iterator[None]:
     """Fail the last test if a daemon reports a fault after it."""
@@ -159,13 +173,11 @@ def pytest_runtest_makereport(
 def pytest_runtest_protocol(
     item: pytest.Item, nextitem: pytest.Item | None
 ) -> Generator[None, object, object]:
-    """Release the objects of a failed test, so that no later test fails because of its sockets, and
-    after each work unit freeze the objects that stay: a test that calls the collector a hundred
-    times would look at all of them each time.
+    """Release the objects of a failed test, so that no later test fails because of its sockets.
 
     Python keeps the last exception, and with it the frames of the test and all their objects. In
     folders whose tests use certain clients, a socket that a client leaves open is no error, but in
-    the next folder it would be.
+    the next folder, and after the last test, it would be.
     """
     answer = yield
     has_failed = item.stash.get(HAS_FAILED, False)
@@ -173,14 +185,14 @@ def pytest_runtest_protocol(
         for name in ("last_type", "last_value", "last_traceback", "last_exc"):
             if hasattr(sys, name):
                 delattr(sys, name)
-    is_last_of_unit = nextitem and piece_of(item.nodeid) != piece_of(nextitem.nodeid)
-    if has_failed or (nextitem and _folder_of(item) != _folder_of(nextitem)):
+    if nextitem is None:
+        is_end = _folder_of(item) in OF_CLIENTS
+    else:
+        is_end = _folder_of(item) != _folder_of(nextitem)
+    if has_failed or is_end:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             gc.collect()
-    if is_last_of_unit:
-        gc.collect()
-        gc.freeze()
     return answer
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import logging
 import os
@@ -57,6 +58,12 @@ def _other_listeners(server: Server, config: BrokerConfig) -> list[str]:
     ]
 
 
+@functools.cache
+def has_cli() -> bool:
+    """Whether the libraries of the extra `cli` are installed. A search of all folders."""
+    return importlib.util.find_spec("click") is not None
+
+
 def announce(server: Server, began: float, console_url: str | None, *, quiet: bool) -> None:
     """Print the broker's addresses and commands to try. With `quiet` nothing is printed."""
     broker = server.broker
@@ -69,7 +76,6 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
     needs = _what_clients_need(broker.config.listeners[0])
     options = f"-b {address}" + (" --client-config client.properties" if needs else "")
     # without click, the commands could only print how to install click
-    has_cli = importlib.util.find_spec("click") is not None
     text = (
         f"barnabas {__version__} listens on {where} "
         f"(ready after {took_ms:.0f} ms, process {os.getpid()})\n"
@@ -80,7 +86,7 @@ def announce(server: Server, began: float, console_url: str | None, *, quiet: bo
         f"  consume:  barnabas consume greetings {options}\n"
         + (
             ""
-            if has_cli
+            if has_cli()
             else "            (both need the extra `cli`, and say how to install it)\n"
         )
         + (f"  console:  {console_url}\n" if console_url is not None else "")

@@ -41,6 +41,7 @@ from argparse import Namespace
 from shutil import rmtree
 from typing import TYPE_CHECKING, NoReturn
 
+from barnabas.daemon.announcing import has_cli
 from barnabas.daemon.rehearsal import rehearse_start, rehearse_test
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ _LIBRARIES = ("asyncio", "encodings.idna", "ssl", "zlib")
 
 
 def import_all() -> None:
-    """Import every module that a broker may need. One whose library is not installed is left out,
-    as in a daemon that never uses it.
+    """Import every module that a broker may need, and note which libraries there are. A module
+    whose library is not installed is left out, as in a daemon that never uses it.
     """
     for name in _LIBRARIES:
         importlib.import_module(name)
@@ -69,6 +70,7 @@ def import_all() -> None:
         for module in pkgutil.walk_packages(path, f"barnabas.{package}."):
             with contextlib.suppress(ImportError):
                 importlib.import_module(module.name)
+    has_cli()
 
 
 class ForkServer:

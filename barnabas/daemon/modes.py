@@ -198,8 +198,10 @@ def _open_and_serve(
     socks = listen_for_each(config, options.port) if member is None else member.reception.take()
     side_sockets = listen_beside(options, config)
 
-    # Collect before the start makes its objects, while there are few objects to traverse.
-    gc.collect()
+    # Collect before the start makes its objects, while there are few objects to traverse. A process
+    # that forks brokers has collected.
+    if not options.has_imported_all:
+        gc.collect()
     if member is None and os.path.exists(f"{config.data_dir}/{STANDBY_NOTE_NAME}"):
         # the files of a standby that was killed may not be flushed yet
         sync_file_system(config.data_dir)

@@ -87,9 +87,10 @@ class Daemon:
             lambda: loop.call_soon_threadsafe(self._reload, server, log_output),
         )
         if options.stop_at_end_of_input or options.remove_data_at_end_of_input:
-            _on_end_of_input(lambda: loop.call_soon_threadsafe(end_with_input))
-            if options.stop_with_parent:
-                _on_end_of_parent(lambda: loop.call_soon_threadsafe(end_with_input))
+            _on_end_of_input(
+                lambda: loop.call_soon_threadsafe(end_with_input),
+                or_of_parent=options.stop_with_parent,
+            )
         console_url = None if console is None else console.url
         announce(server, self._began, console_url, quiet=options.quiet)
         if options.ready_file:
@@ -265,32 +266,26 @@ def _console(server: Server, side_sockets: Sockets) -> Console | None:
     return console
 
 
-def _on_end_of_input(do: Callable[[], object]) -> None:
-    """Call the function when standard input ends. Input before the end is ignored."""
+def _on_end_of_input(do: Callable[[], object], *, or_of_parent: bool) -> None:
+    """Call the function when standard input ends or, if `or_of_parent`, the parent process, where
+    the system can report that. Input before the end is ignored.
+    """
+    parent = -1
+    if or_of_parent:
+        with contextlib.suppress(AttributeError, OSError):
+            parent = os.pidfd_open(os.getppid())
 
-    def read() -> None:
+    def wait() -> None:
+        poll = select.poll()
+        for descriptor in (0, parent) if parent >= 0 else (0,):
+            poll.register(descriptor, select.POLLIN)
         with contextlib.suppress(OSError):
-            while os.read(0, 4096):
+            while all(at == 0 and os.read(0, 4096) for at, _ in poll.poll()):
                 pass
         with contextlib.suppress(RuntimeError):  # the loop may be closed already
             do()
 
-    threading.Thread(target=read, name="end-of-input", daemon=True).start()
-
-
-def _on_end_of_parent(do: Callable[[], object]) -> None:
-    """Call the function when the parent process ends, where the system can report that."""
-    try:
-        descriptor = os.pidfd_open(os.getppid())
-    except (AttributeError, OSError):
-        return
-
-    def wait() -> None:
-        select.select((descriptor,), (), ())
-        with contextlib.suppress(RuntimeError):  # the loop may be closed already
-            do()
-
-    threading.Thread(target=wait, name="end-of-parent", daemon=True).start()
+    threading.Thread(target=wait, name="end-of-input", daemon=True).start()
 
 
 def _write_ready_file(path: str, addresses: Sequence[tuple[str, int]]) -> None:

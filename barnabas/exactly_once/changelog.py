@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,12 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 
 from barnabas.exactly_once.checkpoint import Checkpoint
 from barnabas.exactly_once.errors import ConfigurationError, ending_error
+from barnabas.exactly_once.records import Place
 from barnabas.exactly_once.state import PartitionState
 
 _LOG = logging.getLogger(__name__)
 _REQUEST_S = 10.0
+_SLACK_S = 20.0  # more than the client needs to report that a request has timed out
 _TOLD_EVERY_S = 5.0
 _BATCH = 2000
 _PENDING = 50_000
@@ -60,7 +62,7 @@ class Topics:
         """
         asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_REQUEST_S)
         try:
-            found = asked[topic].result(_REQUEST_S + 1)
+            found = _answer(asked[topic])
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return 0, ""
@@ -75,7 +77,7 @@ class Topics:
         """
         new = NewTopic(topic, partitions, -1, config={"cleanup.policy": "compact"})
         try:
-            self._admin.create_topics([new])[topic].result(_REQUEST_S)
+            _answer(self._admin.create_topics([new], request_timeout=_REQUEST_S)[topic])
             _LOG.info("%s: created topic %s with %d partitions", purpose, topic, partitions)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -96,7 +98,8 @@ class Topics:
             )
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
-            policy = self._admin.describe_configs([resource])[resource].result(_REQUEST_S)
+            asked = self._admin.describe_configs([resource], request_timeout=_REQUEST_S)
+            policy = _answer(asked[resource])
         except KafkaException as error:
             raise ending_error(error.args[0], f"asking for topic {topic}") from error
         if "compact" not in policy["cleanup.policy"].value:
@@ -106,21 +109,39 @@ class Topics:
             )
         return topic_id
 
-    def ends(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """The last stable offset and the end of a partition; None if it has no leader now."""
-        place = TopicPartition(topic, partition)
-        found = []
+    def ends(self, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
+        """The last stable offset and the end of partitions, without those that have no leader
+        now.
+        """
+        asked = {place: TopicPartition(*place) for place in places}
+        latest = dict.fromkeys(asked.values(), OffsetSpec.latest())
+        found: list[dict[Place, int]] = []
         for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
-            asked = self._admin.list_offsets(
-                {place: OffsetSpec.latest()}, isolation_level=level, request_timeout=_REQUEST_S
+            answers = self._admin.list_offsets(
+                latest, isolation_level=level, request_timeout=_REQUEST_S
             )
-            try:
-                found.append(asked[place].result(_REQUEST_S).offset)
-            except KafkaException as error:
-                if error.args[0].retriable():
-                    return None  # asked again in the next step
-                raise ending_error(error.args[0], f"asking for the end of {topic}") from error
-        return found[0], found[1]
+            found.append({})
+            for place, partition in asked.items():
+                try:
+                    found[-1][place] = _answer(answers[partition]).offset
+                except KafkaException as error:
+                    if not error.args[0].retriable():
+                        raise ending_error(
+                            error.args[0], f"asking for the end of {place}"
+                        ) from error
+        stable, ends = found
+        return {
+            place: (stable[place], ends[place]) for place in asked if place in stable.keys() & ends
+        }
+
+
+def _answer(future: Any) -> Any:
+    """The answer to a request. Raises: KafkaException, also if the client reports nothing."""
+    try:
+        return future.result(_REQUEST_S + _SLACK_S)
+    except TimeoutError as error:
+        timeout = KafkaError(KafkaError._TIMED_OUT, "the client gave no answer", retriable=True)
+        raise KafkaException(timeout) from error
 
 
 @dataclass
@@ -149,7 +170,7 @@ class Restorer:
     def __init__(self, settings: Mapping[str, Any], topics: Topics, on_waiting: Any) -> None:
         self._settings, self._topics, self._on_waiting = settings, topics, on_waiting
         self._consumer: Consumer | None = None
-        self._rows: dict[tuple[str, int], Restoring] = {}
+        self._rows: dict[Place, Restoring] = {}
 
     def begin(self, topic: str, topic_id: str, partition: int, path: Path | None) -> Restoring:
         """Begin to restore a partition.
@@ -159,12 +180,12 @@ class Restorer:
         checkpoint = None if path is None else Checkpoint(path, topic_id)
         entries, position = ({}, 0) if checkpoint is None else checkpoint.load()
         row = Restoring(topic, partition, PartitionState(entries), checkpoint, position)
-        self._rows[topic, partition] = row
+        self._rows[Place(topic, partition)] = row
         return row
 
     def drop(self, row: Restoring) -> None:
         """The partition was revoked."""
-        if self._rows.pop((row.topic, row.partition), None) is None:
+        if self._rows.pop(Place(row.topic, row.partition), None) is None:
             return
         if row.checkpoint is not None:
             row.checkpoint.close(None)
@@ -176,46 +197,47 @@ class Restorer:
 
         Raises: ExactlyOnceError.
         """
-        for row in list(self._rows.values()):
-            if row.end is None:
-                self._begin_reading(row)
+        waiting = {place: row for place, row in self._rows.items() if row.end is None}
+        if waiting:
+            ends = self._topics.ends(waiting)
+            self._begin_reading([(waiting[place], *ends[place]) for place in ends])
         if self._consumer is None:
             return
         if not self._rows:
             self.close()
             return
         for message in self._consumer.consume(_BATCH, 0.05):
-            found = self._rows.get((message.topic(), message.partition()))
+            found = self._rows.get(Place(message.topic(), message.partition()))
             if found is not None:
                 self._take(found, message)
 
-    def _begin_reading(self, row: Restoring) -> None:
-        """Read the partition, if no transaction is open on it."""
-        ends = self._topics.ends(row.topic, row.partition)
-        if ends is None:
-            return
-        stable, end = ends
-        if row.target is None:
-            # What is written later is of others, or is refused: it need not be waited for.
-            row.target = end
-        if stable < row.target:
-            self._tell(row, stable, row.target)
-            return
-        end = row.target
-        if row.position > end:
-            _LOG.warning("%s-%d ends before the checkpoint", row.topic, row.partition)
-            assert row.checkpoint is not None, "without a checkpoint the position is 0"
-            row.checkpoint.forget()
-            row.state, row.position = PartitionState(), 0
-        row.end = end
-        if row.position == end:
-            self._finish(row)
-            return
-        if self._consumer is None:
-            self._consumer = Consumer(dict(self._settings))
-        self._consumer.incremental_assign(
-            [TopicPartition(row.topic, row.partition, row.position or -2)]  # -2: the beginning
-        )
+    def _begin_reading(self, rows: Iterable[tuple[Restoring, int, int]]) -> None:
+        """Read the partitions on which no transaction is open.
+
+        Takes:  rows, each with its last stable offset and its end.
+        """
+        places = []
+        for row, stable, end in rows:
+            if row.target is None:
+                # What is written later is of others, or is refused: it need not be waited for.
+                row.target = end
+            if stable < row.target:
+                self._tell(row, stable, row.target)
+                continue
+            row.end = row.target
+            if row.position > row.end:
+                _LOG.warning("%s-%d ends before the checkpoint", row.topic, row.partition)
+                assert row.checkpoint is not None, "without a checkpoint the position is 0"
+                row.checkpoint.forget()
+                row.state, row.position = PartitionState(), 0
+            if row.position == row.end:
+                self._finish(row)
+            else:  # -2: the beginning
+                places.append(TopicPartition(row.topic, row.partition, row.position or -2))
+        if places:
+            if self._consumer is None:
+                self._consumer = Consumer(dict(self._settings))
+            self._consumer.incremental_assign(places)
 
     def _tell(self, row: Restoring, stable: int, end: int) -> None:
         now = time.monotonic()
@@ -262,7 +284,7 @@ class Restorer:
 
     def _finish(self, row: Restoring) -> None:
         row.done = True
-        del self._rows[row.topic, row.partition]
+        del self._rows[Place(row.topic, row.partition)]
         if row.checkpoint is not None:
             row.checkpoint.write(row.position)
 

@@ -128,6 +128,18 @@ class Clients:
             (self.producer_settings, "producer"),
         ):
             _given(settings, argument)
+        given = {**(self.client or {}), **(self.consumer_settings or {})}
+        if self.instance is not None and self.is_cooperative(given) and self._is_classic:
+            raise ConfigurationError(
+                "partition.assignment.strategy=cooperative-sticky with an instance name: if an "
+                "instance ends while it gives partitions away, and comes back under its name, it "
+                "gets what the group has decided, and nobody gives the partitions to the other "
+                "until the next rebalance. Use 'range', group_protocol='consumer', or no name"
+            )
+
+    @property
+    def _is_classic(self) -> bool:
+        return self.group_protocol == "classic"
 
     @property
     def transactional_id(self) -> str:
@@ -167,11 +179,15 @@ class Clients:
         """The settings of the consumer.
 
         Takes:  range_assignor, whether partitions with one number have to be assigned together.
+        Source: KIP-345: a static member that comes back gets its former assignment, without a
+                rebalance. Cooperative instances need the second of two rebalances (KIP-429), for
+                which the member asks that has given partitions away. If it was killed before, no
+                member asks.
         """
         settings = {**self._reading(), "enable.partition.eof": until_end}
-        if self.group_protocol == "classic":
+        if self._is_classic:
             settings["partition.assignment.strategy"] = (
-                "range" if range_assignor else "cooperative-sticky"
+                "range" if range_assignor or self.instance is not None else "cooperative-sticky"
             )
         else:
             settings["group.protocol"] = "consumer"
@@ -185,7 +201,7 @@ class Clients:
 
     def is_cooperative(self, consumer: Mapping[str, Any]) -> bool:
         """Whether the consumer's assignments change by increments."""
-        return self.group_protocol == "consumer" or "cooperative" in str(
+        return not self._is_classic or "cooperative" in str(
             consumer.get("partition.assignment.strategy")
         )
 

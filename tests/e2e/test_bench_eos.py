@@ -1,10 +1,10 @@
-"""Short rounds of bench/eos.py and bench/services.py. `make bench-eos` runs all of the first."""
+"""Short rounds of bench/eos.py (all of it: `make bench-eos`), services.py and stateful.py."""
 
 from __future__ import annotations
 
 import pytest
 
-from bench import services
+from bench import services, stateful
 from bench.eos import AT_LEAST_ONCE, EXACTLY_ONCE, Effort, Point, measure
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
@@ -36,3 +36,23 @@ def test_each_record_passes_three_services_once() -> None:
     found = services.measure(3, EXACTLY_ONCE, interval_ms=INTERVAL_MS, rate=500, seconds=0.6)
     assert found["count"] == 300
     assert found["max_ms"] > 3 * INTERVAL_MS / 2, "the last records waited for three commits"
+
+
+def test_a_suppression_writes_fewer_results_which_contain_each_record_once() -> None:
+    # contract: paper/suppressed-services
+    found = services.measure(
+        3, EXACTLY_ONCE, interval_ms=50, rate=500, seconds=1.0, suppress_ms=300
+    )
+    assert found["count"] == 500, "of each record a result says that it contains it"
+    assert services.KEYS <= found["read"] < 500
+    assert found["p50_ms"] > 300, "a result is as old as the oldest record that it contains"
+
+
+def test_a_stateful_reduce_is_measured_in_both_modes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.stateful.WARM_UP_S", 0.1)
+    monkeypatch.setattr("bench.stateful.RATE", 500)
+    least, once = stateful.measure(2, 0.4, 1)
+    assert (least.mode, once.mode) == (AT_LEAST_ONCE, EXACTLY_ONCE)
+    for turn in (least, once):
+        assert turn.throughput["records"] > 0 and turn.throughput["commits"] >= 1
+        assert turn.latency["count"] == turn.latency["read"] == 200

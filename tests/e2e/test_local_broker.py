@@ -281,8 +281,8 @@ def test_the_temporary_directory_of_a_broker_without_a_context_goes_with_the_obj
 def test_a_paused_broker_does_not_answer_until_it_is_resumed() -> None:
     with LocalBroker(topics=["t"]) as broker:
         broker.pause()
-        with pytest.raises(TimeoutError):
-            broker.admin(timeout_s=0.2).open_transactions()
+        with pytest.raises(TimeoutError), broker.admin(timeout_s=0.2) as admin:
+            admin.open_transactions()
         broker.resume()
         assert broker.open_transactions() == []
 

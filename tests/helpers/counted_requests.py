@@ -31,6 +31,7 @@ class CountedRequests:
         self._left: int | None = 0
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
+        self._is_closed = False
 
     def __enter__(self) -> CountedRequests:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -42,7 +43,11 @@ class CountedRequests:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        with suppress(OSError):
+            # without it, `accept` would take one more client, which nobody would end
+            self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
+        self._is_closed = True
         self.hang_up()
 
     @property
@@ -75,8 +80,7 @@ class CountedRequests:
         """Forward the client's requests while they are allowed, and drop the others. A second
         thread forwards the responses.
         """
-        with self._lock:
-            self._sockets.append(client)
+        self._keep(client)
         broker = None
         with suppress(OSError):
             while frame := _read_frame(client):
@@ -84,11 +88,17 @@ class CountedRequests:
                     continue
                 if broker is None:
                     broker = socket.create_connection(("127.0.0.1", self.broker_port))
-                    with self._lock:
-                        self._sockets.append(broker)
+                    self._keep(broker)
                     pump = threading.Thread(target=_pump, args=(broker, client), daemon=True)
                     pump.start()
                 broker.sendall(frame)
+
+    def _keep(self, sock: socket.socket) -> None:
+        """Close the socket with all others."""
+        with self._lock:
+            self._sockets.append(sock)
+        if self._is_closed:  # meanwhile
+            self.hang_up()
 
     def _take(self) -> bool:
         """Whether one more request may be forwarded."""

@@ -79,13 +79,15 @@ __all__ = [
 
 @contextmanager
 def broker_behind_proxy(
-    settings: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None, *, control: bool = False
 ) -> Iterator[tuple[LocalBroker, KafkaProxy]]:
     """A broker that advertises the proxy's address to clients, even after it was killed and
     restarted.
+
+    Takes:  control, whether the broker has test control.
     """
     with KafkaProxy() as proxy:
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}"}
-        with LocalBroker(settings={**(settings or {}), **advertised}) as broker:
+        with LocalBroker(settings={**(settings or {}), **advertised}, control=control) as broker:
             proxy.broker_port = broker.port
             yield broker, proxy

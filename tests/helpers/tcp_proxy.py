@@ -56,7 +56,11 @@ class TcpProxy:
         for sock in (client, server):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
-            self._pairs.append((client, server))
+            if not self._is_cut:
+                self._pairs.append((client, server))
+        if self._is_cut:  # meanwhile: nobody would end these
+            self._end(client, server)
+            return
         for source, sink in ((client, server), (server, client)):
             threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 
@@ -95,6 +99,9 @@ class TcpProxy:
 
     def close(self) -> None:
         self.heal()
+        with contextlib.suppress(OSError):
+            # without it, `accept` would take one more client, which nobody would end
+            self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         self.cut()
 

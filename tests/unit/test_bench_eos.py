@@ -13,6 +13,7 @@ from bench.eos import (
     BEGIN_TABLE,
     END_TABLE,
     EXACTLY_ONCE,
+    KAFKA,
     MODES,
     Effort,
     Point,
@@ -72,7 +73,7 @@ def test_points_are_summarised_in_ascending_order() -> None:
 
 def test_the_table_has_a_row_a_point_and_the_same_cells_in_each() -> None:
     rows = table(
-        summarised([*turns(), *(turn(mode, 10, point=Point(10, 10_000)) for mode in MODES)])
+        summarised([*turns(), *(turn(mode, 10, point=Point(10, 10_000)) for mode in MODES)]), KAFKA
     ).splitlines()
     assert len(rows) == 4 and len({row.count("|") for row in rows}) == 1
     assert "10, 100 ms | 100,000/s | 90,000/s | 5.0% (0.0%, 5.0%, 75.0%)" in rows[2]

@@ -7,12 +7,13 @@ from __future__ import annotations
 import errno
 import queue
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from barnabas.broker.outbox import FlushJob
-from barnabas.broker.rim.flusher import PARALLEL_FILES, Flusher, sync_together
+from barnabas.broker.rim.flusher import PARALLEL_FILES, QUICK_S, Flusher, sync_together
 from barnabas.storage.disk import FailedFsync
 
 
@@ -121,16 +122,31 @@ def test_a_start_syncs_each_file_once_and_several_at_a_time(count: int) -> None:
 
 
 def test_many_files_are_synced_by_several_threads(flusher: Flusher) -> None:
-    """Each fsync waits until others run at the same time. With a single thread the test would
-    hang.
+    """The first fsync is slow. Each other one waits until others run at the same time: with a
+    single thread the test would hang.
     """
     together = threading.Barrier(PARALLEL_FILES, timeout=PATIENCE_S)
+
+    class Slow(File):
+        def fsync(self) -> None:
+            time.sleep(2 * QUICK_S)
 
     class Waiting(File):
         def fsync(self) -> None:
             together.wait()
 
+    flusher.sync([Slow(), *(Waiting() for _ in range(2 * PARALLEL_FILES))])
     flusher.sync([Waiting() for _ in range(2 * PARALLEL_FILES)])
+
+
+def test_files_that_are_synced_quickly_need_no_further_thread(
+    flusher: Flusher, done: Done, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas.broker.rim.flusher.QUICK_S", PATIENCE_S)
+    files = [File() for _ in range(10)]
+    flusher.submit(job(1, files))
+    assert done.get(timeout=PATIENCE_S)[1] is None
+    assert [file.fsyncs for file in files] == [["flusher"]] * 10
 
 
 @pytest.mark.parametrize("at", [0, 7, 99])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections import defaultdict
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.exactly_once import Commit, ConfigurationError, Out, Pipeline, Record, Retry, State
+from barnabas.exactly_once import (
+    Commit,
+    ConfigurationError,
+    Out,
+    Pipeline,
+    Record,
+    Retry,
+    State,
+    changelog,
+)
+from barnabas.exactly_once.changelog import Topics
 from barnabas.exactly_once.checkpoint import Checkpoint
-from barnabas.exactly_once.errors import StateError
+from barnabas.exactly_once.errors import FatalError, StateError
 from barnabas.exactly_once.pipeline import dead_letter_of
 from barnabas.exactly_once.progress import Progress
 from barnabas.exactly_once.records import Place
@@ -52,6 +64,27 @@ def test_a_transaction_is_due_at_its_first_bound(commit: Commit, now: float) -> 
     assert not progress.is_due(10.0)
     progress.add(record(1), 0, 0)
     assert progress.is_due(now)
+
+
+# --- requests
+
+
+def test_a_client_that_gives_no_answer_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The future's own timeout is no error of Kafka, which callers handle."""
+    monkeypatch.setattr(changelog, "_REQUEST_S", 0.0)
+    monkeypatch.setattr(changelog, "_SLACK_S", 0.0)
+    topics = Topics({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    monkeypatch.setattr(topics, "_admin", Silent())
+    with pytest.raises(FatalError, match="asking for topic orders: _TIMED_OUT"):
+        topics.partitions("orders")
+    assert topics.ends([Place("orders", 0)]) == {}, "it is asked for again"
+
+
+class Silent:
+    """An admin client whose futures have no result."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda asked, **_: defaultdict(Future)
 
 
 # --- state
@@ -281,15 +314,30 @@ def test_a_pipeline_without_a_handler_says_how_to_give_one() -> None:
 
 
 def test_assignors_and_protocols() -> None:
-    old = Clients("s", "app", "i-1", "u")
+    named = Clients("s", "app", "i-1", "u")
+    old = Clients("s", "app", None, "u")
     new = Clients("s", "app", None, "u", "consumer")
-    assert old.transactional_id == "app-i-1" and new.transactional_id == "app-u"
+    assert named.transactional_id == "app-i-1" and old.transactional_id == "app-u"
     settings = old.consumer(range_assignor=False, until_end=False)
     assert settings["partition.assignment.strategy"] == "cooperative-sticky"
     assert old.is_cooperative(settings)
-    together = old.consumer(range_assignor=True, until_end=False)
-    assert together["partition.assignment.strategy"] == "range"
-    assert not old.is_cooperative(together)
+    for together in (
+        old.consumer(range_assignor=True, until_end=False),
+        named.consumer(range_assignor=False, until_end=False),
+    ):
+        assert together["partition.assignment.strategy"] == "range"
+        assert not old.is_cooperative(together)
     settings = new.consumer(range_assignor=True, until_end=False)
     assert settings["group.remote.assignor"] == "range" and new.is_cooperative(settings)
     assert "partition.assignment.strategy" not in settings
+
+
+@pytest.mark.parametrize("argument", ["client", "consumer"])
+def test_named_instances_are_not_cooperative(argument: str) -> None:
+    """One that is killed while it gives partitions away, and comes back, would leave them to
+    nobody.
+    """
+    strategy = {argument: {"partition.assignment.strategy": "cooperative-sticky"}}
+    with pytest.raises(ConfigurationError, match="Use 'range', group_protocol='consumer'"):
+        Pipeline("s", "app", reads="in", instance="one", **strategy)  # type: ignore[arg-type]
+    Pipeline("s", "app", reads="in", **strategy)  # type: ignore[arg-type]

@@ -420,7 +420,7 @@ def test_the_mount_is_told_by_the_number_that_is_never_given_again(
         return failure
 
     library = SimpleNamespace() if mask is None else SimpleNamespace(statx=statx)
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr("barnabas.storage.disk._libc", lambda: library)
     status = tmp_path.stat()
     assert OsDisk().mount_id(str(tmp_path)) == f"{mount}-{status.st_dev}-{status.st_ino}"
     wanted = [(AT_FDCWD, os.fsencode(tmp_path), 0, STATX_MNT_ID_UNIQUE)]
