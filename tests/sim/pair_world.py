@@ -220,7 +220,8 @@ class PairWorld(World):
         self.restarts += 1
         if node.claimed_with is Holding.POWER_LOST or (is_other and not self.pair.is_sync):
             self.history.power_losses.append(self.loop.now_ms)
-        self._watermarks = {}
+        # the former leader may have had more, of which no client was told
+        self._watermarks, self._cut_offsets, self.may_lack_cuts = {}, {}, True
         self.node = node
         if not self.is_draining and self.rng.random() < self.scenario.crash_at_start:
             node.disk.crash_in(self.rng.randint(*self.scenario.start_steps))
