@@ -61,7 +61,7 @@ test-lowest: install ## tests of code that uses libraries, with their lowest all
 	$(TESTS_PATH) $(BIN)/python -m lowest
 
 ##@ Made from other files
-protocol: install ## protocol/messages/ and internal_records/, from schemas of kafka-python and our own
+protocol: install ## protocol/{messages,internal_records}, from schemas of kafka-python and our own
 	$(BIN)/python -m barnabas.protocol.generator
 docs-pages: install ## write the pages of docs/ and the dashboard that are generated from the code
 	$(BIN)/python docs/pages.py

@@ -31,6 +31,7 @@ HTTP = int.from_bytes(b"HTTP")  # the size of a response, if its first bytes are
 API_VERSIONS = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 3, 3)
 OLD_API_VERSIONS = RequestKind(ApiVersionsRequest, ApiVersionsResponse, 0, 0)
 _ERROR_CODE = struct.Struct(">h")
+_NO_APIS = bytes(4)  # an empty array of version 0
 _REQUEST_HEADER = struct.Struct(">hhih")
 
 # The steps of a conversation: a generator yields each request, gets its response, and in the end
@@ -206,9 +207,12 @@ class Frames:
                 "the response to another request",
                 f"{self.peer} answers request {correlation_id} instead of {sent.correlation_id}",
             )
+        version = sent.version
+        if kind is API_VERSIONS and _is_unknown_version(frame):
+            frame, version = bytes(frame[: SIZE.size + _ERROR_CODE.size]) + _NO_APIS, 0
         try:
             response: Response
-            _, response = decode_response(kind.response_class, frame, _version_in(frame, sent))
+            _, response = decode_response(kind.response_class, frame, version)
             return response
         except (struct.error, IndexError, MalformedMessageError) as error:
             raise WrongPeerError(
@@ -217,11 +221,11 @@ class Frames:
             ) from error
 
 
-def _version_in(frame: memoryview | bytes, sent: _Sent) -> int:
-    """The version of a response: that of its request, unless this is an ApiVersions that the broker
-    does not know, which it answers in version 0 (KIP-511).
+def _is_unknown_version(frame: memoryview | bytes) -> bool:
+    """Whether the broker does not know the version of an ApiVersions request. It answers in
+    version 0 (KIP-511), and librdkafka's mock broker in none: only the code is read.
     """
-    if sent.kind is API_VERSIONS and len(frame) >= SIZE.size + _ERROR_CODE.size:
-        (code,) = _ERROR_CODE.unpack_from(frame, SIZE.size)
-        return 0 if code == Code.UNSUPPORTED_VERSION else sent.version
-    return sent.version
+    if len(frame) < SIZE.size + _ERROR_CODE.size:
+        return False
+    (code,) = _ERROR_CODE.unpack_from(frame, SIZE.size)
+    return bool(code == Code.UNSUPPORTED_VERSION)

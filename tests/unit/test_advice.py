@@ -148,7 +148,7 @@ OURS = re.compile(r"(?<![\w./@-])barnabas(?:\.[a-z_][a-z_0-9]*)+")
 # names that other programs read, with a value
 OF_OTHERS = re.compile(
     r"(spark|kafka|listener\.name|sasl|ssl|security|metadata\.recovery|fetch\.queue)\..+|"
-    r"(auto\.offset\.reset|enable\.auto\.commit|isolation\.level|group\.protocol|"
+    r"(auto\.offset\.reset|enable\.auto\.commit|isolation\.level|group\.protocol|partition\.assignment\.strategy|"
     r"basic\.auth\.user\.info|config\.providers|"
     r"param\.allowlist\.pattern|controller\.quorum\.voters|cluster\.id|directory\.id)"
 )

@@ -12,7 +12,7 @@ import pytest
 
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.certificates import make_certificates
-from barnabas.daemon.announcing import announce
+from barnabas.daemon.announcing import announce, has_cli
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,7 @@ def test_the_commands_are_printed_with_a_hint_when_the_extra_cli_is_not_installe
 ) -> None:
     found = object() if is_installed else None
     monkeypatch.setattr("importlib.util.find_spec", lambda name: found)
+    has_cli.cache_clear()
     config = BrokerConfig.from_properties({"log.dirs": str(tmp_path)})
     server: Any = SimpleNamespace(
         addresses=[("127.0.0.1", 9092)],
@@ -106,4 +107,5 @@ def test_the_commands_are_printed_with_a_hint_when_the_extra_cli_is_not_installe
         broker=SimpleNamespace(config=config),
     )
     announce(server, 0.0, None, quiet=False)
+    has_cli.cache_clear()
     assert ("both need the extra `cli`" in capsys.readouterr().out) is not is_installed

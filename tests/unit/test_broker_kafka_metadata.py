@@ -86,7 +86,13 @@ def acl(acl_id: uuid.UUID, name: str, principal: str) -> bytes:
     )
 
 
-BEGIN, END, ABORT = record(23, string("why")), record(24, b""), record(25, string(None))
+def described(api_key: int, text: str) -> bytes:
+    """A record whose only field is a description, in its tagged field 0 (KIP-868)."""
+    value = string(text)
+    return varint(1) + varint(api_key) + varint(0) + b"\1\0" + varint(len(value)) + value
+
+
+BEGIN, END, ABORT = described(23, "why"), record(24, b""), described(25, "no leader")
 
 
 def write(directory: Path, name: str, values: Sequence[bytes], base_offset: int = 0) -> Path:
