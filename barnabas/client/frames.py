@@ -208,7 +208,7 @@ class Frames:
                 f"{self.peer} answers request {correlation_id} instead of {sent.correlation_id}",
             )
         version = sent.version
-        if kind is API_VERSIONS and _is_unknown_version(frame):
+        if sent.kind is API_VERSIONS and _is_unknown_version(frame):
             frame, version = bytes(frame[: SIZE.size + _ERROR_CODE.size]) + _NO_APIS, 0
         try:
             response: Response
