@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # The tests have packages of their own: sim, fuzz, torture, mutants ...
-TESTS_PATH := PYTHONPATH=tests:.
+TESTS_PATH := PYTHONPATH=tests/tools:tests:.
 # Where an image sets it, each broker and command of a test would compile all its modules again:
 # half a second of CPU for a broker.
 unexport PYTHONDONTWRITEBYTECODE

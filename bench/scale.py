@@ -8,10 +8,10 @@ same work by turns: they produce and fetch records, one in each request, and run
 partition. A figure is the CPU time of the thread, the best of several rounds, since other load can
 only add to it. The longest call is the longest time for which the loop would have been blocked.
 
-`make bench-watched` (tests/torture/scale.py) watches each call as the tests watch the event loop of
-the daemon. After the measurement it advances the clock of each broker by twenty minutes, and does
-all work that becomes due. A call that uses more than 50 ms of CPU, or waits for the disk, is
-printed, and the exit code is 1.
+`make bench-watched` (tests/tools/torture/scale.py) watches each call as the tests watch the event
+loop of the daemon. After the measurement it advances the clock of each broker by twenty minutes,
+and does all work that becomes due. A call that uses more than 50 ms of CPU, or waits for the disk,
+is printed, and the exit code is 1.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     changes of topics       TokenBucket   what the bucket lacks, at the rate of the limit
 
 This module has no clock; the caller's `now_ms` never decreases. Source: KIP-13 (rates), KIP-599
-(buckets). Windows are counted as in Apache Kafka 3.9: tests/unit/test_broker_quotas_rates.py
+(buckets). Windows are counted as in Apache Kafka 3.9: tests/unit/broker/quotas/test_rates.py
 compares the results with those of Kafka.
 """
 

@@ -18,7 +18,7 @@ import org.apache.kafka.common.serialization.StringDeserializer;
  *
  * It accepts most records, releases, renews and rejects others. Before it commits, it writes to its
  * diary which records it is about to finish (["attempt", [[partition, value], …]]), and after the
- * answer which ones are finished (["done", [value, …]]); tests/torture/sharing.py reads that.
+ * answer which ones are finished (["done", [value, …]]); tests/tools/torture/sharing.py reads that.
  */
 class ShareWorker {
     public static void main(String[] arguments) throws Exception {

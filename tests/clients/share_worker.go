@@ -2,7 +2,7 @@
 //
 // It accepts most records, releases, renews and rejects others. Before it acknowledges, it writes
 // to its diary which records it is about to finish (["attempt", [[partition, value], …]]), and
-// after the answer which ones are finished (["done", [value, …]]); tests/torture/sharing.py reads
+// after the answer which ones are finished (["done", [value, …]]); tests/tools/torture/sharing.py reads
 // that.
 package main
 

@@ -1,4 +1,4 @@
-"""A short round of tests/torture/clients.py. `make torture` runs it for as long as one likes."""
+"""A short round of tests/tools/torture/clients.py. `make torture` runs it for any time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """An archive of Spark's classes, which each Java process of the tests maps into its memory.
 
-    PYTHONPATH=tests:. python -m helpers.java_classes
+    PYTHONPATH=tests/tools:tests:. python -m helpers.java_classes
 
 Without the archive, more than half of the CPU time of a Spark start is spent on reading and
 verifying classes, and the tests start Spark dozens of times. The file is a normal archive of Java

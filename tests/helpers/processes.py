@@ -13,7 +13,12 @@ ROOT = Path(__file__).resolve().parents[2]
 def environment() -> dict[str, str]:
     """The environment of a process that imports this checkout and its tests."""
     inherited = os.environ.get("PYTHONPATH")
-    paths = [str(ROOT), str(ROOT / "tests"), *([inherited] if inherited else [])]
+    paths = [
+        str(ROOT),
+        str(ROOT / "tests" / "tools"),
+        str(ROOT / "tests"),
+        *([inherited] if inherited else []),
+    ]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 

@@ -2,7 +2,7 @@
 everything that the other files contain, or name the bad file and say what to do.
 
 The requirements are in helpers/damaged_directories.py, which also tries every byte
-(`PYTHONPATH=tests:. python -m helpers.damaged_directories`).
+(`PYTHONPATH=tests/tools:tests:. python -m helpers.damaged_directories`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """One damaged byte ends no event of the broker, no start, and no other partition. Any number of
-seeds: `PYTHONPATH=tests:. python -m fuzz.damage`.
+seeds: `PYTHONPATH=tests/tools:tests:. python -m fuzz.damage`.
 """
 
 from __future__ import annotations

@@ -205,5 +205,5 @@ def test_the_newest_apis_have_products() -> None:
     contain.
     """
     newest = {api.name for api in APIS if api.key >= 68 and "Group" in api.name}
-    source = (ROOT / "tests/fuzz/products.py").read_text()
+    source = (ROOT / "tests/tools/fuzz/products.py").read_text()
     assert {name for name in newest if f"{name}Request" not in source} == set()

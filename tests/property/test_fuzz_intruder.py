@@ -1,6 +1,4 @@
-"""The intruder. This module sends a thousand frames, and `PYTHONPATH=tests:. python -m fuzz
---intruder` sends a hundred thousand.
-"""
+"""The intruder. This module sends a thousand frames, and `make fuzz` sends a hundred thousand."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Mutated requests of every API and version against the real core. This module sends a few
-thousand, and `PYTHONPATH=tests:. python -m fuzz` a hundred thousand.
+thousand, and `PYTHONPATH=tests/tools:tests:. python -m fuzz` a hundred thousand.
 
 The requirements are in fuzz/storm.py. The later tests send frames that earlier storms found.
 """

@@ -78,7 +78,11 @@ def test_each_kind_that_is_told_is_explained() -> None:
     tests = Path(__file__).parents[1]
     reported = {
         call.args[0].value
-        for path in [tests / "checkers.py", tests / "torture/clients.py", *tests.glob("sim/*.py")]
+        for path in [
+            tests / "checkers.py",
+            tests / "tools/torture/clients.py",
+            *tests.glob("sim/*.py"),
+        ]
         for call in ast.walk(ast.parse(path.read_text()))
         if isinstance(call, ast.Call) and call.args and isinstance(call.args[0], ast.Constant)
         if ast.unparse(call.func).rpartition(".")[2] in ("Finding", "incident")

@@ -1,1 +1,0 @@
-"""Mutated requests against the real core: `PYTHONPATH=tests:. python -m fuzz`."""
