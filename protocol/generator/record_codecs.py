@@ -514,6 +514,9 @@ class _Module:
                 continue
             inner = Reading(self._formats)
             self._read_field(one, version, True, inner)
+            if one.struct and not one.is_array:
+                # in a tag the mark of null is 0, not a negative byte
+                inner.lines = [line.replace("] < 0x80:", "] == 1:") for line in inner.lines]
             lines += [
                 f"    {line.replace(f': {self._type(one)} = None', ' = None')}"
                 for line in _in_tag(inner.lines, one.tag or 0)

@@ -345,7 +345,7 @@ def read_consumer_group_member_metadata_value(
             field, start = tags[0], 0
             classic_member_metadata = None
             start += 1
-            if field[start - 1] < 0x80:
+            if field[start - 1] == 1:
                 classic_member_metadata, start = _read_classic_member_metadata(field, start)
     return (
         instance_id,

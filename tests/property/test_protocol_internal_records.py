@@ -208,6 +208,31 @@ def test_a_record_is_encoded_and_read_as_by_kafka_python(name: str, data: st.Dat
         assert plain(read(family, record, version, with_unknown_tag))[:-1] == expected
 
 
+WITH_A_STRUCT_IN_A_TAG = [
+    name
+    for name, (_, record) in RECORDS.items()
+    if any(one.tag is not None and one.struct and not one.is_array for one in record.struct.fields)
+]
+
+
+@pytest.mark.parametrize("name", WITH_A_STRUCT_IN_A_TAG)
+@EXAMPLES
+@given(data=st.data())
+def test_a_tag_for_a_struct_that_is_null_is_read(name: str, data: st.DataObject) -> None:
+    """Apache Kafka writes such a tag, with a 0 as its bytes; kafka-python leaves it out."""
+    family, record = RECORDS[name]
+    parts = {one.name: one for one in family.parts}
+    valid = record.struct.valid
+    version = data.draw(st.integers(valid.first, valid.last), "version")
+    values: Values = data.draw(values_of(record.struct, parts, version))
+    (tagged,) = [one for one in record.struct.fields if one.tag is not None]
+    values.pop(tagged.name, None)
+    encoded = encoded_by_them(family, record, values, version)
+    with_null = encoded[:-1] + bytes((1, tagged.tag or 0, 1, 0))
+    without, found = (read(family, record, version, one)[:-1] for one in (encoded, with_null))
+    assert found == without
+
+
 @pytest.mark.parametrize("name", RECORDS)
 @EXAMPLES
 @given(data=st.data())

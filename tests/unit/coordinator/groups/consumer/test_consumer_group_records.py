@@ -60,6 +60,15 @@ def test_a_classic_member() -> None:
     assert records.decode_member(record.value) == member
 
 
+def test_a_member_as_kafka_writes_it_with_a_tag_for_no_classic_member() -> None:
+    """Apache Kafka 4.3 writes the tag for each member, with a zero if the struct is null."""
+    value = bytes.fromhex(
+        "00000000087264 6b61666b610b2f3132372e302e302e310206706c61696e 01 000493e0 00 01000100"
+    )
+    member = MemberValue(None, None, "rdkafka", "/127.0.0.1", ("plain",), "", 300_000, None, None)
+    assert records.decode_member(value) == member
+
+
 def test_the_target() -> None:
     record = records.target_epoch_record("g", 9)
     assert record == (b"\0\6\0\1g", b"\0\0\0\0\0\x09\0")
