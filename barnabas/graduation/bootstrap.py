@@ -27,6 +27,8 @@ from barnabas.graduation.kafka_directory.kafka_metadata import (
     FOOTER_TYPE,
     HEADER_TYPE,
     OF_BROKER,
+    OF_CLIENT_METRICS,
+    OF_GROUP,
     OF_TOPIC,
     KafkaMetadata,
     values_of_checkpoint,
@@ -54,7 +56,6 @@ if TYPE_CHECKING:
     from barnabas.graduation.hand_over import HandOver
     from barnabas.storage.disk import Disk
 
-OF_CLIENT_METRICS, OF_GROUP = 16, 32
 RECORDS_A_BATCH = 500
 NO_EPOCH = -1
 _HEADER_VALUE, _FOOTER_VALUE = struct.Struct(">hqx"), struct.Struct(">hx")
@@ -112,14 +113,6 @@ class ClusterImage(KafkaMetadata):
         starts again from `bootstrap.checkpoint`.
         """
         return METADATA_VERSION in self.features
-
-    def configs_of(self, kind: int) -> dict[str, dict[str, str]]:
-        """The settings of all resources of one kind, indexed by the name of the resource."""
-        return {
-            name: dict(configs)
-            for (own, name), configs in self._configs.items()
-            if own == kind and configs
-        }
 
     def _take(self, record: KafkaRecord) -> None:
         """Apply a record. Records of partitions and features are applied here; the other records

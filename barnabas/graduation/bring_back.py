@@ -57,13 +57,13 @@ from barnabas.broker.settings.setting import ConfigError, Setting
 from barnabas.broker.settings.topic_config import broker_default
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, RETENTION_CONFIGS
 from barnabas.graduation.bootstrap import (
-    OF_CLIENT_METRICS,
-    OF_GROUP,
     ClusterImage,
     KafkaPartition,
     read_bootstrap,
 )
 from barnabas.graduation.kafka_directory.kafka_metadata import (
+    OF_CLIENT_METRICS,
+    OF_GROUP,
     latest_checkpoint,
     torn_segment,
     usable_configs,

@@ -1,5 +1,5 @@
-"""Apache Kafka's metadata log, from which a take-over reads settings of topics, users, ACLs and
-client quotas.
+"""Apache Kafka's metadata log, from which a take-over reads settings of topics and groups, users,
+ACLs and client quotas.
 
 In KRaft mode Kafka stores topics and settings in the directory `__cluster_metadata-0` beside the
 logs. The directory has segments of v2 batches, as any log. It also has checkpoints in the same
@@ -48,7 +48,7 @@ from barnabas.protocol.records import MAGIC, Record, batches_in, computed_crc, r
 from barnabas.storage.disk import Disk
 
 DIRECTORY = "__cluster_metadata-0"
-OF_TOPIC, OF_BROKER = 2, 4
+OF_TOPIC, OF_BROKER, OF_CLIENT_METRICS, OF_GROUP = 2, 4, 16, 32
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _SNAPSHOT = re.compile(r"(\d{20})\.snapshot")
 _CHECKPOINT = re.compile(r"(\d{20})-\d{10}\.checkpoint")
@@ -105,6 +105,14 @@ class KafkaMetadata:
     def broker_default_configs(self) -> dict[str, str]:
         """The dynamic settings that apply to all brokers."""
         return dict(self._configs.get((OF_BROKER, ""), {}))
+
+    def configs_of(self, kind: int) -> dict[str, dict[str, str]]:
+        """The settings of all resources of one kind, indexed by the name of the resource."""
+        return {
+            name: dict(configs)
+            for (own, name), configs in self._configs.items()
+            if own == kind and configs
+        }
 
     def take(self, values: Iterable[bytes]) -> None:
         """Apply records, in their order. Raises UnreadableMetadata."""

@@ -2,7 +2,8 @@
 
 Topics that exist only as directories are added to the journal. If there is a metadata log of
 Kafka's, their settings are added as well, and producer ids that it reserved are not assigned again.
-Users' SCRAM credentials, ACLs and client quotas are taken over together with the first topics.
+Users' SCRAM credentials, ACLs, client quotas, and the settings of groups and of clients' metrics
+are taken over together with the first topics.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from barnabas.broker.settings.deletion import (
     DELETING_BROKER_SETTINGS,
     is_topic_default,
 )
+from barnabas.broker.settings.group_configs import GROUP_SETTINGS
 from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
 from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 from barnabas.storage.directory.partition_directories import most_frequent
@@ -68,7 +70,11 @@ def take_over_topics(
     kafka = read_kafka_metadata(logs.disk, logs.data_dir)
     refused: dict[str, None] = {}
     if kafka is not None:
-        _take_over_security(kafka, metadata)
+        if not metadata.topics:
+            # A journal with topics already has its own users, ACLs and groups' settings, and those
+            # that were removed must not return.
+            _take_over_security(kafka, metadata)
+            refused.update(dict.fromkeys(_take_over_groups(kafka, metadata)))
         refused.update(dict.fromkeys(_take_over_broker_configs(kafka, topics, node_id)))
         if kafka.next_producer_id > metadata.next_producer_id:
             metadata.set_next_producer_id(
@@ -90,13 +96,7 @@ def take_over_topics(
 
 
 def _take_over_security(kafka: KafkaMetadata, metadata: ClusterMetadata) -> None:
-    """Add Kafka's users, ACLs and quotas to the journal, unless the journal has topics.
-
-    A journal with topics already has its own users and ACLs, and those that were removed must not
-    return.
-    """
-    if metadata.topics:
-        return
+    """Add Kafka's users, ACLs and quotas to the journal."""
     users = {
         key: credential
         for key, credential in kafka.scram_credentials.items()
@@ -119,6 +119,31 @@ def _take_over_security(kafka: KafkaMetadata, metadata: ClusterMetadata) -> None
             "taking over %d client quotas of Kafka's metadata log", len(kafka.client_quotas)
         )
         metadata.set_client_quotas(kafka.client_quotas)
+
+
+def _take_over_groups(kafka: KafkaMetadata, metadata: ClusterMetadata) -> list[str]:
+    """Add the settings of Kafka's groups, and of clients' metrics, to the journal.
+
+    Gives: the errors of the settings that are not taken over.
+    """
+    from barnabas.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
+    from barnabas.graduation.kafka_directory.kafka_metadata import (
+        OF_CLIENT_METRICS,
+        OF_GROUP,
+        usable_configs,
+    )
+
+    refused: list[str] = []
+    for kind, settings, keep in (
+        (OF_GROUP, GROUP_SETTINGS, metadata.set_group_configs),
+        (OF_CLIENT_METRICS, CLIENT_METRICS_SETTINGS, metadata.set_client_metrics),
+    ):
+        for name, configs in sorted(kafka.configs_of(kind).items()):
+            usable, wrong = usable_configs(configs, settings)
+            refused += wrong
+            if usable:
+                keep(name, usable)
+    return refused
 
 
 def _topic_ids_of_logs(logs: LogManager) -> dict[str, uuid.UUID]:

@@ -537,3 +537,26 @@ def test_quotas_that_still_exist_are_taken_over(kafka_directory: Path) -> None:
     assert broker.metadata.client_quotas == taken
     broker.close_logs(NOW_MS)
     assert opened(kafka_directory).metadata.client_quotas == taken
+
+
+def test_settings_of_groups_and_of_clients_metrics_are_taken_over(
+    kafka_directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    metadata = read_kafka_metadata(OsDisk(), str(kafka_directory))
+    assert metadata is not None
+    values = [topic(name, topic_id) for name, topic_id in metadata.topic_ids.items()]
+    values += [
+        config("s", "share.auto.offset.reset", "earliest", kind=32),
+        config("s", "share.of.the.future", "1", kind=32),
+        config("c", "consumer.session.timeout.ms", "46000", kind=32),
+        config("c", "consumer.session.timeout.ms", None, kind=32),
+        config("m", "interval.ms", "60000", kind=16),
+    ]
+    write(kafka_directory / DIRECTORY, SEGMENT, values)
+    broker = opened(kafka_directory)
+    assert broker.metadata.group_configs == {"s": {"share.auto.offset.reset": "earliest"}}
+    assert broker.metadata.client_metrics == {"m": {"interval.ms": "60000"}}
+    assert "share.of.the.future is unknown" in caplog.text
+    broker.metadata.set_group_configs("s", {})
+    broker.close_logs(NOW_MS)
+    assert opened(kafka_directory).metadata.group_configs == {}
