@@ -10,7 +10,7 @@ are big-endian. A string is its size as int16, followed by its bytes in UTF-8:
               1+   owned_partitions (int32 count, each: topic string, partitions: int32 count, each
                    int32)
               2+   generation_id int32
-              3+   rack_id (string, size -1 for null)
+              3+   rack_id (string, size -1 for null; an empty one, as librdkafka sends it, is none)
     assignment     version int16, partitions (as owned_partitions), user_data
 
 Source: Apache Kafka's schemas ConsumerProtocolSubscription and ConsumerProtocolAssignment.
@@ -66,7 +66,7 @@ def read_subscription(metadata: bytes) -> Subscription | None:
             rack_id, at = _read_nullable_string(metadata, at)
     except (struct.error, ValueError):
         return None
-    return Subscription(version, tuple(topics), owned, rack_id)
+    return Subscription(version, tuple(topics), owned, rack_id or None)
 
 
 def read_assignment(assignment: bytes) -> PartitionsByTopic | None:
