@@ -11,6 +11,7 @@ start finishes a creation or deletion that was interrupted. The other effects of
 from __future__ import annotations
 
 import logging
+import struct
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -558,11 +559,26 @@ def check_leader_epoch(log: Log, current_leader_epoch: int) -> None:
     )
 
 
+# what readers of records raise for bytes that they do not understand
+UNREADABLE = (ValueError, IndexError, struct.error)
+
+
 def internal_log_is_damaged(topic: str, index: int, error: CorruptLog) -> LogDirectoryError:
     """The error that ends a start: the log of an internal topic cannot be read."""
     return LogDirectoryError(
         f"{topic}-{index} is damaged, and without it state of groups or transactions would be "
         f"lost: {error}"
+    )
+
+
+def internal_record_is_unreadable(
+    topic: str, index: int, offset: int, error: Exception
+) -> LogDirectoryError:
+    """The error that ends a start: a record of an internal topic has a form that is not known."""
+    return LogDirectoryError(
+        f"{topic}-{index} has a record at offset {offset} that cannot be read ({error!r}), and "
+        "without it state of groups or transactions would be lost. Nothing was changed. Start the "
+        "version that wrote it, or restore the directory from a copy"
     )
 
 

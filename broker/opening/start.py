@@ -25,7 +25,12 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.groups.group_runtime import GroupRuntime
 from barnabas.broker.lazy import Lazy
-from barnabas.broker.logs.topics import TopicRegistry, internal_log_is_damaged
+from barnabas.broker.logs.topics import (
+    UNREADABLE,
+    TopicRegistry,
+    internal_log_is_damaged,
+    internal_record_is_unreadable,
+)
 from barnabas.broker.outbox import Ids
 from barnabas.broker.slices import run_through
 from barnabas.broker.topic_changes.topic_deletion import TopicDeletion
@@ -173,8 +178,14 @@ class Start:
     def _replay_transactions(self, log: Log) -> None:
         """Replay a partition of __transaction_state."""
         for record in records_of_log(log):
-            if record.key is not None:
+            if record.key is None:
+                continue
+            try:
                 self._transactions.replay(log.partition, record.offset, record.key, record.value)
+            except UNREADABLE as error:
+                raise internal_record_is_unreadable(
+                    TRANSACTIONS_TOPIC, log.partition, record.offset, error
+                ) from error
 
     def _replay_offsets(self, log: Log) -> None:
         """Replay a partition of __consumer_offsets; its markers end the transactions of offsets."""
@@ -190,8 +201,14 @@ class Start:
                 (header.producer_id, header.producer_epoch) if header.is_transactional else None
             )
             for record in records_of(batch):
-                if record.key is not None:
+                if record.key is None:
+                    continue
+                try:
                     self._groups.replay(index, record.offset, record.key, record.value, producer)
+                except UNREADABLE as error:
+                    raise internal_record_is_unreadable(
+                        OFFSETS_TOPIC, index, record.offset, error
+                    ) from error
 
     def _highest_producer_id(self) -> int:
         """The highest producer id in logs and transactional ids.

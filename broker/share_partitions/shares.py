@@ -9,7 +9,11 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from barnabas.broker.logs.topics import internal_log_is_damaged
+from barnabas.broker.logs.topics import (
+    UNREADABLE,
+    internal_log_is_damaged,
+    internal_record_is_unreadable,
+)
 from barnabas.broker.settings.group_configs import GroupConfigs
 from barnabas.broker.share_partitions.first_offsets import FirstOffsets
 from barnabas.broker.share_partitions.session_ends import SessionEnds
@@ -78,8 +82,14 @@ class Shares:
         """Apply the records of a partition of __share_group_state to the coordinator."""
         for header, batch in log.read_batches():
             for record in () if header.is_control else records_of(batch):
-                if record.key is not None:
+                if record.key is None:
+                    continue
+                try:
                     self.coordinator.replay(log.partition, record.offset, record.key, record.value)
+                except UNREADABLE as error:
+                    raise internal_record_is_unreadable(
+                        SHARE_STATE_TOPIC, log.partition, record.offset, error
+                    ) from error
 
     def set_back(self, now_ms: int) -> None:
         """If the state of a share partition is beyond the end of its log, set it back to the log's

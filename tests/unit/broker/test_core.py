@@ -39,7 +39,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from barnabas.protocol.records import batches_in, decode_marker
+from barnabas.protocol.records import NewRecord, batches_in, decode_marker, encode_batch
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.log.broker_appends import append_records
 from barnabas.storage.log.log import Log
@@ -927,6 +927,34 @@ def test_a_damaged_internal_topic_ends_the_start_with_one_line(tmp_path: Path, t
         and "Restore" in text
         and "\n" not in text
     )
+
+
+UNREADABLE_RECORDS = {
+    "__consumer_offsets": (b"\0\1\0\1g\0\1t\0\0\0\0", b"\0\3\0"),
+    "__transaction_state": (b"\0\0\0\1t", b"\0\0\0"),
+}
+
+
+@pytest.mark.parametrize("topic", UNREADABLE_RECORDS)
+def test_a_record_of_an_internal_topic_that_cannot_be_read_ends_the_start_with_one_line(
+    tmp_path: Path, topic: str
+) -> None:
+    path = tmp_path / "data"
+    shutil.copytree(KAFKA, path)
+    file = next(file for file in path.glob(f"{topic}-*/*.log") if file.stat().st_size > 100)
+    data = file.read_bytes()
+    *_, (_, last) = batches_in(data)
+    offset = last.last_offset + 1
+    key, value = UNREADABLE_RECORDS[topic]
+    batch = encode_batch(
+        [NewRecord(key, value, DELTA_BEGAN_MS)], base_offset=offset, leader_epoch=last.leader_epoch
+    )
+    file.write_bytes(data + batch)
+    with pytest.raises(LogDirectoryError) as found:
+        open_kafkas(path, DELTA_BEGAN_MS)
+    text = str(found.value)
+    assert f"{file.parent.name} has a record at offset {offset} " in text
+    assert "restore the directory from a copy" in text and "\n" not in text
 
 
 def test_an_offset_commit_with_the_highest_epoch_is_refused_within_a_transaction(
