@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.broker.logs.durable_size import SIZE_SUFFIX
 from barnabas.broker.logs.metadata import ClusterMetadata, Topic
+from barnabas.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
 from barnabas.broker.settings.deletion import (
     DELETING_BROKER_SETTINGS,
     DELETING_TOPIC_SETTINGS,
@@ -49,6 +50,7 @@ from barnabas.broker.settings.deletion import (
     listed,
     not_decided,
 )
+from barnabas.broker.settings.group_configs import GROUP_SETTINGS
 from barnabas.broker.settings.properties import read_properties
 from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
 from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
@@ -486,14 +488,21 @@ class _Merge:
         )
         if own != draft.broker_configs:
             draft.set_broker_configs(own)
-        for kept, kind, keep in (
-            (draft.client_metrics, OF_CLIENT_METRICS, draft.set_client_metrics),
-            (draft.group_configs, OF_GROUP, draft.set_group_configs),
+        for kept, kind, settings, keep in (
+            (
+                draft.client_metrics,
+                OF_CLIENT_METRICS,
+                CLIENT_METRICS_SETTINGS,
+                draft.set_client_metrics,
+            ),
+            (draft.group_configs, OF_GROUP, GROUP_SETTINGS, draft.set_group_configs),
         ):
             configs = now.configs_of(kind)
             for name in sorted(kept.keys() | configs.keys()):
-                if kept.get(name, {}) != configs.get(name, {}):
-                    keep(name, configs.get(name, {}))
+                usable, wrong = usable_configs(configs.get(name, {}), settings)
+                self._refused.update(dict.fromkeys(wrong))
+                if kept.get(name, {}) != usable:
+                    keep(name, usable)
 
     def _take_users(self) -> None:
         """Merge users, ACLs and quotas, except the user that the hand-over made for Kafka

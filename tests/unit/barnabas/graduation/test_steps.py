@@ -28,7 +28,7 @@ from barnabas.daemon.opening import open_broker
 from barnabas.graduation.bootstrap import encode_bootstrap, read_bootstrap
 from barnabas.graduation.bring_back import BringBackReport, bring_back, merged
 from barnabas.graduation.hand_over import HandOver
-from barnabas.graduation.kafka_directory.kafka_metadata import values_of_checkpoint
+from barnabas.graduation.kafka_directory.kafka_metadata import OF_GROUP, values_of_checkpoint
 from barnabas.graduation.kafka_directory.kafka_records import (
     ABORT,
     BEGIN,
@@ -92,6 +92,12 @@ def after_kafka(stopped: SimDisk) -> SimDisk:
             partition(0, NEW_ID, leader_epoch=40),
             KafkaRecord(CONFIG, {"resource_type": 2, "resource_name": "new",
                                  "name": "retention.ms", "value": "1000"}),
+            *(
+                KafkaRecord(CONFIG, {"resource_type": OF_GROUP, "resource_name": "later",
+                                     "name": name, "value": value})
+                for name, value in (("share.auto.offset.reset", "earliest"),
+                                    ("share.session.timeout.ms", "soon"))
+            ),
         ],
     )  # fmt: skip
     for index in (0, 1):
@@ -218,6 +224,8 @@ def test_changes_made_under_kafka_are_taken_over(after_kafka: SimDisk) -> None:
         "segment.bytes": "100000", "message.downconversion.enable": "false",  # the value before
     }  # fmt: skip
     assert broker.metadata.broker_default_configs == {"log.cleaner.backoff.ms": "1000"}
+    assert broker.metadata.group_configs["later"] == {"share.auto.offset.reset": "earliest"}
+    assert any("share.session.timeout.ms" in one for one in report.refused)
     assert broker.logs.leader_epoch == 41  # above all epochs that Kafka gave to clients
     broker.close_logs(NOW_MS)
 
