@@ -43,6 +43,7 @@ from barnabas.protocol.records import NewRecord, encode_batch
 pytestmark = pytest.mark.e2e
 
 GROUP_RESOURCE = 32
+HELD_BACK = "barnabas_topic_held_back_by_others_offsets"
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana-dashboard.json"
 
 
@@ -201,7 +202,35 @@ def test_the_endpoint_shows_exactly_the_metrics_and_labels_of_the_table(used: Lo
     assert shown == {metric.name: metric.kind.value for metric in metrics}
     for metric in metrics:
         name = metric.name + "_count" * (metric.kind is Kind.HISTOGRAM)
-        assert seen.labels_of(name) == set(metric.labels), name
+        if name != HELD_BACK:  # nothing is held back in this broker
+            assert seen.labels_of(name) == set(metric.labels), name
+
+
+def test_a_topic_that_a_transaction_in_another_one_holds_back_is_shown() -> None:
+    with LocalBroker(settings={"barnabas.metrics.port": 0}) as broker:
+        for name in ("first", "second"):
+            broker.create_topic(name, barnabas_transactions_whole=True)
+        hanging = producer(broker.bootstrap_servers, transactional_id="hanging")
+        both = producer(broker.bootstrap_servers, transactional_id="both")
+        for one, topics in ((hanging, ["first"]), (both, ["first", "second"])):
+            one.init_transactions(PATIENCE_S)
+            one.begin_transaction()
+            for topic in topics:
+                one.produce(topic, b"v")
+            one.flush(PATIENCE_S)
+        both.commit_transaction(PATIENCE_S)
+        seen = scrape(broker)
+        (metric,) = (metric for metric in METRICS if metric.name == HELD_BACK)
+        assert seen.labels_of(HELD_BACK) == set(metric.labels)
+        of = {"topic": "second", "transactional_id": "hanging", "held_at": "first-0"}
+        (held,) = (
+            value
+            for (name, labels), value in seen.samples.items()
+            if name == HELD_BACK and of.items() <= dict(labels).items()
+        )
+        assert held == 2  # the record and its marker
+        hanging.abort_transaction(PATIENCE_S)
+        assert not scrape(broker).labels_of(HELD_BACK)
 
 
 def selectors_of(expression: str) -> list[Any]:

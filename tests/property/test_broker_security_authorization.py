@@ -84,7 +84,7 @@ class Past:
             broker.on_worked(work, work.run(), None, self.storm.now_ms)
         outbox.work.clear()
         broker.on_sent(self.storm.now_ms)
-        while connection in broker.connections and broker.wide.get().queue and not outbox.sends:
+        while connection in broker.connections and broker.wide.queue and not outbox.sends:
             broker.on_tick(self.storm.now_ms)  # the parts of a wide request
         answer = b"".join(content(piece) for _, pieces in outbox.sends for piece in pieces)
         is_done = bool(outbox.sends or outbox.closes)

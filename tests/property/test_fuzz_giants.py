@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from fuzz.ordeal import ALL_RIGHTS, MOST_CALL_S, MOST_MB, PRODUCE, Ordeal, Outco
 from fuzz.products import World
 from helpers.api_rows import SHAPES
 from helpers.our_messages import read_request
+from helpers.processes import environment
 from helpers.slowness import slowness
 
 from barnabas.protocol.api import Api
@@ -43,7 +43,7 @@ def test_a_sample_of_giants_delays_no_other_client() -> None:
         done = subprocess.run(
             [sys.executable, "-m", "fuzz.ordeal", "--newest", "--json", *arguments],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}"},
+            env=environment(),
             capture_output=True,
             text=True,
             check=False,
@@ -159,7 +159,7 @@ def test_a_product_delays_no_other_client_and_leaves_nothing(name: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "fuzz.products", "--name", name],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}"},
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,

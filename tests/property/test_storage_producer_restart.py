@@ -72,9 +72,17 @@ def verdict(log: Log, *sent: Any) -> Verdict:
         earlier = log.producer_state.check_batch(*sent, log._restore_window)
     except KafkaError as error:
         return ("refused", error.code)
-    # Compare only four fields, since a snapshot in Apache Kafka's format has no checksums, and only
-    # the producer's last timestamp.
-    return ("append",) if earlier is None else ("repeats", *earlier[:4])
+    # Compare only its sequences and offsets, since a snapshot in Apache Kafka's format has no
+    # checksums, and only the producer's last timestamp.
+    if earlier is None:
+        return ("append",)
+    return (
+        "repeats",
+        earlier.first_sequence,
+        earlier.last_sequence,
+        earlier.first_offset,
+        earlier.last_offset,
+    )
 
 
 def verdicts(log: Log) -> dict[tuple[Any, ...], Verdict]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from helpers.disk_broker import READER, DiskBroker, Producer
 from helpers.examples import drawn
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas.protocol.cut_times import AT_OR_BEFORE
@@ -114,6 +114,7 @@ class World:
             barnabas_transactions_whole_cut_interval_ms=str(CUT_INTERVAL_MS),
         )
         self.version, self.start = version, 0
+        self.has_lost_power = False
         self.model = Model()
         # by the time of each cut, the last stable offsets at that time
         self.recorded: dict[int, dict[tuple[str, int], int]] = {}
@@ -225,6 +226,7 @@ class World:
         for p in self.producers.values():
             p.reconnect()
         if how == "lose_power":  # which aborts what is open
+            self.has_lost_power = True
             self.model.open.clear()
             self.before.clear()  # records without a transaction may be gone
             for p in self.producers.values():
@@ -249,7 +251,21 @@ class World:
         for offsets in self.recorded.values():
             for log in [log for log in offsets if log[0] == topic]:
                 offsets[log] = EMPTY
+        dropped = self.take_cuts_without_partitions()
         self.create(topic, PARTITIONS[topic])
+        if not self.has_lost_power:  # after one, the broker may know cuts that the model does not
+            for time in dropped:
+                assert self.at_cut(time)["a", 0] == (Code.NONE, -1, -1)
+
+    def take_cuts_without_partitions(self) -> list[int]:
+        """Remove the noted cuts if no partition that exists is in one of them: the broker drops
+        cuts with the last such partition. Gives: their times.
+        """
+        if any(offset >= 0 for offsets in self.recorded.values() for offset in offsets.values()):
+            return []
+        dropped = list(self.recorded)
+        self.recorded.clear()
+        return dropped
 
     def set_whole(self, topic: str, value: bool) -> None:
         """Give a topic the setting, or take it away for good."""
@@ -383,6 +399,31 @@ EVENT = st.one_of(
         [{}, {"barnabas_flush_journal_logs": "0"}, {"barnabas_transaction_durability": "os"}]
     ),
     events=st.lists(EVENT, min_size=5, max_size=40),
+)
+@example(  # the only topics with the setting are deleted, and with them all cuts
+    version=1,
+    in_parts=False,
+    durability={},
+    events=[
+        ("write", "p0", ("a", 0)),
+        ("commit", "p0"),
+        ("wait",),
+        ("recreate", "a"),
+        ("recreate", "b"),
+        ("transfer", "p0", ("a", 0), ("b", 0)),
+    ],
+)
+@example(  # a topic without the setting is in cuts of the time when it had the setting
+    version=1,
+    in_parts=False,
+    durability={},
+    events=[
+        ("transfer", "p0", ("a", 0), ("b", 0)),
+        ("set", ("b", False)),
+        ("recreate", "a"),
+        ("restart", "kill"),
+        ("recreate", "b"),
+    ],
 )
 def test_the_cut_is_that_of_the_model(
     version: int, in_parts: bool, durability: dict[str, str], events: list[tuple[object, ...]]
