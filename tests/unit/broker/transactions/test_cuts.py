@@ -313,6 +313,27 @@ def test_a_topic_made_again_has_nothing_of_the_earlier_one() -> None:
         b.kill()
 
 
+def test_cuts_go_with_the_last_partition_that_is_in_one() -> None:
+    b = broker()
+    p = Producer(b, "p")
+    one = recorded(b, p, "a", "b")
+    set_whole(b, "b", "false")
+    delete(b, "a")
+    b.topic("a", **{WHOLE: "true"})
+    set_whole(b, "b", "true")
+    assert before(b, one, "a", "b") == [(0, one, 0), (0, one, 2)]
+    delete(b, "b")
+    b.topic("b", **{WHOLE: "true"})
+    for _ in range(2):
+        assert before(b, one, "a", "b") == [NO_CUT, NO_CUT]
+        b.kill()
+    two = recorded(b, Producer(b, "p"), "a")
+    for _ in range(2):
+        assert before(b, two - 1, "a", "b") == [NO_CUT, NO_CUT]
+        assert before(b, two, "a", "b") == [(0, two, 2), (0, two, 0)]
+        b.kill()
+
+
 def test_a_partition_that_was_off_line_is_not_in_the_cuts_of_that_time() -> None:
     b = broker()
     p = Producer(b, "p")
