@@ -1,10 +1,13 @@
-"""The environment of processes that tests start from this checkout, and the memory use of
-processes.
+"""The environment of processes that tests start from this checkout, the memory use of processes,
+and measurements in a new process.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,3 +31,20 @@ def rss_mb(pid: int) -> float:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
     return 0.0
+
+
+def measured_in_new_process(measure: Callable[..., int], *arguments: str) -> int:
+    """The number that a function of a module gives in a new process. There, the memory that it
+    measures is only its own: the process of the tests also has the threads, the garbage and the
+    peaks of earlier tests.
+    """
+    script = (
+        f"import sys; from {measure.__module__} import {measure.__name__} as measure; "
+        "print(measure(*sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
