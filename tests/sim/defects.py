@@ -863,6 +863,7 @@ def kafkas_gaps_are_torn_ends() -> Iterator[None]:
     "lost",
     "watermark",
     "torn",
+    "contradicted",
     tweak=focuses.with_stops_amid_flushes,
 )
 def names_are_durable_at_once() -> Iterator[None]:

@@ -484,9 +484,18 @@ def from_killed_kafka(scenario: Scenario) -> None:
 
 
 def with_stops_amid_flushes(scenario: Scenario) -> None:
-    """The broker is stopped during flushes, and loses power later."""
+    """The broker is stopped during flushes, and loses power later. It has one partition: the first
+    flush of each other one would also make the names in the data directory durable.
+    """
     with_power_on_transactions(scenario)
-    scenario.faults, scenario.fault_weights = ("stop", "power"), (1, 1)
+    scenario.topics, scenario.flushed_topics = {"plain": 1}, ["plain"]
+    scenario.topic_configs = {"plain": {"flush.messages": "1"}}
+    scenario.compacted_topics, scenario.growing, scenario.remade_topic = [], [], ""
+    scenario.applications = scenario.consumers = scenario.meddlers = scenario.two_phase = 0
+    scenario.sharers = scenario.streamers = 0
+    scenario.groups, scenario.idempotent_producers = (), 2
+    scenario.readers = [(scenario.partitions_of("plain"), False)]
+    scenario.faults, scenario.fault_weights = ("stop", "power"), (4, 1)
     scenario.fault_count, scenario.fault_gap_ms, scenario.fsync_ms = 10, (20, 200), 60
 
 
