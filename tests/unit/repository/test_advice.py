@@ -103,7 +103,7 @@ SOURCES = {"messages": advice.strings, "the page": advice.page, "documents": adv
 @pytest.mark.parametrize("source", SOURCES)
 def test_each_command_that_is_advised_is_one_that_works(source: str) -> None:
     found = list(advice.commands(SOURCES[source]()))
-    assert len(found) >= {"messages": 150, "the page": 5, "documents": 100}[source]
+    assert found, "the source has no commands, so nothing was checked"
     wrong = [
         (one.where, one.text, why)
         for one, words in found
