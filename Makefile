@@ -16,7 +16,8 @@ COMPILE = $(BIN)/python -m compileall -q barnabas broker coordinator protocol st
 JAVA_CLASSES := build/spark-classes.jsa
 ORACLE ?= ../shared/oracle
 TESTS ?= tests
-PROCESSES ?= 2
+# more than cores: many tests wait for a broker or a client, not for a core
+PROCESSES ?= 3
 SEEDS ?= 1000
 SAMPLE ?= 400
 MINUTES ?= 3
@@ -44,7 +45,7 @@ check: install ## linters, types, import rules, unused code
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@! $(BIN)/vulture | grep -vE "^(bench|docs|examples)/|/messages/|/internal_records/|^protocol/errors\.py|/settings/rows_"
-test: install $(JAVA_CLASSES) ## the tests of the whole behaviour, TESTS=PATH some; in PROCESSES=2
+test: install $(JAVA_CLASSES) ## the tests of the whole behaviour, TESTS=PATH some; in PROCESSES=3
 	$(BIN)/python -m pytest -q -n $(PROCESSES) $(TESTS)
 test-deep: install $(JAVA_CLASSES) ## tests that dig deeper: fuzzers, crash images, kills, each client
 	$(BIN)/python -m pytest -q -n $(PROCESSES) -m deep $(TESTS)

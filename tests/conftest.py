@@ -1,7 +1,7 @@
 """Settings of all tests. Property tests draw new examples on a developer's machine and always the
 same ones on CI, and have no deadline.
 
-With `-n 2` each process takes one work unit after the other, the long ones first. A unit is a file,
+With `-n 3` each process takes one work unit after the other, the long ones first. A unit is a file,
 several files that share a JVM, or a single test. Every process has its own brokers and Spark, so
 the processes share only the machine.
 """

@@ -41,7 +41,7 @@ from sim.world import Report, Tweak, World, run_seed
 
 SEEDS_IN_ALL = 300
 SEEDS_OF_EACH_RUN = 50  # `make test` runs this number of seeds, `make test-long` runs all
-CHUNK = 50
+CHUNK = 10
 # Settings that change an order of writes, each with the number of values from which it is drawn.
 # README.md has the table.
 SETTINGS_DRAWN = {
