@@ -5,7 +5,6 @@ import java.util.concurrent.CountDownLatch;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.producer.ProducerConfig;
 import org.apache.kafka.common.serialization.Serdes;
-import org.apache.kafka.streams.CloseOptions;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
@@ -17,7 +16,9 @@ import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.state.Stores;
 
 /**
- * Counts words, exactly once: `java WordCount.java HOST:PORT PROTOCOL APPLICATION-ID STATE-DIRECTORY`.
+ * Counts words, exactly once:
+ * `java WordCount.java HOST:PORT PROTOCOL APPLICATION-ID STATE-DIRECTORY GUARANTEE`.
+ * It is compiled for Kafka Streams 3 and 4.
  *
  * It reads the topic APPLICATION-ID-lines and writes each new count to APPLICATION-ID-counts; words
  * pass a repartition topic, counts are kept in a store with a changelog. SIGTERM closes it, and it
@@ -28,10 +29,11 @@ class WordCount {
         String application = arguments[2];
         Properties settings = new Properties();
         settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
-        settings.put(StreamsConfig.GROUP_PROTOCOL_CONFIG, arguments[1]);
+        if (!arguments[1].equals("classic"))
+            settings.put("group.protocol", arguments[1]);
         settings.put(StreamsConfig.APPLICATION_ID_CONFIG, application);
         settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[3]);
-        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
+        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, arguments[4]);
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 100);
         settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 2);
         settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
@@ -58,8 +60,7 @@ class WordCount {
         });
         streams.setStateListener((after, before) -> say(before + " -> " + after));
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
-            streams.close(CloseOptions.timeout(Duration.ofSeconds(20))
-                .withGroupMembershipOperation(CloseOptions.GroupMembershipOperation.LEAVE_GROUP));
+            streams.close(new KafkaStreams.CloseOptions().timeout(Duration.ofSeconds(20)).leaveGroup(true));
             say("closed");
         }));
         streams.start();

@@ -2,7 +2,7 @@
 # Fetches into .clients/ what tests need of clients in other languages, as far as this machine and
 # its registries allow; what cannot be had is named, and its tests are skipped.
 cd "$(dirname "$0")/../.." || exit 1
-mkdir -p .clients/node .clients/go .clients/go-share .clients/java .clients/streams .clients/tools
+mkdir -p .clients/node .clients/go .clients/go-share .clients/java .clients/streams .clients/streams-3 .clients/tools
 log=.clients/log
 : > "$log"
 
@@ -51,6 +51,12 @@ streams() {
     -DoutputDirectory="$PWD/.clients/streams"
 }
 
+streams_3() {
+  ls .clients/streams-3/*.jar && return
+  mvn --batch-mode --quiet dependency:copy-dependencies -f tests/clients/java-streams.xml \
+    -Dstreams.version=3.9.1 -DoutputDirectory="$PWD/.clients/streams-3"
+}
+
 tools() {
   ls .clients/tools/*.jar && return
   mvn --batch-mode --quiet dependency:copy-dependencies -f tests/clients/java-tools.xml \
@@ -69,5 +75,6 @@ try "franz-go (Go)" go_module
 try "franz-go's share consumer (Go 1.25)" go_share
 try "kafka-clients (Java)" java
 try "kafka-streams (Java)" streams
+try "kafka-streams 3 (Java)" streams_3
 try "kafka-tools (Java)" tools
 try "librdkafka (C)" c

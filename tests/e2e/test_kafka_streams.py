@@ -5,11 +5,14 @@ A word count with a repartition topic (tests/clients/WordCount.java) runs in two
 threads each, which join, leave and are killed. The broker is also killed. Each input line must be
 counted once: for every word the committed counts are 1, 2, 3 … without a gap or a repetition.
 
-The jars are in `.clients/streams`, which `make clients` fills if it can.
+The same program on Kafka Streams 3 goes from a producer for each task to one for each thread.
+
+The jars are in `.clients/streams` and `.clients/streams-3`, which `make clients` fills if it can.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import threading
@@ -19,18 +22,20 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from helpers.e2e_clients import create_named_topic, producer, unique, wait_until_ready
+from helpers.e2e_clients import create_named_topic, eventually, producer, unique, wait_until_ready
 
 from barnabas import LocalBroker
 
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARIES = ROOT / ".clients" / "streams"
+CURRENT = ROOT / ".clients" / "streams"
+BEFORE_4 = ROOT / ".clients" / "streams-3"  # the last ones that know `exactly_once`
 PROGRAM = ROOT / "tests" / "clients" / "WordCount.java"
 PATIENCE_S = 180
 PARTITIONS = 3
 WORDS_OF_A_LINE = 3
+TASK_PRODUCERS, THREAD_PRODUCERS = "exactly_once", "exactly_once_v2"
 SETTINGS = {
     "group.streams.heartbeat.interval.ms": "500",
     "group.streams.min.heartbeat.interval.ms": "500",
@@ -42,25 +47,30 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled program."""
-    if shutil.which("javac") is None or not any(LIBRARIES.glob("kafka-streams-*.jar")):
-        pytest.skip("Kafka Streams is not on this machine (`make clients` fetches what it can)")
-    folder = tmp_path_factory.mktemp("classes")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The class path of the program."""
+    return compiled(CURRENT, tmp_path_factory.mktemp("classes"))
+
+
+def compiled(libraries: Path, folder: Path) -> str:
+    """Compile the program. Gives: its class path."""
+    if shutil.which("javac") is None or not any(libraries.glob("kafka-streams-*.jar")):
+        pytest.skip(f"no {libraries.name} on this machine (`make clients` fetches what it can)")
+    path = f"{folder}:{libraries}/*"
     subprocess.run(
-        ["javac", "-d", str(folder), "-cp", f"{LIBRARIES}/*", str(PROGRAM)],
+        ["javac", "-d", str(folder), "-cp", path, str(PROGRAM)],
         check=True, capture_output=True, timeout=PATIENCE_S,
     )  # fmt: skip
-    return folder
+    return path
 
 
 class Instance:
     """An instance of the application, in a separate process."""
 
-    def __init__(self, classes: Path, *arguments: str) -> None:
+    def __init__(self, program: str, *arguments: str) -> None:
         self.lines: list[str] = []
         self._process = subprocess.Popen(
-            ["java", "-Xmx160m", "-cp", f"{classes}:{LIBRARIES}/*", "WordCount", *arguments],
+            ["java", "-Xmx160m", "-cp", program, "WordCount", *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -175,59 +185,128 @@ def own(tmp_path: Path) -> Iterator[LocalBroker]:
         ], "".join(broker.output[-60:])
 
 
+class Application:
+    """The word count: its topics, its input, its counts, and the instances that run."""
+
+    def __init__(self, servers: str, folder: Path) -> None:
+        self.servers, self._folder, self._id = servers, folder, unique("words")
+        create_named_topic(servers, f"{self._id}-lines", PARTITIONS)
+        create_named_topic(servers, f"{self._id}-counts", PARTITIONS)
+        self.feed = Feed(servers, f"{self._id}-lines")
+        self.counts = Counts(servers, f"{self._id}-counts")
+        self._started: list[Instance] = []
+
+    def start(
+        self, program: str, name: str, protocol: str = "classic", guarantee: str = THREAD_PRODUCERS
+    ) -> Instance:
+        state = str(self._folder / name)
+        instance = Instance(program, self.servers, protocol, self._id, state, guarantee)
+        self._started.append(instance)
+        return instance
+
+    def end(self, last: Instance) -> None:
+        """Stop the input, and the last instance when all is counted. Check that all is counted
+        once.
+        """
+        lines = self.feed.stop()
+        self.counts.await_total(lines * WORDS_OF_A_LINE, last)
+        # If a record was counted twice, the second count would arrive now.
+        self.counts.read(2)
+        last.stop()
+        self.counts.read(1)
+        assert self.counts.total == lines * WORDS_OF_A_LINE
+        assert len(self.counts.by_word["all"]) == lines
+
+    def close(self) -> None:
+        self.feed.stop()
+        self.counts.close()
+        for instance in self._started:
+            instance.kill()
+
+
+@pytest.fixture
+def application(own: LocalBroker, tmp_path: Path) -> Iterator[Application]:
+    running = Application(own.bootstrap_servers, tmp_path)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
 @pytest.mark.parametrize("protocol", ["streams", "classic"])
 def test_a_word_count_stays_exact_under_kills(
-    own: LocalBroker, classes: Path, tmp_path: Path, protocol: str
+    own: LocalBroker, application: Application, program: str, protocol: str
 ) -> None:
     # contract: kip-129/streams
-    servers, application = own.bootstrap_servers, unique("words")
-    create_named_topic(servers, f"{application}-lines", PARTITIONS)
-    create_named_topic(servers, f"{application}-counts", PARTITIONS)
-    running: list[Instance] = []
+    counts = application.counts
 
     def start(name: str) -> Instance:
-        instance = Instance(classes, servers, protocol, application, str(tmp_path / name))
-        running.append(instance)
-        return instance
+        return application.start(program, name, protocol)
 
     def kill_broker() -> None:
         own.kill()
         own.restart()
-        wait_until_ready(servers)
+        wait_until_ready(own.bootstrap_servers)
 
-    feed = Feed(servers, f"{application}-lines")
-    counts = Counts(servers, f"{application}-counts")
-    try:
-        first = start("first")
-        counts.await_more(200, first)
-        second = start("second")
-        second.await_line("-> RUNNING")
-        counts.await_more(200, first, second)
-        kill_broker()
-        counts.await_more(200, first, second)
-        second.kill()
-        counts.await_more(200, first)
-        third = start("third")
-        third.await_line("-> REBALANCING")
-        kill_broker()
-        third.await_line("-> RUNNING")
-        counts.await_more(200, first, third)
-        first.stop()
-        counts.await_more(200, third)
-        kill_broker()
-        fourth = start("fourth")
-        third.kill()
-        counts.await_more(200, fourth)
-        lines = feed.stop()
-        counts.await_total(lines * WORDS_OF_A_LINE, fourth)
-        # If a record was counted twice, the second count would arrive now.
-        counts.read(2)
-        fourth.stop()
-        counts.read(1)
-        assert counts.total == lines * WORDS_OF_A_LINE
-        assert len(counts.by_word["all"]) == lines
-    finally:
-        feed.stop()
-        counts.close()
-        for instance in running:
-            instance.kill()
+    first = start("first")
+    counts.await_more(200, first)
+    second = start("second")
+    second.await_line("-> RUNNING")
+    counts.await_more(200, first, second)
+    kill_broker()
+    counts.await_more(200, first, second)
+    second.kill()
+    counts.await_more(200, first)
+    third = start("third")
+    third.await_line("-> REBALANCING")
+    kill_broker()
+    third.await_line("-> RUNNING")
+    counts.await_more(200, first, third)
+    first.stop()
+    counts.await_more(200, third)
+    kill_broker()
+    fourth = start("fourth")
+    third.kill()
+    counts.await_more(200, fourth)
+    application.end(fourth)
+
+
+def test_a_bounce_leads_from_task_producers_to_thread_producers(
+    own: LocalBroker, application: Application, tmp_path: Path
+) -> None:
+    """Two instances of `exactly_once` are stopped one after the other, and come back with their
+    state and `exactly_once_v2`. One more is killed on the way.
+    """
+    # contract: kip-447/two-bounces
+    program = compiled(BEFORE_4, tmp_path)
+    counts = application.counts
+    first = application.start(program, "first", guarantee=TASK_PRODUCERS)
+    second = application.start(program, "second", guarantee=TASK_PRODUCERS)
+    second.await_line("-> RUNNING")
+    counts.await_more(200, first, second)
+    eventually(lambda: any(map(is_of_task, ids_of_open(own))), what="a task has a transaction")
+    first.stop()
+    first = application.start(program, "first")
+    first.await_line("-> RUNNING")
+    counts.await_more(200, first, second)
+    second.kill()
+    counts.await_more(200, first)
+    second = application.start(program, "second")
+    second.await_line("-> RUNNING")
+    counts.await_more(200, first, second)
+    eventually(
+        lambda: (ids := ids_of_open(own)) and not any(map(is_of_task, ids)),
+        what="a thread has a transaction",
+    )
+    first.stop()
+    counts.await_more(200, second)
+    application.end(second)
+
+
+def ids_of_open(broker: LocalBroker) -> list[str]:
+    return [transaction.transactional_id for transaction in broker.open_transactions()]
+
+
+def is_of_task(transactional_id: str) -> bool:
+    """Whether it ends with the number of a task, as in words-0_1."""
+    return re.search(r"-\d+_\d+$", transactional_id) is not None
