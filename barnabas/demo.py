@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import os
 import sys
 import threading
@@ -146,7 +147,6 @@ def say(text: str) -> None:
 
 def load_flights() -> list[Flight]:
     """All flights of the package, in the package's order."""
-    import importlib.util
 
     import pandas
 
@@ -528,7 +528,6 @@ def quiet() -> Iterator[None]:
 
 
 def _require_packages() -> None:
-    import importlib.util
 
     missing = [
         name

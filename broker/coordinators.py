@@ -41,11 +41,11 @@ from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
 from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from barnabas.storage.cleaning import clean_plan  # noqa: F401 - for the next tick of the compaction
 from barnabas.storage.log import new_files  # noqa: F401 - for the first writes to logs
+from barnabas.storage.log.log import Log
 from barnabas.storage.opening import new_log  # noqa: F401 - for the logs of internal topics
 
 if TYPE_CHECKING:
     from barnabas.broker.share_partitions.shares import Shares
-    from barnabas.storage.log.log import Log
 
 
 class Coordinators(NamedTuple):

@@ -16,12 +16,30 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.brokers.cluster import Cluster
+from barnabas.broker.brokers.failover import Failover
+from barnabas.broker.connections.access import ClientAccess
 from barnabas.broker.connections.connection_state import ConnectionState
+from barnabas.broker.connections.logins import Logins
+from barnabas.broker.dispatch import Routes
+from barnabas.broker.lazy import Lazy
+from barnabas.broker.logs.compaction import Compaction
+from barnabas.broker.logs.flush_queue import FlushQueue
+from barnabas.broker.logs.log_progress import LogProgress
+from barnabas.broker.logs.metadata import ClusterMetadata
+from barnabas.broker.logs.purgatory import Purgatory
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.logs.unwritten_work import UnwrittenWork
+from barnabas.broker.observation.counters import Counters
 from barnabas.broker.outbox import Encoded, FlushJob, NoResponse, Outbox, Parked, Work
+from barnabas.broker.quotas.quotas import Quotas
 from barnabas.broker.requests.large_requests import NARROW_BYTES
 from barnabas.broker.requests.pending_requests import FRAME, Requests, failure
+from barnabas.broker.requests.wide_requests import WideRequests
 from barnabas.broker.requests.without_space import refuse
 from barnabas.broker.routes import Route
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.listeners import ListenerConfig
 from barnabas.protocol.api import Api
 from barnabas.protocol.api_table import API_VERSIONS
 from barnabas.protocol.errors import ProtocolViolation
@@ -34,35 +52,17 @@ from barnabas.protocol.primitives import (
     TooManyElementsError,
 )
 from barnabas.protocol.request_context import RequestContext
+from barnabas.storage.cleaning.clean_job import CleanJob, CleanResult
 from barnabas.storage.directory.log_manager import LogManager, sync_one_by_one
 from barnabas.storage.disk import NotWrittenError, may_have_lost_pages
 from barnabas.storage.exception_guard import contain, report
 
 if TYPE_CHECKING:
     from barnabas.broker.admission.gate import SaslGate
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.brokers.failover import Failover
-    from barnabas.broker.connections.access import ClientAccess
-    from barnabas.broker.connections.logins import Logins
     from barnabas.broker.coordinators import Coordinators
-    from barnabas.broker.dispatch import Routes
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.logs.compaction import Compaction
-    from barnabas.broker.logs.flush_queue import FlushQueue
-    from barnabas.broker.logs.log_progress import LogProgress
-    from barnabas.broker.logs.metadata import ClusterMetadata
-    from barnabas.broker.logs.purgatory import Purgatory
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.logs.unwritten_work import UnwrittenWork
-    from barnabas.broker.observation.counters import Counters
-    from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.wide_requests import WideRequests
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.settings.listeners import ListenerConfig
     from barnabas.broker.share_partitions.shares import Shares
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-    from barnabas.storage.cleaning.clean_job import CleanJob, CleanResult
 
 # The maximum size of a request that the loop decodes. This takes 20 ms if all elements of the
 # request are small.

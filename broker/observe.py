@@ -9,15 +9,21 @@ another thread.)
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from barnabas.broker.handlers.share_groups import UNKNOWN_LAG, start_and_lag
+from barnabas.broker.lazy import Lazy
+from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.coordinator.groups.classic.consumer_protocol import read_assignment
 from barnabas.coordinator.groups.consumer.consumer_group import consumer_group
+from barnabas.coordinator.groups.group import Group
+from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.groups.group_types import CLASSIC_TYPE, SHARE_TYPE, STREAMS_TYPE
 from barnabas.coordinator.groups.share.share_groups import share_group
 from barnabas.coordinator.share_states.share_state import UNINITIALIZED_OFFSET
+from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from barnabas.coordinator.transactions.transaction_state import AT_REST
 from barnabas.group_lag import (
     TAIL_BYTES,
@@ -34,21 +40,14 @@ from barnabas.group_lag import (
 )
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation
 from barnabas.storage.segments.index_cache import BuildPutOff
 from barnabas.texts import is_batch_number
 
 if TYPE_CHECKING:
-    import uuid
-
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.logs.topics import TopicRegistry
     from barnabas.broker.share_partitions.shares import Shares
-    from barnabas.coordinator.groups.group import Group
-    from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-    from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-    from barnabas.storage.directory.log_manager import LogManager
-    from barnabas.storage.log.log import Log
 
 ROWS_AT_ONCE = 100
 """The number of rows that are made without a break, in half a millisecond."""

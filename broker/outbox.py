@@ -6,14 +6,14 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from barnabas.broker.audit import AuditRecord
 from barnabas.protocol.errors import ProtocolViolation
+from barnabas.protocol.hot_responses import Piece
 from barnabas.protocol.messages.message import Message
+from barnabas.storage.cleaning.clean_job import CleanJob
+from barnabas.storage.disk import Syncable
 
 if TYPE_CHECKING:
-    from barnabas.broker.audit import AuditRecord
-    from barnabas.protocol.hot_responses import Piece
-    from barnabas.storage.cleaning.clean_job import CleanJob
-    from barnabas.storage.disk import Syncable
     from barnabas.storage.log.durability import FlushToken
 
 # the reason why the broker ends a connection, for the broker's log

@@ -1,50 +1,49 @@
 """The parts of a broker. assemble.py makes them, and the row of an API selects those that its
 handler takes, so no other module has all of them.
 
-Each family of handlers imports this module, and so it names the parts only as types: what a part
-needs is loaded by assemble.py, or by the families that use it.
+Each family of handlers imports this module, and so the parts that are loaded with a family, or with
+a setting, are named only as types here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from barnabas.broker.brokers.addresses import Addresses
+from barnabas.broker.brokers.cluster import Cluster
+from barnabas.broker.brokers.failover import Failover
+from barnabas.broker.connections.access import ClientAccess
+from barnabas.broker.connections.connection_state import ConnectionState
+from barnabas.broker.lazy import Lazy
+from barnabas.broker.logs.disk_space import DiskSpace
+from barnabas.broker.logs.flush_queue import FlushQueue
+from barnabas.broker.logs.log_progress import LogProgress
+from barnabas.broker.logs.metadata import ClusterMetadata
+from barnabas.broker.logs.new_files import FilesAhead
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.observation.counters import Counters
+from barnabas.broker.outbox import Ids
+from barnabas.broker.quotas.quotas import Quotas
+from barnabas.broker.requests.families import Families
+from barnabas.broker.requests.pending_requests import Requests
+from barnabas.broker.requests.wide_requests import WideRequests
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.current_features import CurrentFeatures
+from barnabas.broker.settings.group_configs import GroupConfigs
+from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
+from barnabas.storage.directory.log_manager import LogManager
 
+if TYPE_CHECKING:
     from barnabas.broker.admission.coordinator_edge import CoordinatorEdge
-    from barnabas.broker.brokers.addresses import Addresses
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.brokers.failover import Failover
-    from barnabas.broker.connections.access import ClientAccess
-    from barnabas.broker.connections.connection_state import ConnectionState
     from barnabas.broker.coordinators import Coordinators
     from barnabas.broker.groups.group_runtime import GroupRuntime
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.logs.disk_space import DiskSpace
-    from barnabas.broker.logs.flush_queue import FlushQueue
-    from barnabas.broker.logs.log_progress import LogProgress
-    from barnabas.broker.logs.metadata import ClusterMetadata
-    from barnabas.broker.logs.new_files import FilesAhead
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.observation.counters import Counters
-    from barnabas.broker.outbox import Ids
-    from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.families import Families
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.requests.wide_requests import WideRequests
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.settings.current_features import CurrentFeatures
-    from barnabas.broker.settings.group_configs import GroupConfigs
     from barnabas.broker.share_partitions.shares import Shares
     from barnabas.broker.topic_changes.topic_deletion import TopicDeletion
     from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
     from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
-    from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
     from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-    from barnabas.storage.directory.log_manager import LogManager
 
 
 Part = TypeVar("Part")

@@ -18,15 +18,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from barnabas.coordinator.transactions.transaction_state import (
-        Decision,
-        SessionAtEnd,
-        TransactionMetadata,
-    )
-    from barnabas.protocol.messages.message import Message
+from barnabas.coordinator.transactions.transaction_state import (
+    Decision,
+    SessionAtEnd,
+    TransactionMetadata,
+)
+from barnabas.protocol.messages.message import Message
 
 RECORDS_PER_BATCH = 1_000
 _EIGHT_UNITS = struct.Struct(">8H")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -69,9 +70,6 @@ from barnabas.spark_connector.task_process import exempt_modules_from_collection
 from barnabas.spark_connector.user_messages import errors_of_a_stream, without_traceback
 from barnabas.spark_connector.write.sink import BatchWriter, StreamWriter
 from barnabas.spark_connector.write.sink_options import parse_sink_options
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # Errors that users can correct.
 USER_ERRORS = (OptionError, ClientError, DataLossError, DamageError, OpenTransactionError)

@@ -12,15 +12,39 @@ import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
+from barnabas.broker.rim.system_ids import SystemIds
+from barnabas.broker.security.users import UsersFileError, parse_users
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.config_providers import resolve
+from barnabas.broker.settings.exposure import is_secret
+from barnabas.broker.settings.properties import read_properties
+from barnabas.broker.settings.setting import ConfigError
+from barnabas.broker.settings.topic_config import validate_topic_configs
 from barnabas.cli import log_verify
 from barnabas.cli.errors import CommandError
 from barnabas.cli.options import DEFAULT_ADDRESS, SETTING, dry_run_option, ending, json_option
 from barnabas.cli.output import Output, note, progress
-from barnabas.storage.disk import OsDisk
+from barnabas.daemon.preparation import start_and_stop
+from barnabas.graduation.bootstrap import encode_bootstrap
+from barnabas.graduation.bring_back import BringBackReport, bring_back
+from barnabas.graduation.copies import UNFINISHED_NAME, copy_directory, remove_unfinished_copy
+from barnabas.graduation.hand_over import HandOver, plan_hand_over
+from barnabas.graduation.kafka_versions import KAFKA_VERSIONS
+from barnabas.graduation.server_properties import INTER_BROKER_USER, StartSettings, write_properties
+from barnabas.graduation.steps import UNFINISHED_SUFFIX, hand_over
+from barnabas.graduation.survey import (
+    GraduationError,
+    Survey,
+    UncleanError,
+    check_decided,
+    take_survey,
+)
+from barnabas.pkcs12 import kind_of_store
+from barnabas.storage.disk import OsDisk, sync_file_system
 from barnabas.storage.files.checkpoints import (
     LOCK_NAME,
     META_PROPERTIES_NAME,
@@ -29,13 +53,6 @@ from barnabas.storage.files.checkpoints import (
 )
 from barnabas.storage.log.log_directory import LogDirectoryError
 from barnabas.texts import count_text, time_text
-
-if TYPE_CHECKING:
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.graduation.bring_back import BringBackReport
-    from barnabas.graduation.hand_over import HandOver
-    from barnabas.graduation.server_properties import StartSettings
-    from barnabas.graduation.survey import Survey
 
 VERSIONS = ("3.9", "4.0", "4.3")
 SHOWN = 20
@@ -161,8 +178,6 @@ def graduate(
 @contextmanager
 def _explained() -> Iterator[None]:
     """Turn errors of the graduation into a CommandError with a text of one line."""
-    from barnabas.broker.settings.setting import ConfigError
-    from barnabas.graduation.survey import GraduationError, UncleanError
 
     try:
         yield
@@ -207,11 +222,6 @@ def _settings(
     data_dir: str, config_file: str | None, broker_settings: Sequence[tuple[str, str]]
 ) -> tuple[StartSettings, BrokerConfig]:
     """The settings with which the broker was started, as text and as a config."""
-    from barnabas.broker.security.users import UsersFileError, parse_users
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.settings.config_providers import resolve
-    from barnabas.broker.settings.properties import read_properties
-    from barnabas.graduation.server_properties import StartSettings
 
     texts: dict[str, str] = {}
     if config_file is not None:
@@ -245,7 +255,6 @@ def _node_id(data_dir: str) -> str | None:
 
 def _checked(topic_settings: dict[str, str]) -> dict[str, str]:
     """The settings for all topics, checked. Raises: ConfigError."""
-    from barnabas.broker.settings.topic_config import validate_topic_configs
 
     validate_topic_configs(topic_settings)
     return topic_settings
@@ -255,8 +264,6 @@ def _prepare(config: BrokerConfig, data_dir: str, *, aborts: bool) -> None:
     """Start the broker, which recovers the directory, and stop it. With `aborts`, open transactions
     are aborted before the stop.
     """
-    from barnabas.broker.rim.system_ids import SystemIds
-    from barnabas.daemon.preparation import start_and_stop
 
     aborted = start_and_stop(
         OsDisk(),
@@ -271,13 +278,11 @@ def _prepare(config: BrokerConfig, data_dir: str, *, aborts: bool) -> None:
 
 
 def _survey(data_dir: str) -> Survey:
-    from barnabas.graduation.survey import take_survey
 
     return take_survey(OsDisk(), data_dir)
 
 
 def _check_decided(survey: Survey) -> None:
-    from barnabas.graduation.survey import check_decided
 
     check_decided(survey)
 
@@ -313,8 +318,6 @@ def _plan(
     config: BrokerConfig,
     topic_configs: dict[str, str],
 ) -> HandOver:
-    from barnabas.graduation.hand_over import plan_hand_over
-    from barnabas.graduation.kafka_versions import KAFKA_VERSIONS
 
     return plan_hand_over(survey, KAFKA_VERSIONS[version], config, topic_configs)
 
@@ -322,7 +325,6 @@ def _plan(
 def _write_properties(
     plan: HandOver, config: BrokerConfig, given: StartSettings, where: str, controller: str
 ) -> None:
-    from barnabas.graduation.server_properties import write_properties
 
     write_properties(
         plan,
@@ -338,7 +340,6 @@ def _write_properties(
 
 def _kind_of_store(path: str) -> str | None:
     """The kind of a key store or trust store; None if the file cannot be read."""
-    from barnabas.pkcs12 import kind_of_store
 
     try:
         with open(path, "rb") as file:
@@ -351,14 +352,6 @@ def _hand_over(plan: HandOver, data_dir: str, target: str | None) -> None:
     """Hand the directory over, or a copy of it if a target is given. The copy has a temporary name
     until it is complete.
     """
-    from barnabas.graduation.bootstrap import encode_bootstrap
-    from barnabas.graduation.copies import (
-        UNFINISHED_NAME,
-        copy_directory,
-        remove_unfinished_copy,
-    )
-    from barnabas.graduation.steps import UNFINISHED_SUFFIX, hand_over
-    from barnabas.storage.disk import sync_file_system
 
     disk = OsDisk()
     bootstrap = encode_bootstrap(plan, round(time.time() * 1000))
@@ -424,7 +417,6 @@ def _given_options(
 
     Takes:  option, the name that this command's option for one setting has.
     """
-    from barnabas.broker.settings.exposure import is_secret
 
     words = [] if config_file is None else ["--config", config_file]
     for name, text in broker_settings:
@@ -436,7 +428,6 @@ def _show_plan(
     output: Output, plan: HandOver, where: str, entry: _Entry, back: str, *, dry_run: bool
 ) -> None:
     """Print what is handed over, and what the user has to do next."""
-    from barnabas.graduation.server_properties import INTER_BROKER_USER
 
     survey, metadata = plan.survey, plan.survey.metadata
     counts = {
@@ -528,7 +519,6 @@ def _pairs(configs: dict[str, str]) -> str:
 
 def _without_secrets(properties: str) -> str:
     """The lines of a properties file, with the values of secrets hidden."""
-    from barnabas.broker.settings.exposure import is_secret
 
     lines = []
     for line in properties.splitlines():
@@ -581,9 +571,6 @@ def take_over(
     """
     data_dir = os.path.abspath(data_dir)
     with _explained():
-        from barnabas.graduation.bring_back import bring_back
-        from barnabas.storage.disk import sync_file_system
-
         _, config = _settings(data_dir, config_file, broker_settings)
         with _locked(data_dir):
             report = bring_back(OsDisk(), data_dir, config, sync_file_system, is_dry_run=dry_run)

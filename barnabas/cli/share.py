@@ -42,6 +42,7 @@ from barnabas.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
+from barnabas.protocol.records import batches_in, records_of
 from barnabas.texts import count_text
 
 HEARTBEAT = RequestKind(ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse, 1, 1)
@@ -276,7 +277,6 @@ class _Member:
 
     def _records(self, node_id: int, topic_id: Any, name: str, row: Any) -> Iterator[Shared]:
         """The acquired records in a row of a response. They are stored for `acknowledge`."""
-        from barnabas.protocol.records import batches_in, records_of
 
         data = bytes(row.records or b"")
         counts = {

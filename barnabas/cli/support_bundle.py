@@ -34,6 +34,8 @@ from barnabas.cli.profiles import PREFIX, is_secret
 from barnabas.cli.secret_texts import REMOVED, Cleaner
 from barnabas.cli.waiting import TimeoutOver
 from barnabas.json_text import JsonText, json_text
+from barnabas.protocol.api_table import APIS
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.texts import count_text
 from barnabas.version import __version__
 
@@ -252,7 +254,6 @@ def _raiser(error: Exception) -> Callable[[], Any]:
 
 def _cluster(admin: ClusterClient) -> dict[str, Any]:
     """The brokers of the cluster, and the requests that they support."""
-    from barnabas.protocol.api_table import APIS
 
     names = {api.key: api.name for api in APIS}
     return {
@@ -288,7 +289,6 @@ def _topics(admin: ClusterClient) -> list[dict[str, Any]]:
     from barnabas.cli.client.configs import describe_configs
     from barnabas.cli.client.topics import name_of
     from barnabas.cli.offsets import describe_topics, list_offsets, partitions_of
-    from barnabas.protocol.topic_partition import TopicPartition
 
     topics = describe_topics(admin)
     offsets = list_offsets(admin, partitions_of(topics, with_leader=True))

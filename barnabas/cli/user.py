@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -22,15 +23,18 @@ from barnabas.cli.options import (
 )
 from barnabas.cli.output import Column, Output, note
 from barnabas.client.request_kind import RequestKind
-
-if TYPE_CHECKING:
-    from barnabas.protocol.messages.alter_user_scram_credentials import (
-        ScramCredentialDeletion,
-        ScramCredentialUpsertion,
-    )
-    from barnabas.protocol.messages.describe_user_scram_credentials import (
-        DescribeUserScramCredentialsResult,
-    )
+from barnabas.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from barnabas.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+    UserName,
+)
 
 MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 NAMES = {number: name for name, number in MECHANISMS.items()}
@@ -86,11 +90,6 @@ def _describe(
 
     Raises: RefusedError if the whole request is refused.
     """
-    from barnabas.protocol.messages.describe_user_scram_credentials import (
-        DescribeUserScramCredentialsRequest,
-        DescribeUserScramCredentialsResponse,
-        UserName,
-    )
 
     kind = RequestKind(
         DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse, 0, 0
@@ -108,10 +107,6 @@ def _alter(
     upsertions: Sequence[ScramCredentialUpsertion] = (),
 ) -> str | None:
     """Change the credentials of one user. Gives: the error text, or None."""
-    from barnabas.protocol.messages.alter_user_scram_credentials import (
-        AlterUserScramCredentialsRequest,
-        AlterUserScramCredentialsResponse,
-    )
 
     kind = RequestKind(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, 0, 0)
     request = AlterUserScramCredentialsRequest(list(deletions), list(upsertions))
@@ -190,9 +185,6 @@ def _upsertion(
 ) -> ScramCredentialUpsertion:
     """The salted and iterated password of a user (RFC 5802)."""
     import hashlib
-    import os
-
-    from barnabas.protocol.messages.alter_user_scram_credentials import ScramCredentialUpsertion
 
     salt = os.urandom(SALT_BYTES)
     hash_name = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
@@ -243,7 +235,6 @@ def remove(
 
 def _deletion(name: str, mechanism: str) -> ScramCredentialDeletion:
     """The request's row that deletes a user's credential."""
-    from barnabas.protocol.messages.alter_user_scram_credentials import ScramCredentialDeletion
 
     return ScramCredentialDeletion(name, MECHANISMS[mechanism])
 

@@ -29,6 +29,7 @@ from barnabas.cli.client.transactions import (
     describe_transactions,
     list_transactions,
 )
+from barnabas.cli.errors import CommandError
 from barnabas.cli.offsets import describe_topics, list_offsets, partitions_of, topic_or_partition
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.why_stuck import (
@@ -223,8 +224,6 @@ def gather(admin: ClusterClient, name: str, now_ms: int) -> Answer:
     """
     (partition, *others) = topic_or_partition(admin, name)
     if others:
-        from barnabas.cli.errors import CommandError
-
         raise CommandError(f"{name!r} has {len(others) + 1} partitions: name one, as in {name}-0")
     bounds = list_offsets(admin, [partition])[partition]
     stable, end = bounds["last_stable_offset"], bounds["high_watermark"]

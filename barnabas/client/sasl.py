@@ -9,21 +9,17 @@ import hashlib
 import hmac
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from barnabas.client.errors import code_name
 from barnabas.client.frames import Steps
 from barnabas.client.request_kind import RequestKind
-from barnabas.client.security_options import PLAIN, SCRAM_HASHES
+from barnabas.client.security_options import PLAIN, SCRAM_HASHES, TokenSource
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-
-if TYPE_CHECKING:
-    from barnabas.client.security_options import TokenSource
 
 # A server that requests fewer iterations may be trying to obtain the password. More iterations
 # would only use CPU.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from barnabas.broker.observe import CommittedOffsetState, GroupState
-    from barnabas.console.history import Trend
+from barnabas.broker.observe import CommittedOffsetState, GroupState
+from barnabas.console.history import Trend
 
 Progress = Literal["bookkeeping", "up to date", "grows", "no members", "moves", "rests", "unknown"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from barnabas.console.decoding import NOT_DECODED, Decode, Decoded, Values, decoded_value
 from barnabas.json_text import JsonText, bytes_to_json
@@ -25,9 +25,7 @@ from barnabas.protocol.records import (
     open_records,
 )
 from barnabas.storage.disk import Slice
-
-if TYPE_CHECKING:
-    from barnabas.storage.log.log import Log
+from barnabas.storage.log.log import Log
 
 MOST_READ_BYTES = 4 << 20
 MOST_DECOMPRESSED_BYTES = 8 << 20

@@ -26,7 +26,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import (
@@ -39,10 +39,8 @@ from barnabas.protocol.records import (
 )
 from barnabas.storage.disk import Slice
 from barnabas.storage.files.txn_index import AbortedTxn
-
-if TYPE_CHECKING:
-    from barnabas.storage.log.log import Log
-    from barnabas.storage.segments.segment import Segment
+from barnabas.storage.log.log import Log
+from barnabas.storage.segments.segment import Segment
 
 PLAIN, COMMITTED, ABORTED, OPEN = "plain", "committed", "aborted", "open"
 COMMIT_MARKER, ABORT_MARKER, GAP = "commit", "abort", "gap"

@@ -38,15 +38,12 @@ import struct
 import sys
 import traceback
 from argparse import Namespace
+from collections.abc import Mapping
 from shutil import rmtree
-from typing import TYPE_CHECKING, NoReturn
+from typing import Any, NoReturn
 
 from barnabas.daemon.announcing import has_cli
 from barnabas.daemon.rehearsal import rehearse_start, rehearse_test
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 LENGTH = struct.Struct(">I")
 READY = b"r"

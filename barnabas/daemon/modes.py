@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas.broker.rim.clocks import busy_ns, steady_ms, wall_ms
 from barnabas.broker.rim.flusher import sync_together
 from barnabas.broker.rim.system_ids import SystemIds
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.daemon.arguments import StartError
 from barnabas.daemon.configure import (
     check_metrics_library,
@@ -33,7 +34,6 @@ from barnabas.storage.files.checkpoints import STANDBY_NOTE_NAME
 from barnabas.storage.log.log_directory import LogDirectoryError
 
 if TYPE_CHECKING:
-    from barnabas.broker.settings.config import BrokerConfig
     from barnabas.replication.rim.pair_member import PairMember
 
 STANDBY_OF = "--standby-of"

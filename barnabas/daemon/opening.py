@@ -12,27 +12,23 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from barnabas.broker.assemble import assemble
 from barnabas.broker.core import Broker
 from barnabas.broker.logs.metadata import ClusterMetadata
+from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.outbox import Ids
 from barnabas.broker.quotas.quotas import no_time
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.deletion import StartNote, deleting
 from barnabas.broker.settings.topic_config import topic_log_config
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
+from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
 from barnabas.storage.directory.log_manager import LogManager, sync_one_by_one
 from barnabas.storage.disk import Disk, OsDisk, Syncable, may_have_lost_pages
 from barnabas.storage.files.checkpoints import STANDBY_NOTE_NAME
-from barnabas.storage.log_config import LogManagerConfig
+from barnabas.storage.log_config import LogConfig, LogManagerConfig
 from barnabas.storage.pooled_disk import PooledDisk
-
-if TYPE_CHECKING:
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
-    from barnabas.storage.log_config import LogConfig
 
 logger = logging.getLogger("barnabas.opening")
 

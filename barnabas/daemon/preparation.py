@@ -5,16 +5,12 @@ The start recovers the logs if the broker was killed; open transactions are abor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from barnabas.broker.core import Broker
+from barnabas.broker.outbox import Ids
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.daemon.opening import open_broker
 from barnabas.graduation.survey import GraduationError
-
-if TYPE_CHECKING:
-    from barnabas.broker.core import Broker
-    from barnabas.broker.outbox import Ids
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.storage.disk import Disk
+from barnabas.storage.disk import Disk
 
 _SHOWN = 5
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
+from collections.abc import Callable
 from shutil import rmtree
-from typing import TYPE_CHECKING
 
+from barnabas.broker.core import Broker
 from barnabas.broker.rim.system_ids import SystemIds
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.daemon.opening import open_broker
@@ -30,6 +31,7 @@ from barnabas.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from barnabas.protocol.messages.message import Message
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from barnabas.protocol.messages.produce import (
@@ -38,12 +40,6 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.records import NewRecord, encode_batch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from barnabas.broker.core import Broker
-    from barnabas.protocol.messages.message import Message
 
 _CLIENT = 1
 _TOPIC = "rehearsal"

@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from barnabas.broker.core import Broker
@@ -24,13 +25,13 @@ from barnabas.daemon.announcing import announce, shown
 from barnabas.daemon.garbage import collect_rarely, exclude_loaded
 from barnabas.daemon.listening import REPLICATION_PORT, Sockets
 from barnabas.daemon.signals import Signals
+from barnabas.installing import install_command
 from barnabas.process.log_output import LogOutput
 from barnabas.storage.disk import is_out_of_space, may_have_lost_pages
 
 if TYPE_CHECKING:
     from barnabas.console.rim.endpoint import Console
     from barnabas.metrics.rim.measured import Measuring
-    from barnabas.process.log_output import LogOutput
     from barnabas.replication.rim.leader_endpoint import Leader
     from barnabas.replication.rim.lease_endpoint import LeasedLeader
     from barnabas.replication.rim.pair_member import PairMember
@@ -233,11 +234,8 @@ def _warn_of_missing_libraries() -> None:
     """Log which packages are missing if the console is to decode records by their schemas. The
     broker itself imports none of them.
     """
-    from importlib.util import find_spec
 
     if find_spec("fastavro") is None or find_spec("jsonschema") is None:
-        from barnabas.installing import install_command
-
         logger.warning(
             "--console-registry: the console decodes no records until this is installed: %s",
             install_command("schemas"),

@@ -18,6 +18,7 @@ snapshot is refused.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -72,8 +73,6 @@ class Catalogue:
         decoder: Decoder | None = None,
     ) -> None:
         if decoder is None:
-            import json
-
             decoder = json.loads
         self._settings = {**(settings or {}), "bootstrap.servers": servers}
         self._decode_key, self._decode = key_decoder, decoder

@@ -20,8 +20,9 @@ import struct
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from barnabas.graduation.hand_over import HandOver
 from barnabas.graduation.kafka_directory.kafka_metadata import (
     CONTROL_KEY,
     FOOTER_TYPE,
@@ -50,11 +51,8 @@ from barnabas.graduation.kafka_directory.kafka_records import (
 )
 from barnabas.graduation.kafka_versions import METADATA_VERSION
 from barnabas.protocol.records import NewRecord, encode_batch
+from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import decode_topic_id
-
-if TYPE_CHECKING:
-    from barnabas.graduation.hand_over import HandOver
-    from barnabas.storage.disk import Disk
 
 RECORDS_A_BATCH = 500
 NO_EPOCH = -1

@@ -36,11 +36,12 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from barnabas.broker.logs.durable_size import SIZE_SUFFIX
 from barnabas.broker.logs.metadata import ClusterMetadata, Topic
 from barnabas.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.deletion import (
     DELETING_BROKER_SETTINGS,
     DELETING_TOPIC_SETTINGS,
@@ -84,6 +85,7 @@ from barnabas.storage.directory.graduated import (
     MARK_NAME,
     is_graduated,
 )
+from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_NAME,
@@ -96,10 +98,6 @@ from barnabas.storage.files.checkpoints import (
 )
 from barnabas.storage.files.leader_epochs import HighestEpoch
 from barnabas.storage.opening.last_run import BOOT_ID_NAME
-
-if TYPE_CHECKING:
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.storage.disk import Disk
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

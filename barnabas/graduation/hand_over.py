@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from barnabas.broker.security.stored import ScramCredential
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.deletion import listed, not_decided
 from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
@@ -26,14 +26,9 @@ from barnabas.broker.settings.rows_without_effect import ALL_BROKER_SETTINGS
 from barnabas.broker.settings.setting import LONG_MAX, OWN_PREFIX
 from barnabas.broker.settings.topic_config import broker_default
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, RETENTION_CONFIGS
-from barnabas.graduation.kafka_versions import ELIGIBLE_LEADER_REPLICAS
-from barnabas.graduation.survey import GraduationError
+from barnabas.graduation.kafka_versions import ELIGIBLE_LEADER_REPLICAS, KafkaVersion
+from barnabas.graduation.survey import GraduationError, Survey
 from barnabas.graduation.typed_groups import note_of_streams_groups, refused_share_groups
-
-if TYPE_CHECKING:
-    from barnabas.broker.security.stored import ScramCredential
-    from barnabas.graduation.kafka_versions import KafkaVersion
-    from barnabas.graduation.survey import Survey
 
 IN_SYNC = "min.insync.replicas"
 DIFFERENCE = "message.timestamp.difference.max.ms"

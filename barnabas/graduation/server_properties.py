@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from barnabas.broker.security.scram import FEWEST_ITERATIONS, MECHANISMS, credential_of, salted
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.config_providers import KAFKAS_CLASSES, PROVIDERS
-from barnabas.broker.settings.listeners import OAUTHBEARER
+from barnabas.broker.settings.listeners import OAUTHBEARER, ListenerConfig
 from barnabas.broker.settings.listeners import PREFIX as LISTENER_PREFIX
 from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 from barnabas.broker.settings.setting import OWN_PREFIX
@@ -25,12 +26,8 @@ from barnabas.coordinator.internal_topics import (
     SHARE_STATE_TOPIC,
     TRANSACTIONS_TOPIC,
 )
+from barnabas.graduation.hand_over import HandOver
 from barnabas.graduation.survey import GraduationError
-
-if TYPE_CHECKING:
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.settings.listeners import ListenerConfig
-    from barnabas.graduation.hand_over import HandOver
 
 INTER_BROKER_USER = "kafka-inter-broker"
 CONTROLLER = "CONTROLLER"

@@ -19,20 +19,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from barnabas.graduation.hand_over import HandOver
 from barnabas.storage.directory.bootstrap_checkpoint import mark_of
 from barnabas.storage.directory.graduated import (
     BOOTSTRAP_NAME,
     KAFKA_METADATA_NAME,
     MARK_NAME,
 )
+from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
 from barnabas.storage.files.segment_files import LOG_SUFFIX, offset_name
-
-if TYPE_CHECKING:
-    from barnabas.graduation.hand_over import HandOver
-    from barnabas.storage.disk import Disk
 
 PROPERTIES_NAME = "server.properties"
 UNFINISHED_SUFFIX = ".unfinished"

@@ -20,11 +20,12 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from barnabas.broker.logs.metadata import topics_in
-from barnabas.replication.operations import Kind
+from barnabas.broker.logs.metadata import Topic, topics_in
+from barnabas.replication.operations import Kind, Operation
 from barnabas.storage.directory.partition_directories import free_stray_path
+from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import (
     NOT_SENT_NAME,
     PARTITION_METADATA_NAME,
@@ -37,13 +38,6 @@ from barnabas.storage.files.checkpoints import (
 from barnabas.storage.files.segment_files import LOG_SUFFIX
 from barnabas.storage.log.log_directory import LogDirectoryError
 from barnabas.storage.opening.last_run import LastRun, RunNote
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from barnabas.broker.logs.metadata import Topic
-    from barnabas.replication.operations import Operation
-    from barnabas.storage.disk import Disk
 
 logger = logging.getLogger("barnabas.replication")
 

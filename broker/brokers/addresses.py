@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from barnabas.broker.brokers.cluster import NO_LEADER, Cluster
+from barnabas.broker.connections.connection_state import ConnectionState
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.listeners import ListenerConfig
 from barnabas.protocol.hot_responses import CurrentLeader, Endpoint
-
-if TYPE_CHECKING:
-    from barnabas.broker.connections.connection_state import ConnectionState
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.settings.listeners import ListenerConfig
-    from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.request_context import RequestContext
 
 
 class Addresses:

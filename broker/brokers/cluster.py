@@ -28,25 +28,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.broker.logs.topics import check_leader_epoch
+from barnabas.broker.logs.metadata import Topic
+from barnabas.broker.logs.topics import TopicRegistry, check_leader_epoch
+from barnabas.broker.outbox import Ids
 from barnabas.broker.requests.fetch_sessions import FetchSessions
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.internal_topics import (
     OFFSETS_TOPIC,
     SHARE_STATE_TOPIC,
     TRANSACTIONS_TOPIC,
 )
 from barnabas.coordinator.result import partition_for
+from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.hot_responses import CurrentLeader
+from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.broker.logs.metadata import Topic
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.outbox import Ids
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
-    from barnabas.protocol.request_context import RequestContext
     from barnabas.storage.log.log import Log
 
 NO_LEADER = -1

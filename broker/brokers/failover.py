@@ -16,19 +16,15 @@ continue without a change.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from barnabas.broker.brokers.cluster import NO_LEADER
+from barnabas.broker.brokers.cluster import NO_LEADER, Cluster
+from barnabas.broker.connections.connection_state import ConnectionState
+from barnabas.broker.logs.log_progress import LogProgress
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.requests.pending_requests import Requests
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
-
-if TYPE_CHECKING:
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.connections.connection_state import ConnectionState
-    from barnabas.broker.logs.log_progress import LogProgress
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.requests.pending_requests import Requests
 
 COORDINATORS = {"group": OFFSETS_TOPIC, "transaction": TRANSACTIONS_TOPIC}
 

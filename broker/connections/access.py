@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from barnabas.broker.connections.connection_state import ConnectionState
-    from barnabas.broker.security.authorizer import Access, Authorizer
-    from barnabas.protocol.request_context import RequestContext
+from barnabas.broker.connections.connection_state import ConnectionState
+from barnabas.broker.security.authorizer import Access, Authorizer
+from barnabas.protocol.request_context import RequestContext
 
 
 class ClientAccess:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.audit import ANONYMOUS, AuditRecord
+from barnabas.broker.security.authorizer import Access
+from barnabas.broker.settings.listeners import ListenerConfig
 from barnabas.protocol.messages.message import Message
 
 if TYPE_CHECKING:
     from barnabas.broker.security.authentication import Authentication
-    from barnabas.broker.security.authorizer import Access
-    from barnabas.broker.settings.listeners import ListenerConfig
 
 
 class CoordinatorWait(NamedTuple):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from barnabas.broker.admission import guards, rights
 from barnabas.broker.admission.guard_steps import Ask, Rule, by_hand, on_cluster, rule
@@ -40,6 +40,7 @@ from barnabas.broker.settings.config_entries import (
     logger_entries,
     topic_entries,
 )
+from barnabas.broker.settings.features import Release
 from barnabas.broker.settings.group_configs import check_group_configs
 from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 from barnabas.broker.settings.rows_without_effect import (
@@ -77,13 +78,6 @@ from barnabas.protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 from barnabas.protocol.request_context import RequestContext
-
-if TYPE_CHECKING:
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.logs.metadata import Topic
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.settings.features import Release
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 KINDS = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)

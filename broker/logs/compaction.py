@@ -18,13 +18,25 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from barnabas.broker.logs.flush_queue import FlushQueue
+from barnabas.broker.logs.syncs import Syncs
+from barnabas.broker.outbox import Outbox
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.topic_partition import TopicPartition
-from barnabas.storage.disk import NotWrittenError, is_out_of_descriptors, is_out_of_resources
+from barnabas.storage.cleaning.clean_job import CleanedSegment, CleanJob, CleanResult
+from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.disk import (
+    NotWrittenError,
+    SyncSteps,
+    is_out_of_descriptors,
+    is_out_of_resources,
+)
 from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.checkpoints import (
     CLEANER_NAME,
     CorruptCheckpoint,
+    Offsets,
     decode_offsets,
     encode_offsets,
 )
@@ -32,15 +44,7 @@ from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.segments.index_cache import BuildPutOff
 
 if TYPE_CHECKING:
-    from barnabas.broker.logs.flush_queue import FlushQueue
-    from barnabas.broker.logs.syncs import Syncs
-    from barnabas.broker.outbox import Outbox
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.storage.cleaning.clean_job import CleanedSegment, CleanJob, CleanResult
     from barnabas.storage.cleaning.clean_plan import Dirt
-    from barnabas.storage.directory.log_manager import LogManager
-    from barnabas.storage.disk import SyncSteps
-    from barnabas.storage.files.checkpoints import Offsets
     from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.compaction")

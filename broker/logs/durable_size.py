@@ -19,13 +19,9 @@ records of the last half minute, for which the kernel keeps written data in memo
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 from barnabas.protocol.checksum import crc32c
-from barnabas.storage.disk import is_out_of_resources
-
-if TYPE_CHECKING:
-    from barnabas.storage.disk import Disk, File
+from barnabas.storage.disk import Disk, File, is_out_of_resources
 
 SIZE_SUFFIX = ".size"
 MOST_RECORDS = 256  # a file with more records is replaced by one with a single record

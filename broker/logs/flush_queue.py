@@ -26,16 +26,14 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from barnabas.broker.logs.disk_space import DiskSpace
 from barnabas.broker.logs.unwritten_work import RETRY_MS
-from barnabas.broker.outbox import FlushJob
-from barnabas.storage.disk import NotWrittenError
+from barnabas.broker.outbox import FlushJob, Outbox
+from barnabas.storage.disk import NotWrittenError, Syncable
 from barnabas.storage.exception_guard import contain
+from barnabas.storage.files.flush_journal import FlushJournal, JournalEntry, JournalRecord
 
 if TYPE_CHECKING:
-    from barnabas.broker.logs.disk_space import DiskSpace
-    from barnabas.broker.outbox import Outbox
-    from barnabas.storage.disk import Syncable
-    from barnabas.storage.files.flush_journal import FlushJournal, JournalEntry, JournalRecord
     from barnabas.storage.log.durability import FlushToken, LogEnd
     from barnabas.storage.log.log import Log
 

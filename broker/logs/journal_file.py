@@ -13,16 +13,20 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
 
 from barnabas.protocol.checksum import crc32c
-from barnabas.storage.disk import DirectorySync, append_whole, is_out_of_resources
+from barnabas.storage.disk import (
+    DirectorySync,
+    Disk,
+    File,
+    SyncSteps,
+    append_whole,
+    is_out_of_resources,
+)
 from barnabas.storage.log.log_directory import LogDirectoryError
-
-if TYPE_CHECKING:
-    from barnabas.storage.disk import Disk, File, SyncSteps
 
 VERSION = 1
 ENCODED_AT_ONCE = 1000  # the number of frames encoded in one slice, which takes 5 ms

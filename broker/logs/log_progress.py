@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from barnabas.broker.logs.flush_queue import FlushQueue
+from barnabas.broker.logs.purgatory import Purgatory
+
 if TYPE_CHECKING:
-    from barnabas.broker.logs.flush_queue import FlushQueue
-    from barnabas.broker.logs.purgatory import Purgatory
     from barnabas.storage.log.log import Log
 
 

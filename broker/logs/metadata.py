@@ -45,7 +45,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, starmap
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from barnabas.broker.logs import journal_file
 from barnabas.broker.logs.durable_size import DurableSize
@@ -62,10 +62,13 @@ from barnabas.broker.logs.journal_file import (
 )
 from barnabas.broker.security.stored import Acl, ScramCredential
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, RETENTION_CONFIGS
-from barnabas.storage.disk import REPLACING_SUFFIX, is_out_of_resources, run_at_once
-
-if TYPE_CHECKING:
-    from barnabas.storage.disk import Disk, SyncSteps
+from barnabas.storage.disk import (
+    REPLACING_SUFFIX,
+    Disk,
+    SyncSteps,
+    is_out_of_resources,
+    run_at_once,
+)
 
 logger = logging.getLogger("barnabas.metadata")
 

@@ -10,14 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from barnabas.broker.outbox import FlushJob
+from barnabas.broker.outbox import FlushJob, Outbox
+from barnabas.storage.disk import SyncSteps
 from barnabas.storage.exception_guard import contain
-
-if TYPE_CHECKING:
-    from barnabas.broker.outbox import Outbox
-    from barnabas.storage.disk import SyncSteps
 
 Continuation = Callable[[int], None]
 NO_JOB_ID = 0

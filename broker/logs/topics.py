@@ -16,9 +16,12 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barnabas.broker.logs.metadata import Topic
+from barnabas.broker.logs.disk_space import DiskSpace
+from barnabas.broker.logs.metadata import ClusterMetadata, Topic
+from barnabas.broker.outbox import Ids
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.topic_config import topic_log_config, topic_setting_value
-from barnabas.broker.slices import LOGS_MADE_AT_ONCE, run_through
+from barnabas.broker.slices import LOGS_MADE_AT_ONCE, Slices, Wait, run_through
 from barnabas.coordinator.internal_topics import (
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
@@ -29,6 +32,9 @@ from barnabas.coordinator.internal_topics import (
 from barnabas.coordinator.result import partition_for
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import NO_LEADER_EPOCH
+from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import NotWrittenError, is_out_of_resources
 from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.checkpoints import (
@@ -37,21 +43,12 @@ from barnabas.storage.files.checkpoints import (
     PARTITION_METADATA_NAME,
     encode_topic_id,
 )
-from barnabas.storage.files.segment_files import ForeignLog
+from barnabas.storage.files.segment_files import CorruptLog, ForeignLog
 from barnabas.storage.log.log_directory import LogDirectoryError
+from barnabas.storage.log_config import LogConfig
 
 if TYPE_CHECKING:
-    from barnabas.broker.logs.disk_space import DiskSpace
-    from barnabas.broker.logs.metadata import ClusterMetadata
-    from barnabas.broker.outbox import Ids
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.slices import Slices, Wait
-    from barnabas.protocol.request_context import RequestContext
-    from barnabas.protocol.topic_partition import TopicPartition
-    from barnabas.storage.directory.log_manager import LogManager
-    from barnabas.storage.files.segment_files import CorruptLog
     from barnabas.storage.log.log import Log
-    from barnabas.storage.log_config import LogConfig
 
 logger = logging.getLogger("barnabas.broker")
 

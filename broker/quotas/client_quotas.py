@@ -18,10 +18,12 @@ Clients without a quota are not counted. `entities.py` decides which clients sha
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from barnabas.broker.connections.connection_state import ConnectionState
-from barnabas.broker.outbox import NO_RESPONSE, Answer, Encoded
+from barnabas.broker.logs.metadata import ClusterMetadata
+from barnabas.broker.outbox import NO_RESPONSE, Answer, Encoded, Outbox
 from barnabas.broker.quotas.entities import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -31,21 +33,15 @@ from barnabas.broker.quotas.entities import (
     limit_of_client,
 )
 from barnabas.broker.quotas.rates import Rate, TokenBucket, Windows
+from barnabas.broker.routes import Route
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.protocol.api import Api
 from barnabas.protocol.api_table import RESPONSE_TAGGED_FROM
 from barnabas.protocol.errors import Code, KafkaError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from barnabas.broker.logs.metadata import ClusterMetadata
-    from barnabas.broker.outbox import Outbox
-    from barnabas.broker.routes import Route
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.protocol.messages.message import Message
-    from barnabas.protocol.primitives import Buffer
-    from barnabas.protocol.request_context import RequestContext
-    from barnabas.protocol.wall_clock import WallClock
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.primitives import Buffer
+from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.wall_clock import WallClock
 
 PRODUCE, FETCH, WRITE_TXN_MARKERS, SHARE_FETCH = 0, 1, 27, 78
 EXEMPT = frozenset({WRITE_TXN_MARKERS})

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.connections.connection_state import ConnectionState
+from barnabas.broker.logs.metadata import ClusterMetadata, QuotaEntity
+from barnabas.broker.outbox import Outbox
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.protocol.wall_clock import WallClock
+
 if TYPE_CHECKING:
-    from barnabas.broker.connections.connection_state import ConnectionState
-    from barnabas.broker.logs.metadata import ClusterMetadata, QuotaEntity
-    from barnabas.broker.outbox import Outbox
     from barnabas.broker.quotas.client_quotas import ClientQuotas
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.protocol.wall_clock import WallClock
 
 
 class Quotas:

@@ -15,11 +15,9 @@ for other members of a group, for the disk, or as a fetch (`waiting_memory.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from barnabas.broker.connections.connection_state import ConnectionState
-    from barnabas.broker.outbox import Outbox
+from barnabas.broker.connections.connection_state import ConnectionState
+from barnabas.broker.outbox import Outbox
 
 NARROW_BYTES = 1024  # requests up to this size are not counted
 MOST_OBJECT_BYTES = 1 << 20

@@ -13,19 +13,16 @@ would request the same offset for ever, so reading continues after such batches.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+from barnabas.broker.requests.fetch_sessions import FetchTarget
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.hot_responses import FetchedPartition
 from barnabas.protocol.message_sets import MOST_BYTES, TIMES_IN_FETCH, downgraded
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from barnabas.broker.requests.fetch_sessions import FetchTarget
-    from barnabas.protocol.hot_responses import FetchedPartition
-    from barnabas.protocol.request_context import RequestContext
-    from barnabas.storage.log.log import Log
+from barnabas.protocol.request_context import RequestContext
+from barnabas.storage.log.log import Log
 
 _FRAME = struct.Struct(">ii")
 

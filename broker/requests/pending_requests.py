@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
+from barnabas.broker.connections.connection_state import ConnectionState
+from barnabas.broker.logs.purgatory import Purgatory, WaitingFetch
 from barnabas.broker.logs.waiting_memory import WITHOUT_WAIT_MS
+from barnabas.broker.observation.error_counts import ErrorCounts
 from barnabas.broker.outbox import (
     NO_CONNECTION,
     PARKED,
@@ -24,6 +27,7 @@ from barnabas.broker.outbox import (
     Parked,
     Work,
 )
+from barnabas.broker.quotas.quotas import Quotas
 from barnabas.broker.requests.large_requests import LargeRequests
 from barnabas.broker.requests.without_space import refusing
 from barnabas.broker.slices import Pieces, SlicedWork, Slices
@@ -35,14 +39,6 @@ from barnabas.protocol.messages.message import Message
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.segment_files import CorruptLog
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from barnabas.broker.connections.connection_state import ConnectionState
-    from barnabas.broker.logs.purgatory import Purgatory, WaitingFetch
-    from barnabas.broker.observation.error_counts import ErrorCounts
-    from barnabas.broker.quotas.quotas import Quotas
 
 FRAME = struct.Struct(">ii")
 """The size of a response frame, and the correlation id."""

@@ -27,23 +27,21 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from barnabas.broker.outbox import PARKED, Answer, Encoded, NoResponse, Parked
 from barnabas.broker.requests.encoded_rows import EncodedRows
+from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.requests.refusals import refused_rows
 from barnabas.broker.requests.without_space import refusal
+from barnabas.broker.routes import Handler, Read, Route
+from barnabas.broker.slices import Slices
+from barnabas.protocol.api import Api
 from barnabas.protocol.errors import Code, ProtocolViolation
 from barnabas.protocol.messages.message import Message
+from barnabas.protocol.primitives import Buffer
+from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import NotWrittenError
-
-if TYPE_CHECKING:
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.routes import Handler, Read, Route
-    from barnabas.broker.slices import Slices
-    from barnabas.protocol.api import Api
-    from barnabas.protocol.primitives import Buffer
-    from barnabas.protocol.request_context import RequestContext
 
 logger = logging.getLogger("barnabas.broker")
 

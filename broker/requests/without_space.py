@@ -13,18 +13,16 @@ does not create them, and gets UNKNOWN_TOPIC_OR_PARTITION.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages.message import Message
+from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import NotWrittenError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-    from typing import Any
-
     from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.protocol.messages.message import Message
-    from barnabas.protocol.request_context import RequestContext
 
 _STORAGE, _COORDINATOR = Code.KAFKA_STORAGE_ERROR, Code.COORDINATOR_NOT_AVAILABLE
 

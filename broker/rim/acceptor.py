@@ -15,13 +15,19 @@ import logging
 import os
 import resource
 import socket
+import ssl
 import stat
 import sys
 from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Protocol
 
+from barnabas.broker.brokers.cluster import Cluster
+from barnabas.broker.connections.connection_state import ConnectionState
+from barnabas.broker.logs.metadata import ClusterMetadata
+from barnabas.broker.observation.counters import Counters
 from barnabas.broker.outbox import CloseReason
+from barnabas.broker.quotas.quotas import Quotas
 from barnabas.broker.rim.connection import Connection
 from barnabas.broker.rim.connection_limits import (
     ConnectionLimits,
@@ -29,22 +35,15 @@ from barnabas.broker.rim.connection_limits import (
     limits_of_listener,
 )
 from barnabas.broker.seams.nodes import Listener as OpenListener
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.listeners import ListenerConfig
 from barnabas.protocol.request_context import UNIX_SCHEME
+from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.disk import is_out_of_descriptors
 from barnabas.storage.pooled_disk import kept_from_connections
 
 if TYPE_CHECKING:
-    import ssl
-
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.connections.connection_state import ConnectionState
-    from barnabas.broker.logs.metadata import ClusterMetadata
-    from barnabas.broker.observation.counters import Counters
-    from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.rim.tls import TlsSocket
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.settings.listeners import ListenerConfig
-    from barnabas.storage.directory.log_manager import LogManager
 
 logger = logging.getLogger("barnabas.server")
 

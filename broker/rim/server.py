@@ -28,6 +28,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from barnabas.broker.audit import ANONYMOUS
+from barnabas.broker.connections.connection_state import ConnectionState
 from barnabas.broker.core import Broker
 from barnabas.broker.outbox import CloseReason, FlushJob, Work
 from barnabas.broker.requests.pending_requests import failure
@@ -52,7 +53,6 @@ from barnabas.storage.exception_guard import ends_process, report
 from barnabas.storage.pooled_disk import disk_below
 
 if TYPE_CHECKING:
-    from barnabas.broker.connections.connection_state import ConnectionState
     from barnabas.broker.rim.tls import TlsSocket
     from barnabas.broker.seams.snapshots import Snapshots
 

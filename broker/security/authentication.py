@@ -24,10 +24,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas.broker.security.plain import PlainServer
 from barnabas.broker.security.scram import MECHANISMS, AuthenticationError, ScramServer, shown
+from barnabas.broker.security.stored import ScramNonces
 from barnabas.broker.security.users import Users
 from barnabas.protocol.client_software import PROBE, names_software
 from barnabas.protocol.errors import Code
@@ -39,9 +40,6 @@ from barnabas.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-
-if TYPE_CHECKING:
-    from barnabas.broker.security.stored import ScramNonces
 
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
 EXCHANGE = (SASL_HANDSHAKE, SASL_AUTHENTICATE)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from barnabas.broker.audit import AuditRecord
 from barnabas.broker.security.acls import (
@@ -31,11 +31,8 @@ from barnabas.broker.security.acls import (
     ResourceType,
 )
 from barnabas.broker.security.refusals import RefusalLines
-from barnabas.protocol.request_context import UNIX_SCHEME
-
-if TYPE_CHECKING:
-    from barnabas.broker.security.stored import Acl
-    from barnabas.protocol.request_context import RequestContext
+from barnabas.broker.security.stored import Acl
+from barnabas.protocol.request_context import UNIX_SCHEME, RequestContext
 
 # the maximum number of cached decisions; they take 30 MB, or 100 MB with the longest names
 MOST_REMEMBERED = 200_000

@@ -23,12 +23,9 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from barnabas.broker.security.stored import ScramCredential
-
-if TYPE_CHECKING:
-    from barnabas.broker.security.stored import ScramNonces
+from barnabas.broker.security.stored import ScramCredential, ScramNonces
 
 MOST_SHOWN = 100
 LONGEST_MESSAGE = 4096

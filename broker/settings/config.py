@@ -14,9 +14,10 @@ Source: Apache Kafka 3.9's configuration reference; KIP-226 (dynamic settings).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from barnabas.broker.java_text import trimmed
+from barnabas.broker.security.stored import ScramCredential
 from barnabas.broker.settings.features import release_of
 from barnabas.broker.settings.listeners import PREFIX as LISTENER_PREFIX
 from barnabas.broker.settings.listeners import (
@@ -34,9 +35,6 @@ from barnabas.broker.settings.rows_without_effect import (
     with_supported_members,
 )
 from barnabas.broker.settings.setting import INT_MAX, OWN_PREFIX, ConfigError, likely, nearest
-
-if TYPE_CHECKING:
-    from barnabas.broker.security.stored import ScramCredential
 
 KAFKAS_FACTOR = 3  # Apache Kafka's default replication factor for its internal topics
 REPLICATION_FACTORS = (

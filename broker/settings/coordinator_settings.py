@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.features import TRANSACTION_VERSION, FinalizedFeatures
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
 from barnabas.coordinator.groups.streams.streams_group_settings import StreamsGroupSettings
 from barnabas.coordinator.transactions.transaction_table import TxnSettings
-
-if TYPE_CHECKING:
-    from barnabas.broker.settings.config import BrokerConfig
 
 
 def transaction_settings(config: BrokerConfig, features: FinalizedFeatures) -> TxnSettings:

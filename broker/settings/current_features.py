@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.features import (
     GROUP_VERSION,
     SHARE_VERSION,
@@ -14,9 +14,6 @@ from barnabas.broker.settings.features import (
     finalize,
     levels_of,
 )
-
-if TYPE_CHECKING:
-    from barnabas.broker.settings.config import BrokerConfig
 
 
 class CurrentFeatures:

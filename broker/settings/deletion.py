@@ -16,20 +16,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
 from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
 from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
 from barnabas.broker.settings.setting import ConfigError
-from barnabas.storage.disk import log_lack_of_space
+from barnabas.storage.disk import Disk, log_lack_of_space
 from barnabas.storage.files.checkpoints import (
     CorruptCheckpoint,
     decode_properties,
     encode_properties,
 )
-
-if TYPE_CHECKING:
-    from barnabas.storage.disk import Disk
 
 logger = logging.getLogger("barnabas.opening")
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from barnabas.broker.settings.listeners import BELIEVES_UNSIGNED, CLIENT_AUTH, OAUTHBEARER, PREFIX
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.listeners import (
+    BELIEVES_UNSIGNED,
+    CLIENT_AUTH,
+    OAUTHBEARER,
+    PREFIX,
+    ListenerConfig,
+)
 from barnabas.protocol.request_context import UNIX_SCHEME
-
-if TYPE_CHECKING:
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.settings.listeners import ListenerConfig
 
 OTHERS_MAY_READ = 0o044
 # excludes the group's permissions, since access for a group may be intended

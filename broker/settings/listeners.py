@@ -31,13 +31,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from barnabas.broker.settings.setting import Setting
 from barnabas.installing import install_command
 from barnabas.protocol.request_context import UNIX_SCHEME
 
 if TYPE_CHECKING:
     from barnabas.broker.security.oauth import KeySet, TokenSettings
     from barnabas.broker.security.principals import PrincipalMapper
-    from barnabas.broker.settings.setting import Setting
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PASSWORD_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -16,12 +16,9 @@ import difflib
 import re
 from collections.abc import Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, overload
+from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from barnabas.broker.java_text import trimmed
-
-if TYPE_CHECKING:
-    from typing import Unpack
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1

@@ -5,10 +5,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from barnabas.broker.share_partitions.share_partition import RENEW, Acknowledgement
+from barnabas.broker.share_partitions.share_partition_cache import Storing
 from barnabas.broker.share_partitions.share_parts import ShareParts, Topics
+from barnabas.broker.share_partitions.share_sessions import Place
 from barnabas.broker.slices import Slices
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code, KafkaError
@@ -16,10 +18,6 @@ from barnabas.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
 from barnabas.protocol.messages.share_fetch import ShareFetchRequest
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.disk import NotWrittenError
-
-if TYPE_CHECKING:
-    from barnabas.broker.share_partitions.share_partition_cache import Storing
-    from barnabas.broker.share_partitions.share_sessions import Place
 
 RENEWALS_SINCE = 2
 PARTITIONS_AT_ONCE = 200

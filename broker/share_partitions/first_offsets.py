@@ -8,21 +8,17 @@ index is built in slices. Meanwhile, the members get no records of the partition
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from barnabas.broker.requests.pending_requests import Requests
+from barnabas.broker.settings.group_configs import GroupConfigs
+from barnabas.broker.share_partitions.share_sessions import ShareTarget
+from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.exception_guard import contain
+from barnabas.storage.log.log import Log
 from barnabas.storage.log.time_lookup import offset_for_timestamp
 from barnabas.storage.segments.index_cache import BuildPutOff
 from barnabas.storage.segments.time_search import Searched, SearchResult, SearchTakesLong
-
-if TYPE_CHECKING:
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.settings.group_configs import GroupConfigs
-    from barnabas.broker.share_partitions.share_sessions import ShareTarget
-    from barnabas.coordinator.share_states.share_records import SharePartitionKey
-    from barnabas.storage.directory.log_manager import LogManager
-    from barnabas.storage.log.log import Log
 
 # The maximum number of look-ups in one event. Each reads a batch of up to 10,000 records, or 1 MiB,
 # in 3 ms.

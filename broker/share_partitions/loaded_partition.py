@@ -4,16 +4,14 @@ records may be acquired. `Wakes` notifies them, for one share partition after th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from barnabas.broker.share_partitions.share_partition import SharePartition
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
+from barnabas.coordinator.share_states.share_state import ShareState
+from barnabas.coordinator.share_states.state_batches import StateBatch
 from barnabas.storage.exception_guard import contain
-
-if TYPE_CHECKING:
-    from barnabas.coordinator.share_states.share_state import ShareState
-    from barnabas.coordinator.share_states.state_batches import StateBatch
-    from barnabas.storage.log.log import Log
+from barnabas.storage.log.log import Log
 
 
 class Idle(Protocol):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from barnabas.broker.share_partitions.acquisition import LogBatch
 from barnabas.protocol.errors import Code, KafkaError
@@ -18,10 +18,8 @@ from barnabas.protocol.records import (
     has_right_crc,
     read_header,
 )
-
-if TYPE_CHECKING:
-    from barnabas.storage.disk import Slice
-    from barnabas.storage.files.txn_index import AbortedTxn
+from barnabas.storage.disk import Slice
+from barnabas.storage.files.txn_index import AbortedTxn
 
 READ_FIRST, READ_AT_ONCE = 1024, 32 * 1024
 _IS_CONTROL, _IS_TRANSACTIONAL = 0x20, 0x10

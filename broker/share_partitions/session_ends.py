@@ -12,18 +12,15 @@ partitions have to them. So all of the session's memory is freed without the cyc
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
+from barnabas.broker.share_partitions.share_partition_cache import SharePartitionCache
+from barnabas.broker.share_partitions.share_sessions import (
+    Place,
+    ShareSession,
+    ShareSessions,
+    ShareTarget,
+)
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
-
-if TYPE_CHECKING:
-    from barnabas.broker.share_partitions.share_partition_cache import SharePartitionCache
-    from barnabas.broker.share_partitions.share_sessions import (
-        Place,
-        ShareSession,
-        ShareSessions,
-        ShareTarget,
-    )
 
 # The maximum number of partitions released in one tick, which takes 5 to 20 ms, including the
 # records that store the change. A partition of which the member held no records costs less.

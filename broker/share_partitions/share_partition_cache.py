@@ -11,8 +11,11 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from barnabas.broker.logs.purgatory import Purgatory
+from barnabas.broker.settings.group_configs import GroupConfigs
+from barnabas.broker.share_partitions.first_offsets import FirstOffsets
 from barnabas.broker.share_partitions.loaded_partition import LoadedPartition, Wakes
 from barnabas.broker.share_partitions.share_counts import ShareCounts
 from barnabas.broker.share_partitions.share_partition import (
@@ -22,6 +25,8 @@ from barnabas.broker.share_partitions.share_partition import (
     Transition,
     count_of,
 )
+from barnabas.broker.share_partitions.share_runtime import ShareRuntime
+from barnabas.coordinator.share_states.share_coordinator import ShareCoordinator
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.coordinator.share_states.share_state import UNINITIALIZED_OFFSET, Change, Written
 from barnabas.coordinator.share_states.state_batches import MOST_COUNTED, combine
@@ -29,14 +34,7 @@ from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.storage.disk import NotWrittenError
 from barnabas.storage.exception_guard import contain
-
-if TYPE_CHECKING:
-    from barnabas.broker.logs.purgatory import Purgatory
-    from barnabas.broker.settings.group_configs import GroupConfigs
-    from barnabas.broker.share_partitions.first_offsets import FirstOffsets
-    from barnabas.broker.share_partitions.share_runtime import ShareRuntime
-    from barnabas.coordinator.share_states.share_coordinator import ShareCoordinator
-    from barnabas.storage.log.log import Log
+from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.groups")
 

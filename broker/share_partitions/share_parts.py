@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from barnabas.broker.brokers.addresses import Addresses
+from barnabas.broker.brokers.cluster import Cluster
+from barnabas.broker.connections.access import ClientAccess
+from barnabas.broker.connections.connection_state import ConnectionState
+from barnabas.broker.lazy import Lazy
+from barnabas.broker.logs.metadata import ClusterMetadata
+from barnabas.broker.quotas.quotas import Quotas
+from barnabas.broker.requests.pending_requests import Requests
+from barnabas.broker.settings.config import BrokerConfig
+from barnabas.broker.settings.current_features import CurrentFeatures
+from barnabas.broker.settings.group_configs import GroupConfigs
+from barnabas.broker.share_partitions.shares import Shares
 from barnabas.protocol.errors import Code, KafkaError
+from barnabas.protocol.hot_responses import CurrentLeader
 from barnabas.protocol.request_context import RequestContext
-
-if TYPE_CHECKING:
-    from barnabas.broker.brokers.addresses import Addresses
-    from barnabas.broker.brokers.cluster import Cluster
-    from barnabas.broker.connections.access import ClientAccess
-    from barnabas.broker.connections.connection_state import ConnectionState
-    from barnabas.broker.lazy import Lazy
-    from barnabas.broker.logs.metadata import ClusterMetadata
-    from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.broker.settings.current_features import CurrentFeatures
-    from barnabas.broker.settings.group_configs import GroupConfigs
-    from barnabas.broker.share_partitions.shares import Shares
-    from barnabas.protocol.hot_responses import CurrentLeader
-    from barnabas.storage.directory.log_manager import LogManager
-    from barnabas.storage.log.log import Log
+from barnabas.storage.directory.log_manager import LogManager
+from barnabas.storage.log.log import Log
 
 READ, TOPIC = 3, 2  # numbers of ACLs
 

@@ -11,24 +11,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from barnabas.broker.logs.flush_queue import FlushQueue
+from barnabas.broker.logs.log_progress import LogProgress
+from barnabas.broker.logs.topics import TopicRegistry
+from barnabas.broker.logs.unwritten_work import UnwrittenWork
+from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.share_partitions.share_counts import StateWrites
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.result import CoordinatorRecord, Result
+from barnabas.coordinator.share_states.share_coordinator import ShareCoordinator
+from barnabas.coordinator.share_states.share_records import SharePartitionKey
+from barnabas.coordinator.share_states.share_state import Change
 from barnabas.storage.disk import NotWrittenError
 from barnabas.storage.log.broker_appends import append_records
-
-if TYPE_CHECKING:
-    from barnabas.broker.logs.flush_queue import FlushQueue
-    from barnabas.broker.logs.log_progress import LogProgress
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.logs.unwritten_work import UnwrittenWork
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.coordinator.share_states.share_coordinator import ShareCoordinator
-    from barnabas.coordinator.share_states.share_records import SharePartitionKey
-    from barnabas.coordinator.share_states.share_state import Change
-    from barnabas.storage.log.log import Log
+from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.groups")
 

@@ -19,13 +19,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas.broker.fair_room import FairRoom
+from barnabas.broker.share_partitions.loaded_partition import LoadedPartition
 from barnabas.protocol.errors import Code, KafkaError
-
-if TYPE_CHECKING:
-    from barnabas.broker.share_partitions.loaded_partition import LoadedPartition
 
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1

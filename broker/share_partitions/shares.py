@@ -7,13 +7,19 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from barnabas.broker.logs.flush_queue import FlushQueue
+from barnabas.broker.logs.log_progress import LogProgress
+from barnabas.broker.logs.purgatory import Purgatory
 from barnabas.broker.logs.topics import (
     UNREADABLE,
+    TopicRegistry,
     internal_log_is_damaged,
     internal_record_is_unreadable,
 )
+from barnabas.broker.logs.unwritten_work import UnwrittenWork
+from barnabas.broker.requests.pending_requests import Requests
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.group_configs import GroupConfigs
 from barnabas.broker.share_partitions.first_offsets import FirstOffsets
 from barnabas.broker.share_partitions.session_ends import SessionEnds
@@ -22,22 +28,13 @@ from barnabas.broker.share_partitions.share_runtime import ShareRuntime
 from barnabas.broker.share_partitions.share_sessions import ShareSessions
 from barnabas.broker.share_partitions.state_changes import StateChanges
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
+from barnabas.coordinator.result import Result
 from barnabas.coordinator.share_states.share_coordinator import ShareCoordinator
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.protocol.records import records_of
 from barnabas.storage.disk import NotWrittenError
 from barnabas.storage.files.segment_files import CorruptLog
-
-if TYPE_CHECKING:
-    from barnabas.broker.logs.flush_queue import FlushQueue
-    from barnabas.broker.logs.log_progress import LogProgress
-    from barnabas.broker.logs.purgatory import Purgatory
-    from barnabas.broker.logs.topics import TopicRegistry
-    from barnabas.broker.logs.unwritten_work import UnwrittenWork
-    from barnabas.broker.requests.pending_requests import Requests
-    from barnabas.broker.settings.config import BrokerConfig
-    from barnabas.coordinator.result import Result
-    from barnabas.storage.log.log import Log
+from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.broker")
 

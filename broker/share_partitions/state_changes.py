@@ -11,20 +11,17 @@ import errno
 import os
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+from barnabas.broker.logs.unwritten_work import UnwrittenWork
+from barnabas.broker.share_partitions.share_runtime import ShareRuntime
 from barnabas.broker.slices import SlicedWork, Slices, Wait
+from barnabas.coordinator.result import StateChange, StateRow
+from barnabas.coordinator.share_states.share_coordinator import ShareCoordinator
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
+from barnabas.coordinator.share_states.share_state import Change
 from barnabas.protocol.errors import Code
 from barnabas.storage.disk import NotWrittenError
 from barnabas.storage.exception_guard import contain
-
-if TYPE_CHECKING:
-    from barnabas.broker.logs.unwritten_work import UnwrittenWork
-    from barnabas.broker.share_partitions.share_runtime import ShareRuntime
-    from barnabas.coordinator.result import StateChange, StateRow
-    from barnabas.coordinator.share_states.share_coordinator import ShareCoordinator
-    from barnabas.coordinator.share_states.share_state import Change
 
 STATES_AT_ONCE = 250  # number of rows in one slice, which takes 10 ms
 

@@ -8,7 +8,7 @@ import functools
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from operator import length_hint
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from barnabas.broker.logs.purgatory import WaitingFetch
 from barnabas.broker.share_partitions.acknowledging import Acknowledging, Codes
@@ -20,8 +20,10 @@ from barnabas.broker.share_partitions.acquisition import (
     without,
 )
 from barnabas.broker.share_partitions.first_offsets import SearchedLater
+from barnabas.broker.share_partitions.loaded_partition import LoadedPartition
 from barnabas.broker.share_partitions.log_batches import aborted_batches, batches_of, slice_of
 from barnabas.broker.share_partitions.share_parts import ShareParts, Topics
+from barnabas.broker.share_partitions.share_sessions import Named, Place, ShareSession, ShareTarget
 from barnabas.broker.slices import Slices
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code, KafkaError
@@ -29,21 +31,12 @@ from barnabas.protocol.hot_responses import CurrentLeader
 from barnabas.protocol.messages.share_fetch import ShareFetchRequest
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.share_fetch_response import SharedPartition, encode_share_fetch
+from barnabas.storage.disk import Slice
 from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.segment_files import CorruptLog
+from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation
 from barnabas.storage.segments.index_cache import BuildPutOff
-
-if TYPE_CHECKING:
-    from barnabas.broker.share_partitions.loaded_partition import LoadedPartition
-    from barnabas.broker.share_partitions.share_sessions import (
-        Named,
-        Place,
-        ShareSession,
-        ShareTarget,
-    )
-    from barnabas.storage.disk import Slice
-    from barnabas.storage.log.log import Log
 
 VISITED_AT_ONCE = 200  # maximum number of partitions loaded in one slice
 REFUSED_PER_VISITED = 10  # a partition with an error costs less than one that is loaded

@@ -7,8 +7,9 @@ this form too.
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from barnabas.coordinator.share_states.share_state import Change, ShareState
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import (
     delete_share_group_state,
@@ -18,9 +19,6 @@ from barnabas.protocol.messages import (
     write_share_group_state,
 )
 from barnabas.protocol.messages.message import Message
-
-if TYPE_CHECKING:
-    from barnabas.coordinator.share_states.share_state import Change, ShareState
 
 INITIALIZE, READ, WRITE, DELETE, SUMMARY = 83, 84, 85, 86, 87
 

@@ -38,16 +38,20 @@ import pyarrow as pa
 
 from barnabas.protocol.compression import Codec, decompress
 from barnabas.protocol.errors import Code, KafkaError
-from barnabas.protocol.records import HEADER_SIZE, NewRecord, decode_records, encode_record
+from barnabas.protocol.records import (
+    HEADER_SIZE,
+    BatchHeader,
+    NewRecord,
+    decode_records,
+    encode_record,
+)
 from barnabas.spark_connector.arrow import record_loops
+from barnabas.spark_connector.arrow.numba_loops import CompiledLoops
+from barnabas.spark_connector.arrow.record_batches import LocatedRecordBatch
 from barnabas.spark_connector.arrow.record_loops import LONGEST_LENGTH, SHORTEST_RECORD
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from barnabas.protocol.records import BatchHeader
-    from barnabas.spark_connector.arrow.numba_loops import CompiledLoops
-    from barnabas.spark_connector.arrow.record_batches import LocatedRecordBatch
 
     Bytes = NDArray[np.uint8]
     Ints = NDArray[np.int64]

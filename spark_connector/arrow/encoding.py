@@ -51,6 +51,7 @@ from barnabas.spark_connector.arrow.byte_pieces import (
     varint_sizes,
 )
 from barnabas.spark_connector.arrow.encoding_loops import MOST_BESIDES_CONTENT, NULL
+from barnabas.spark_connector.arrow.numba_loops import EncodingLoops
 from barnabas.spark_connector.arrow.partitioner import (
     NO_STRINGS,
     Strings,
@@ -61,8 +62,6 @@ from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from barnabas.spark_connector.arrow.numba_loops import EncodingLoops
 
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]

@@ -24,15 +24,13 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from barnabas.client.notices import logger
 from barnabas.installing import install_command
 from barnabas.spark_connector.arrow import encoding_loops, record_loops
+from barnabas.spark_connector.arrow.record_batches import Selection
 from barnabas.spark_connector.option_error import OptionError
-
-if TYPE_CHECKING:
-    from barnabas.spark_connector.arrow.record_batches import Selection
 
 Loops_co = TypeVar("Loops_co", covariant=True)
 ARRAYS, LOOPS, AUTO = "numpy", "numba", "auto"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from barnabas.client.murmur2 import (
     MASK,
@@ -21,12 +22,10 @@ from barnabas.client.murmur2 import (
     hash_rest,
     murmur2_of,
 )
+from barnabas.spark_connector.arrow.numba_loops import EncodingLoops
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from numpy.typing import NDArray
-
-    from barnabas.spark_connector.arrow.numba_loops import EncodingLoops
 
     Bytes = NDArray[np.uint8]
     Ints = NDArray[np.int64]

@@ -29,14 +29,16 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
+from pyspark.sql.types import StructType
 
 from barnabas.client.cluster_reader import ClientError
 from barnabas.client.notices import logger
@@ -107,10 +109,6 @@ from barnabas.spark_connector.write.task_transactions import (
     fits_into_notes,
 )
 from barnabas.spark_connector.write.transactional_ids import TransactionalIds
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 # Properties that Spark sets for its tasks (StreamExecution, MicroBatchExecution). These names have
 # existed for long, but they are not documented.

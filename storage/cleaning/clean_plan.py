@@ -12,19 +12,17 @@ be closed early, which allows it to be cleaned too (`dirty_bytes_if_rolled`).
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from barnabas.protocol.records import HEADER_SIZE
 from barnabas.storage.cleaning.clean_job import CleanJob
 from barnabas.storage.files.offset_index import ENTRY_SIZE as INDEX_ENTRY_SIZE
 from barnabas.storage.files.segment_files import HIGHEST_RELATIVE_OFFSET
 from barnabas.storage.files.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
+from barnabas.storage.files.txn_index import AbortedEntry
+from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import NEVER_MS
-
-if TYPE_CHECKING:
-    from barnabas.storage.files.txn_index import AbortedEntry
-    from barnabas.storage.log.log import Log
-    from barnabas.storage.segments.segment import Segment
+from barnabas.storage.segments.segment import Segment
 
 
 class Dirt(NamedTuple):

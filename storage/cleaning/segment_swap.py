@@ -26,12 +26,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.records import HEADER_SIZE, batches_in, has_right_crc, read_header
 from barnabas.storage.cleaning.clean_job import CleanedSegment, cleaned_path, discard
-from barnabas.storage.disk import NotWrittenError, is_out_of_resources, not_written
+from barnabas.storage.disk import Disk, NotWrittenError, is_out_of_resources, not_written
 from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
     CorruptCheckpoint,
@@ -50,11 +49,8 @@ from barnabas.storage.files.segment_files import (
     offset_name,
 )
 from barnabas.storage.files.time_index import TimeIndex
+from barnabas.storage.log.log import Log
 from barnabas.storage.segments.segment import Segment
-
-if TYPE_CHECKING:
-    from barnabas.storage.disk import Disk
-    from barnabas.storage.log.log import Log
 
 _LOG_LAST = (*INDEX_SUFFIXES, LOG_SUFFIX)
 

@@ -5,14 +5,10 @@ made for directories with a mark or with Kafka's metadata (graduated.py).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.errors import KafkaError
 from barnabas.protocol.records import batches_in, has_right_crc, records_of
-
-if TYPE_CHECKING:
-    from barnabas.storage.disk import Disk
+from barnabas.storage.disk import Disk
 
 # The first bytes of the value of a topic record: frame version and API key.
 _TOPIC_RECORD = b"\x01\x02"

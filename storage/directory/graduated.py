@@ -15,12 +15,8 @@ yes     any                     exists                  Kafka's
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from barnabas.storage.disk import Disk
 from barnabas.storage.log.log_directory import LogDirectoryError
-
-if TYPE_CHECKING:
-    from barnabas.storage.disk import Disk
 
 MARK_NAME = "barnabas-graduated"
 BOOTSTRAP_NAME = "bootstrap.checkpoint"

@@ -29,13 +29,26 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from barnabas.protocol.errors import detached
-from barnabas.protocol.topic_partition import TopicIdPartition
+from barnabas.protocol.topic_partition import TopicIdPartition, TopicPartition
 from barnabas.storage.directory.graduated import check_is_ours
 from barnabas.storage.directory.log_starts import LogStarts
 from barnabas.storage.directory.log_upkeep import LogUpkeep
 from barnabas.storage.directory.meta_properties import MetaProperties, take_directory
-from barnabas.storage.directory.partition_directories import PartitionDirectories, deleted_name
-from barnabas.storage.disk import DirectorySync, is_out_of_resources, log_lack_of_space, run_at_once
+from barnabas.storage.directory.partition_directories import (
+    PartitionDirectories,
+    Topics,
+    deleted_name,
+)
+from barnabas.storage.disk import (
+    DirectorySync,
+    Disk,
+    Lock,
+    Syncable,
+    SyncSteps,
+    is_out_of_resources,
+    log_lack_of_space,
+    run_at_once,
+)
 from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -45,8 +58,9 @@ from barnabas.storage.files.checkpoints import (
     META_PROPERTIES_NAME,
     RECOVERY_POINT_NAME,
     REPLICATION_NAME,
+    Offsets,
 )
-from barnabas.storage.files.flush_journal import FlushJournal
+from barnabas.storage.files.flush_journal import FlushJournal, JournalDecision, Redo
 from barnabas.storage.files.leader_epochs import HighestEpoch
 from barnabas.storage.files.segment_files import CorruptLog, ForeignLog
 from barnabas.storage.log.log_directory import (
@@ -54,18 +68,13 @@ from barnabas.storage.log.log_directory import (
     LogDirectory,
     LogDirectoryError,
 )
+from barnabas.storage.log_config import LogConfig, LogManagerConfig
 from barnabas.storage.opening.last_run import LastRun, RunNote
 from barnabas.storage.segments.index_cache import IndexCache
 
 if TYPE_CHECKING:
-    from barnabas.protocol.topic_partition import TopicPartition
-    from barnabas.storage.directory.partition_directories import Topics
-    from barnabas.storage.disk import Disk, Lock, Syncable, SyncSteps
-    from barnabas.storage.files.checkpoints import Offsets
-    from barnabas.storage.files.flush_journal import JournalDecision, Redo
     from barnabas.storage.log.log import Log
     from barnabas.storage.log.new_files import NewFiles
-    from barnabas.storage.log_config import LogConfig, LogManagerConfig
     from barnabas.storage.opening.log_loader import Opening
 
 logger = logging.getLogger(__name__)

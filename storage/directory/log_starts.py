@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from barnabas.storage.directory.offset_checkpoints import OffsetCheckpoints
 from barnabas.storage.disk import is_out_of_resources, not_written
-from barnabas.storage.files.checkpoints import LOG_START_NAME
+from barnabas.storage.files.checkpoints import LOG_START_NAME, Offsets
+from barnabas.storage.log.log_directory import LogDirectory
 
 if TYPE_CHECKING:
-    from barnabas.storage.files.checkpoints import Offsets
     from barnabas.storage.log.log import Log
-    from barnabas.storage.log.log_directory import LogDirectory
 
 logger = logging.getLogger("barnabas.storage.directory.log_manager")
 

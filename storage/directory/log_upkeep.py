@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING
 from barnabas.storage.disk import is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.segment_files import CorruptLog
+from barnabas.storage.log.log_directory import ChangedLog, LogDirectory
 from barnabas.storage.log.trash import Trash
+from barnabas.storage.log_config import LogManagerConfig
 from barnabas.storage.segments.index_cache import BuildPutOff
 
 if TYPE_CHECKING:
     from barnabas.storage.log.log import Log
-    from barnabas.storage.log.log_directory import ChangedLog, LogDirectory
-    from barnabas.storage.log_config import LogManagerConfig
 
 # To read this many bytes of a log takes longer than to write its checkpoint.
 MUCH_READ_BYTES = 1 << 20

@@ -8,8 +8,9 @@ directory.id=<id>        assigned once
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import (
     META_PROPERTIES_NAME,
     CorruptCheckpoint,
@@ -17,9 +18,6 @@ from barnabas.storage.files.checkpoints import (
     encode_properties,
 )
 from barnabas.storage.log.log_directory import LogDirectoryError
-
-if TYPE_CHECKING:
-    from barnabas.storage.disk import Disk
 
 
 class MetaProperties(NamedTuple):

@@ -15,12 +15,20 @@ import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.storage.disk import REPLACING_SUFFIX, DirectorySync, FileSync
+from barnabas.storage.disk import (
+    REPLACING_SUFFIX,
+    DirectorySync,
+    Disk,
+    FileSync,
+    Syncable,
+    SyncSteps,
+)
 from barnabas.storage.files.checkpoints import (
     LOG_START_NAME,
     RECOVERY_POINT_NAME,
     REPLICATION_NAME,
     CorruptCheckpoint,
+    Offsets,
     decode_offsets,
     encode_offsets,
     encode_rows,
@@ -28,8 +36,6 @@ from barnabas.storage.files.checkpoints import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.storage.disk import Disk, Syncable, SyncSteps
-    from barnabas.storage.files.checkpoints import Offsets
     from barnabas.storage.log.log import Log
 
 ENCODED_AT_ONCE = 5000  # logs handled in one step, which takes 10 ms

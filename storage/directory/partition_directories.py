@@ -26,20 +26,17 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from barnabas.protocol.topic_partition import TopicPartition
+from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import (
     PARTITION_METADATA_NAME,
     CorruptCheckpoint,
     decode_partition_metadata,
 )
 from barnabas.storage.files.segment_files import STRAY_SUFFIX
-from barnabas.storage.log.log_directory import LogDirectoryError
-
-if TYPE_CHECKING:
-    from barnabas.storage.disk import Disk
-    from barnabas.storage.log.log_directory import LogDirectory
+from barnabas.storage.log.log_directory import LogDirectory, LogDirectoryError
 
 _PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
 _DELETED = re.compile(r".+\.[0-9a-f]{32}-delete")

@@ -56,22 +56,19 @@ import struct
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgpack
 
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.records import base_offset_of
-from barnabas.storage.disk import DirectorySync, cut_back, not_written
+from barnabas.storage.disk import DirectorySync, Disk, File, Syncable, cut_back, not_written
 from barnabas.storage.files.checkpoints import (
     PARTITION_METADATA_NAME,
     CorruptCheckpoint,
     decode_partition_metadata,
 )
 from barnabas.storage.files.segment_files import LOG_SUFFIX, CorruptLog, offset_name
-
-if TYPE_CHECKING:
-    from barnabas.storage.disk import Disk, File, Syncable
 
 _NAME = re.compile(r"barnabas-flush-(\d{10})\.journal")
 _OLD_FRAME = struct.Struct(">II")

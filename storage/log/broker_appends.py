@@ -6,15 +6,12 @@ Unlike a client's batches (`Log.append`), these batches are not checked. `Log.wr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from barnabas.protocol.records import NO_SEQUENCE, Header, encode_marker, encode_pairs
 from barnabas.protocol.wall_clock import MOST_LEAD_MS
 from barnabas.storage.log.append_info import NewMarker
+from barnabas.storage.log.log import Log
 from barnabas.storage.producers.producer_state import NO_CRC
-
-if TYPE_CHECKING:
-    from barnabas.storage.log.log import Log
 
 
 def append_records(

@@ -30,7 +30,7 @@ import logging
 import sys
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import (
@@ -71,11 +71,8 @@ from barnabas.storage.producers.producer_state import (
     used_again,
 )
 from barnabas.storage.producers.producer_window import restore_window
-from barnabas.storage.producers.repetition import is_repetition
+from barnabas.storage.producers.repetition import Comparison, is_repetition
 from barnabas.storage.segments.segment_list import SegmentList
-
-if TYPE_CHECKING:
-    from barnabas.storage.producers.repetition import Comparison
 
 UNREAD_BATCH_BYTES = 8192  # at a start, reading one batch takes as long as reading this many bytes
 

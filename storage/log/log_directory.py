@@ -20,18 +20,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas.protocol.wall_clock import WallClock
-from barnabas.storage.disk import NotWrittenError, is_out_of_resources, not_written
+from barnabas.storage.disk import Disk, NotWrittenError, is_out_of_resources, not_written
 from barnabas.storage.files.leader_epochs import HighestEpoch
 from barnabas.storage.files.segment_files import DELETED_SUFFIX, SEGMENT_SUFFIXES
 from barnabas.storage.log.trash import Trash
 from barnabas.storage.segments.index_builds import IndexBuilds
-from barnabas.storage.segments.index_cache import IndexCache
+from barnabas.storage.segments.index_cache import BuildPutOff, IndexCache
 
 if TYPE_CHECKING:
-    from barnabas.storage.disk import Disk
     from barnabas.storage.producers.producer_state import ProducerStateManager
-    from barnabas.storage.segments.index_builds import IndexBuilds
-    from barnabas.storage.segments.index_cache import BuildPutOff
     from barnabas.storage.segments.segment import Segment
 
 

@@ -10,17 +10,14 @@ A new partition has none of these: thousands of partitions without a batch take 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import PARTITION_METADATA_NAME, encode_partition_metadata
 from barnabas.storage.files.leader_epochs import LeaderEpochs
 from barnabas.storage.log.durability import Durability
+from barnabas.storage.log.new_files import NewFiles
 from barnabas.storage.segments.segment_list import SegmentList
-
-if TYPE_CHECKING:
-    from barnabas.storage.log.new_files import NewFiles
 
 
 class LogFiles:

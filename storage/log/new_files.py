@@ -21,9 +21,9 @@ import logging
 import re
 import uuid
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from barnabas.protocol.errors import detached
+from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import (
     LEADER_EPOCH_NAME,
     PARTITION_METADATA_NAME,
@@ -31,9 +31,6 @@ from barnabas.storage.files.checkpoints import (
     encode_partition_metadata,
 )
 from barnabas.storage.files.segment_files import INDEX_SUFFIX, LOG_SUFFIX, TIME_SUFFIX, offset_name
-
-if TYPE_CHECKING:
-    from barnabas.storage.disk import Disk
 
 logger = logging.getLogger(__name__)
 

@@ -15,18 +15,16 @@ search continues with the next batch. Apache Kafka ends the search there.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from barnabas.protocol.compression import TooLargeError
 from barnabas.protocol.records import HEADER_SIZE, BatchHeader
 from barnabas.protocol.topic_partition import TopicIdPartition
+from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import reading
 from barnabas.storage.segments.segment import Segment
 from barnabas.storage.segments.segment_list import SegmentList
 from barnabas.storage.segments.time_search import BatchSearch, Searched
-
-if TYPE_CHECKING:
-    from barnabas.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
 

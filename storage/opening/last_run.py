@@ -27,17 +27,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from barnabas.storage.disk import log_lack_of_space
+from barnabas.storage.disk import Disk, log_lack_of_space
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     META_PROPERTIES_NAME,
     RECOVERY_POINT_NAME,
 )
-
-if TYPE_CHECKING:
-    from barnabas.storage.disk import Disk
 
 BOOT_ID_NAME = "barnabas-boot-id"
 _NAMES_OF_A_RUN = (META_PROPERTIES_NAME, RECOVERY_POINT_NAME)

@@ -37,9 +37,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.records import MAX_SEQUENCE, NO_PRODUCER_EPOCH, NO_SEQUENCE
+from barnabas.storage.batch.validate import CheckBudget
 
 if TYPE_CHECKING:
-    from barnabas.storage.batch.validate import CheckBudget
     from barnabas.storage.producers.producer_rows import ProducerRows
 
 REMEMBERED_BATCHES = 5

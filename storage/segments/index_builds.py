@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.segment_files import LOG_SUFFIX
+from barnabas.storage.segments.index_cache import BuildPutOff
 
 if TYPE_CHECKING:
-    from barnabas.storage.segments.index_cache import BuildPutOff
     from barnabas.storage.segments.segment_indexes import SegmentIndexes
 
 Then = Callable[[int], None]

@@ -6,10 +6,11 @@ creation of the files.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from barnabas.protocol.records import HEADER_SIZE
 from barnabas.storage.disk import Disk, cut_back, not_written
+from barnabas.storage.files.checkpoints import Manifest, SegmentNote
 from barnabas.storage.files.offset_index import NO_ENTRY
 from barnabas.storage.files.segment_files import (
     HIGHEST_RELATIVE_OFFSET,
@@ -22,9 +23,6 @@ from barnabas.storage.files.segment_files import (
 from barnabas.storage.segments.batch_file import BatchFile, IndexHole, Place
 from barnabas.storage.segments.index_cache import IndexCache
 from barnabas.storage.segments.segment_indexes import SegmentIndexes
-
-if TYPE_CHECKING:
-    from barnabas.storage.files.checkpoints import Manifest, SegmentNote
 
 _RECENT_BATCHES = 128
 _NO_BATCHES: dict[int, int] = {}

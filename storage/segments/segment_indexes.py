@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from barnabas.protocol.checksum import crc32c
 from barnabas.protocol.errors import detached
 from barnabas.storage.disk import is_out_of_descriptors, is_out_of_resources
 from barnabas.storage.exception_guard import contain
 from barnabas.storage.files import offset_index, time_index
+from barnabas.storage.files.checkpoints import Manifest, SegmentNote
 from barnabas.storage.files.offset_index import OffsetIndex
 from barnabas.storage.files.segment_files import (
     INDEX_SUFFIX,
@@ -38,9 +38,6 @@ from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex, encode_entr
 from barnabas.storage.segments.batch_file import BatchFile, in_slices
 from barnabas.storage.segments.index_cache import BuildPutOff, IndexCache
 from barnabas.storage.segments.index_files import NO_FILE, IndexFiles
-
-if TYPE_CHECKING:
-    from barnabas.storage.files.checkpoints import Manifest, SegmentNote
 
 BUILT_AT_ONCE_BYTES = 1 << 20  # the indexes of a larger segment are built in slices
 

@@ -41,13 +41,16 @@ import json
 import logging
 import mimetypes
 import re
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from barnabas.broker.seams.host import Host
 from barnabas.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.console import views
 from barnabas.console.rim.admin_views import AdminViews
 from barnabas.console.rim.group_views import GroupViews
@@ -70,10 +73,6 @@ from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.version import __version__
 
 if TYPE_CHECKING:
-    import socket
-
-    from barnabas.broker.seams.host import Host
-    from barnabas.broker.settings.config import BrokerConfig
     from barnabas.console.rim.decoder import Decoder
 
 logger = logging.getLogger("barnabas.console")

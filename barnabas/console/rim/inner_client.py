@@ -15,10 +15,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from barnabas.broker.audit import ANONYMOUS
 from barnabas.broker.observe import Look
+from barnabas.broker.seams.host import Host
+from barnabas.broker.seams.nodes import Listener
 from barnabas.client.connection import Connection
 from barnabas.client.errors import ClientError, ConnectionLostError, LoginError
 from barnabas.client.options import ClientOptions
@@ -26,10 +28,6 @@ from barnabas.client.request_kind import RequestKind
 from barnabas.process.http_server import in_slices
 from barnabas.protocol.api_table import APIS
 from barnabas.protocol.messages.message import Message
-
-if TYPE_CHECKING:
-    from barnabas.broker.seams.host import Host
-    from barnabas.broker.seams.nodes import Listener
 
 CLIENT_ID = "barnabas-console"
 ANSWER_WITHIN_S = 40.0

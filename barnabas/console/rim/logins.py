@@ -11,17 +11,15 @@ from __future__ import annotations
 import secrets
 import threading
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from barnabas.broker.observe import Look
+from barnabas.broker.seams.nodes import Listener
 from barnabas.broker.security.scram import MECHANISMS
 from barnabas.console.rim.inner_client import InnerClientError, LoginRefused, login
 from barnabas.console.rim.source import BadRequest, Source, Viewer
 from barnabas.console.sessions import LONGEST_MS, Sessions
-
-if TYPE_CHECKING:
-    from barnabas.broker.seams.nodes import Listener
-    from barnabas.process.http_server import Request
+from barnabas.process.http_server import Request
 
 BY_STRENGTH = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 MOST_AT_ONCE = 4

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.setting import ConfigError
 from barnabas.schemas.errors import SchemaError
 from barnabas.schemas.registry import RegistrySettings, checked_urls, tls_context
-
-if TYPE_CHECKING:
-    from barnabas.broker.settings.config import BrokerConfig
 
 
 def check_registry(config: BrokerConfig) -> None:

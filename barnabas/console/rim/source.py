@@ -11,12 +11,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from barnabas.broker.audit import ANONYMOUS
 from barnabas.broker.observe import Look, PartitionState
+from barnabas.broker.seams.host import Host
 from barnabas.broker.security.acls import Operation, ResourceType
+from barnabas.broker.security.authorizer import Access
+from barnabas.broker.security.refusals import command_that_allows, names_of
 from barnabas.console import rights, views
+from barnabas.console.history import History
 from barnabas.console.lists import Columns, Part, in_order, part_of
 from barnabas.console.rim.sampling import Sampler
 from barnabas.console.spans import (
@@ -29,12 +33,7 @@ from barnabas.console.spans import (
 from barnabas.process.http_server import in_slices
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.files.segment_files import CorruptLog
-
-if TYPE_CHECKING:
-    from barnabas.broker.seams.host import Host
-    from barnabas.broker.security.authorizer import Access
-    from barnabas.console.history import History
-    from barnabas.storage.log.log import Log
+from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.console")
 
@@ -52,7 +51,6 @@ _REQUESTS = {Operation.READ: 1, Operation.WRITE: 0}
 
 def refusal_text(principal: str, operation: Operation, kind: ResourceType, name: str) -> str:
     """Why a view is refused, and the command that allows it."""
-    from barnabas.broker.security.refusals import command_that_allows, names_of
 
     what, resource = names_of(operation, kind, name)
     command = command_that_allows(principal, operation, kind, name)

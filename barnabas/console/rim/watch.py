@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from barnabas.broker.observe import Look
+from barnabas.broker.seams.host import Host
 from barnabas.console.request_counts import RequestCounts
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.errors import Code
-
-if TYPE_CHECKING:
-    from barnabas.broker.seams.host import Host
 
 WATCHED_S = 15.0
 

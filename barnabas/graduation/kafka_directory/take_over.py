@@ -11,8 +11,11 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from barnabas.broker.logs.metadata import ClusterMetadata
+from barnabas.broker.outbox import Ids
+from barnabas.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
 from barnabas.broker.settings.deletion import (
     DELETING_BROKER_SETTINGS,
     is_topic_default,
@@ -20,15 +23,17 @@ from barnabas.broker.settings.deletion import (
 from barnabas.broker.settings.group_configs import GROUP_SETTINGS
 from barnabas.broker.settings.rows_broker import BROKER_SETTINGS
 from barnabas.broker.settings.rows_topic import TOPIC_SETTINGS
+from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
+from barnabas.graduation.kafka_directory.kafka_metadata import (
+    OF_CLIENT_METRICS,
+    OF_GROUP,
+    KafkaMetadata,
+    read_kafka_metadata,
+    usable_configs,
+)
+from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.directory.partition_directories import most_frequent
 from barnabas.storage.files.checkpoints import NO_TOPIC_ID
-
-if TYPE_CHECKING:
-    from barnabas.broker.logs.metadata import ClusterMetadata
-    from barnabas.broker.outbox import Ids
-    from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
-    from barnabas.graduation.kafka_directory.kafka_metadata import KafkaMetadata
-    from barnabas.storage.directory.log_manager import LogManager
 
 logger = logging.getLogger("barnabas.broker")
 
@@ -62,10 +67,6 @@ def take_over_topics(
     counts = {name: counts[name] for name in sorted(counts) if metadata.topic(name) is None}
     if not counts:
         return
-    from barnabas.graduation.kafka_directory.kafka_metadata import (
-        read_kafka_metadata,
-        usable_configs,
-    )
 
     kafka = read_kafka_metadata(logs.disk, logs.data_dir)
     refused: dict[str, None] = {}
@@ -126,12 +127,6 @@ def _take_over_groups(kafka: KafkaMetadata, metadata: ClusterMetadata) -> list[s
 
     Gives: the errors of the settings that are not taken over.
     """
-    from barnabas.broker.settings.client_metrics import CLIENT_METRICS_SETTINGS
-    from barnabas.graduation.kafka_directory.kafka_metadata import (
-        OF_CLIENT_METRICS,
-        OF_GROUP,
-        usable_configs,
-    )
 
     refused: list[str] = []
     for kind, settings, keep in (
@@ -188,7 +183,6 @@ def _defaults_of_topics(configs: Mapping[str, str]) -> tuple[dict[str, str], lis
         for name, setting in BROKER_SETTINGS.items()
         if setting.dynamic and (is_topic_default(name) or name in DELETING_BROKER_SETTINGS)
     }
-    from barnabas.graduation.kafka_directory.kafka_metadata import usable_configs
 
     usable, wrong = usable_configs(
         {name: text for name, text in configs.items() if name in defaults}, BROKER_SETTINGS

@@ -10,7 +10,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import generate_latest
@@ -19,14 +18,11 @@ from barnabas.broker.seams.host import Host
 from barnabas.metrics.labels import label_text
 from barnabas.metrics.rim.exposition import Exposition
 from barnabas.metrics.rim.measured import Measuring
-from barnabas.metrics.rim.metric import Detail, Kind, Metric
+from barnabas.metrics.rim.metric import Detail, Kind, Metric, Value
 from barnabas.metrics.rim.seen import Seen, Source, look
 from barnabas.metrics.rim.table import METRICS
 from barnabas.process.http_server import in_slices
 from barnabas.replication.state import ReplicationState
-
-if TYPE_CHECKING:
-    from barnabas.metrics.rim.metric import Value
 
 
 class Collector:

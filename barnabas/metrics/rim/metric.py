@@ -14,16 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from barnabas.metrics.histogram import Buckets
-    from barnabas.metrics.rim.seen import Seen, Source
+from barnabas.metrics.histogram import Buckets
+from barnabas.metrics.rim.seen import Seen, Source
 
-    # A value has one number or rows; a row has its labels as text, in braces (`label_text`). None
-    # means that the metric is left out.
-    Value = float | Iterable[tuple[str, float]] | None
-    Histograms = Iterable[tuple[tuple[str, ...], Buckets]]
+# A value has one number or rows; a row has its labels as text, in braces (`label_text`). None
+# means that the metric is left out.
+Value = float | Iterable[tuple[str, float]] | None
+Histograms = Iterable[tuple[tuple[str, ...], Buckets]]
 
 
 class Kind(Enum):

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from barnabas.metrics.labels import label_text
-from barnabas.metrics.rim.metric import Chart, gauge
-
-if TYPE_CHECKING:
-    from barnabas.metrics.rim.metric import Value
-    from barnabas.metrics.rim.seen import Seen
-    from barnabas.replication.state import ReplicationState
+from barnabas.metrics.rim.metric import Chart, Value, gauge
+from barnabas.metrics.rim.seen import Seen
+from barnabas.replication.state import ReplicationState
 
 
 def _of_standby(value_of: Callable[[ReplicationState], Value]) -> Callable[[Seen], Value]:

@@ -6,16 +6,12 @@ If Apache Kafka has a corresponding metric, the description of a metric names it
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from barnabas.broker.observe import CommittedOffsetState
+from barnabas.broker.seams.state import ShareNumbers
 from barnabas.metrics.labels import label_text
-from barnabas.metrics.rim.metric import Chart, Detail, counter, gauge
-
-if TYPE_CHECKING:
-    from barnabas.broker.observe import CommittedOffsetState
-    from barnabas.broker.seams.state import ShareNumbers
-    from barnabas.metrics.rim.metric import Value
-    from barnabas.metrics.rim.seen import Seen, Source
+from barnabas.metrics.rim.metric import Chart, Detail, Value, counter, gauge
+from barnabas.metrics.rim.seen import Seen, Source
 
 # the types of acknowledgements; the index is the protocol's number
 TYPES = ("gap", "accept", "release", "reject", "renew")

@@ -9,29 +9,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
-from barnabas.broker.observe import NO_OFFSET
+from barnabas.broker.observe import NO_OFFSET, CommittedOffsetState, GroupState, PartitionState
 from barnabas.coordinator.transactions.transaction_state import (
     AT_REST,
     NO_TIMEOUT_MS,
     PREPARED,
     TransactionState,
 )
+from barnabas.metrics.histogram import Buckets
 from barnabas.metrics.labels import label_text
-from barnabas.metrics.rim.metric import Chart, Detail, Metric, counter, gauge, histogram
+from barnabas.metrics.rim.measured import RequestTimes
+from barnabas.metrics.rim.metric import (
+    Chart,
+    Detail,
+    Histograms,
+    Metric,
+    Value,
+    counter,
+    gauge,
+    histogram,
+)
 from barnabas.metrics.rim.replication_rows import OF_REPLICATION
+from barnabas.metrics.rim.seen import Seen
 from barnabas.metrics.rim.share_rows import SHARE_GROUPS
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.errors import Code
 from barnabas.version import __version__
-
-if TYPE_CHECKING:
-    from barnabas.broker.observe import CommittedOffsetState, GroupState, PartitionState
-    from barnabas.metrics.histogram import Buckets
-    from barnabas.metrics.rim.measured import RequestTimes
-    from barnabas.metrics.rim.metric import Histograms, Value
-    from barnabas.metrics.rim.seen import Seen
 
 # the time beyond transaction.max.timeout.ms after which a transaction hangs, from KIP-664
 LATE_MS = 5 * 60_000

@@ -11,15 +11,11 @@ between addresses of this machine.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import ssl
 
 from barnabas.broker.rim.tls import TlsListener, make_client_context
+from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.exposure import is_local
-
-if TYPE_CHECKING:
-    import ssl
-
-    from barnabas.broker.settings.config import BrokerConfig
 
 SECRET = "barnabas.replication.secret"
 PROTOCOL = "barnabas.replication.security.protocol"
