@@ -17,6 +17,7 @@ from barnabas.broker.settings.config import BrokerConfig
 from barnabas.broker.settings.exposure import is_secret, warnings_of, without_password
 from barnabas.broker.settings.listeners import JWKS_URL
 from barnabas.broker.settings.loggers import LEVELS
+from barnabas.broker.settings.properties import read_properties
 from barnabas.broker.settings.setting import ConfigError
 from barnabas.daemon.arguments import StartError
 from barnabas.installing import install_command
@@ -84,9 +85,6 @@ def read_config(options: argparse.Namespace) -> BrokerConfig:
 
 def _properties_of(path: str) -> dict[str, str]:
     """The content of the file of --config. Raises: StartError, ConfigError."""
-    # Imported here: a start without a file does not need it.
-    from barnabas.broker.settings.properties import read_properties
-
     try:
         with open(path, encoding="utf-8") as file:
             return read_properties(file.read())

@@ -7,6 +7,7 @@ response (`protocol/generator/error_responses.py`). This module has the exceptio
 from __future__ import annotations
 
 from barnabas.protocol.errors import Code
+from barnabas.protocol.messages import offset_delete
 from barnabas.protocol.messages.message import Message
 
 OFFSET_DELETE = 47
@@ -20,8 +21,6 @@ def refused_rows(request: Message, version: int, code: Code) -> Message:
     """
     if request.API_KEY != OFFSET_DELETE:
         return request.error_response(version, code)
-    from barnabas.protocol.messages import offset_delete
-
     assert isinstance(request, offset_delete.OffsetDeleteRequest)
     return offset_delete.OffsetDeleteResponse(
         topics=[

@@ -15,6 +15,7 @@ yes     any                     exists                  Kafka's
 
 from __future__ import annotations
 
+from barnabas.storage.directory.bootstrap_checkpoint import is_what_kafka_was_given
 from barnabas.storage.disk import Disk
 from barnabas.storage.log.log_directory import LogDirectoryError
 
@@ -35,8 +36,6 @@ def is_graduated(disk: Disk, data_dir: str) -> bool:
         bootstrap = disk.read(f"{data_dir}/{BOOTSTRAP_NAME}")
     except FileNotFoundError:
         return False
-    from barnabas.storage.directory.bootstrap_checkpoint import is_what_kafka_was_given
-
     return is_what_kafka_was_given(disk, f"{data_dir}/{MARK_NAME}", bootstrap)
 
 
