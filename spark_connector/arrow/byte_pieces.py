@@ -7,19 +7,13 @@ Varints of many rows are encoded at once. One Arrow `take` then gathers the reco
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from barnabas.spark_connector.arrow.array_types import Ints, NDArray, Unsigned
 from barnabas.spark_connector.arrow.partitioner import strings_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
-    Unsigned = NDArray[Any]  # uint32 or uint64
 
 
 class Pool:

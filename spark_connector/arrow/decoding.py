@@ -31,7 +31,7 @@ again record by record (`protocol.records`), which either succeeds or reports th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -46,16 +46,10 @@ from barnabas.protocol.records import (
     encode_record,
 )
 from barnabas.spark_connector.arrow import record_loops
+from barnabas.spark_connector.arrow.array_types import Bytes, Flags, Ints, NDArray
 from barnabas.spark_connector.arrow.numba_loops import CompiledLoops
 from barnabas.spark_connector.arrow.record_batches import LocatedRecordBatch
 from barnabas.spark_connector.arrow.record_loops import LONGEST_LENGTH, SHORTEST_RECORD
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Bytes = NDArray[np.uint8]
-    Ints = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
 
 LONGEST_VARINT = 10
 # The number of bytes of records to decode together. It is small enough for the arrays of the

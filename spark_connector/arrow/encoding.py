@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,7 @@ from barnabas.protocol.records import (
     TRANSACTIONAL,
     assemble_batch,
 )
+from barnabas.spark_connector.arrow.array_types import Flags, Ints, NDArray, Unsigned
 from barnabas.spark_connector.arrow.byte_pieces import (
     Pool,
     narrow,
@@ -59,13 +60,6 @@ from barnabas.spark_connector.arrow.partitioner import (
     strings_of,
 )
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
-    Unsigned = NDArray[Any]  # uint32 or uint64
 
 RECORD_BATCH_BYTES = 512 * 1024
 # A round begins when the full record batches have at least this many bytes, which makes the fixed

@@ -8,18 +8,12 @@ error. If a loop rejects rows, array arithmetic encodes them (encoding.py), with
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from barnabas.client.murmur2 import MASK, MULTIPLIER, SEED, SHIFT
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Bytes = NDArray[np.uint8]
-    Edges = NDArray[np.int32]
-    Ints = NDArray[np.int64]
+from barnabas.spark_connector.arrow.array_types import Bytes, Edges, Ints, NDArray
 
 # The maximum size of a record's varints that are not part of its content: length, timestamp delta,
 # offset delta.

@@ -8,7 +8,7 @@ are hashed together, four bytes at a time. Source: Apache Kafka, `Utils.murmur2`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,14 +22,8 @@ from barnabas.client.murmur2 import (
     hash_rest,
     murmur2_of,
 )
+from barnabas.spark_connector.arrow.array_types import Bytes, Ints, NDArray, Words
 from barnabas.spark_connector.arrow.numba_loops import EncodingLoops
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Bytes = NDArray[np.uint8]
-    Ints = NDArray[np.int64]
-    Words = NDArray[np.uint32]
 
 FEW_KEYS = 24  # up to this many keys, a loop in Python takes less time than array operations
 

@@ -13,14 +13,11 @@ accept must give the same result as the other decoder.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
+from barnabas.spark_connector.arrow.array_types import Ints, NDArray
 
 # A record has at least one byte each for the attributes, two deltas, two lengths and the header
 # count. The record's own length is not included.
