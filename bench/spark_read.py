@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import pyarrow as pa
 
 from barnabas import LocalBroker
-from barnabas.client.cluster_reader import Client
+from barnabas.client.cluster_reader import ClusterReader
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.arrow.decoding import decode
@@ -174,7 +174,7 @@ def over_a_socket(broker: LocalBroker, rows: int, decoder: str, *, headers: bool
     )
     columns = list(COLUMNS) if headers else COLUMNS_WITHOUT_HEADERS
     cpu_s = time.process_time()
-    with metered(broker) as meter, Client(options.client) as client:
+    with metered(broker) as meter, ClusterReader(options.client) as client:
         count = 0
         for wanted in plan(client, options):
             for batch in read_range(

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from barnabas import LocalBroker
-from barnabas.client.cluster_reader import Client
+from barnabas.client.cluster_reader import ClusterReader
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.framing import decode_response, encode_request
 from barnabas.protocol.messages.produce import (
@@ -213,7 +213,7 @@ def ends_of(broker: LocalBroker) -> dict[int, int]:
     options = parse_source_options(
         {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": SOURCE}
     )
-    with Client(options.client) as client:
+    with ClusterReader(options.client) as client:
         return {part.name.partition: part.end_offset for part in plan(client, options)}
 
 

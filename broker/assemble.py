@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from barnabas.broker.brokers.addresses import Addresses
 from barnabas.broker.brokers.cluster import Cluster, NodeProducerIds
@@ -140,22 +140,26 @@ def assemble(
     node_producer_ids = NodeProducerIds(cluster, producer_ids)
     group_configs = GroupConfigs(config, metadata)
     counters = Counters()
-    shares = Lazy(
-        partial(
-            _shares,
+
+    def late_shares() -> Shares:
+        from barnabas.broker.share_partitions.shares import make_shares
+
+        return make_shares(
             config, topics, flushes, progress, requests, purgatory, group_configs, unwritten,
             now_ms, clock_ns,
-        )
-    )  # fmt: skip
-    coordinators = Lazy(
-        partial(
-            _coordinators,
+        )  # fmt: skip
+
+    def late_coordinators() -> Coordinators:
+        from barnabas.broker.coordinators import make_coordinators
+
+        return make_coordinators(
             config, ids, features, access, topics,
             producer_ids if cluster.is_one else node_producer_ids,
             flushes, progress, requests, outbox, files_ahead, shares, group_configs, compaction,
             cluster, syncs, unwritten, counters, is_loaded=not has_state,
-        )
-    )  # fmt: skip
+        )  # fmt: skip
+
+    shares, coordinators = Lazy(late_shares), Lazy(late_coordinators)
     features.on_updated.append(partial(_apply_features, config, features, coordinators, shares))
     edge = _coordinator_edge(
         cluster, node_producer_ids, connections, requests, coordinators, features
@@ -269,18 +273,6 @@ def _coordinator_edge(
     return CoordinatorEdge(
         cluster, node_producer_ids, connections, requests, coordinators.get, features
     )
-
-
-def _coordinators(*parts: Any, is_loaded: bool) -> Coordinators:
-    from barnabas.broker.coordinators import make_coordinators
-
-    return make_coordinators(*parts, is_loaded=is_loaded)
-
-
-def _shares(*parts: Any) -> Shares:
-    from barnabas.broker.share_partitions.shares import make_shares
-
-    return make_shares(*parts)
 
 
 def _apply_features(

@@ -6,8 +6,9 @@ carries out the outbox. Each connection has one request under way at a time, as 
 The rim holds back a connection's next frame until the response to the last request is in the
 outbox. So responses keep their order, and the work for a slow reader does not pile up.
 
-The path of a request: `on_frame` -> table look-up and decode -> handler -> response, encoded here;
-or PARKED, and `Requests.reply` later. assemble.py makes the parts.
+The path of a request: `on_frame` -> its route (dispatch.py), which reads the body -> its handler in
+`broker/handlers/` -> a response, which is encoded here; or PARKED, and `Requests.reply` later.
+assemble.py makes the parts.
 """
 
 from __future__ import annotations

@@ -10,9 +10,10 @@ Every request passes these steps, in this order:
 | with an authorizer: its parts that are not allowed are refused | `admission/authorization.py` |
 | with several brokers: a broker that is not its coordinator refuses it | `coordinator_edge.py` |
 | its handler answers it | `Route.handle` |
-| ...or parks it; a coordinator's Result answers it, now or later | `groups/to_groups.py` |
+| ...or parks it; the Result of a coordinator answers it, now or later | `to_groups.py`, |
+| | `to_transactions.py`, `to_share_coordinator.py` |
 | ...or ends the connection if the producer has left it | `to_transactions`: guard |
-| ...or holds it back while the id's last transaction is ending | `to_transactions`: hold_back |
+| ...or holds it back while the id's last transaction is ending | `Endings.after_end_of` |
 | ...for EndTxn: the three steps above | `TransactionEnds.on_end_txn` |
 | with client quotas: its usage is recorded, its client throttled | `quotas/client_quotas.py` |
 | its response is encoded and sent, later for a parked request | `Requests` |

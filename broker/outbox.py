@@ -62,19 +62,25 @@ class Work(NamedTuple):
 
 
 class Outbox:
-    """The outputs of the core, which the rim carries out after each call of the broker: first
-    `sends`, then `closes`, and flushes and cleanings in the background.
+    """The outputs of the core. After each call of the broker the rim carries them out in this order
+    (`Server.empty_outbox`):
 
-    sends: pairs (connection_id, pieces of one whole response frame). A request without a response
-    (acks=0) has no pieces; the connection's next frame may then be processed. admitted: connections
-    whose clients are authenticated, so that the size limit for unauthenticated clients no longer
-    applies to them. closes: pairs (connection_id, reason). cleanings: jobs for
-    `storage.cleaner.clean`, after which the rim calls `Broker.on_cleaned`. work: long computations,
-    which would delay other requests; after each the rim calls `Broker.on_worked`. mutes: pairs
-    (connection_id, milliseconds); the rim does not read from the connection for this time, since
-    its client is above a quota. audit: records for the audit log. deferred: calls of the core that
-    may run after `sends` are sent. `Broker.on_sent` runs them then, and the core runs them itself
-    before it processes any other input, so no client can observe whether they were deferred.
+    | output | content | what the rim does |
+    |---|---|---|
+    | `sends` | (connection_id, pieces of a response frame) | sends them; acks=0 has no pieces |
+    | `admitted` | connections of authenticated clients | lifts the lower limit of requests |
+    | `mutes` | (connection_id, milliseconds) | reads nothing from it for this time (quotas) |
+    | `closes` | (connection_id, reason) | closes the connection |
+    | `flushes` | files | flushes them in threads, then calls `Broker.on_flushed` |
+    | `deferred` | calls of the core | calls `Broker.on_sent`, once `sends` are sent |
+    | `cleanings` | jobs of compaction | runs them in a process, then calls `Broker.on_cleaned` |
+    | `work` | long computations | runs them in a thread, then calls `Broker.on_worked` |
+    | `audit` | records | writes them to the audit log |
+
+    After a connection's row in `sends` its next frame may be processed. The core makes the deferred
+    calls itself before it processes any other input, so no client can observe whether they were
+    deferred.
+
     held_bytes: the change in the bytes of requests that the core keeps until they are answered,
     since the rim last took this number. These bytes count towards the memory of all connections.
     """

@@ -1,6 +1,7 @@
 """The route of an API's requests: the types of the functions that read and handle them.
 
-The table of all APIs is in dispatch.py.
+dispatch.py makes the routes from the rows of the APIs, which are at the ends of the modules of
+`broker/handlers/`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ ReadInSlices = Callable[[Request, RequestContext], Slices]
 class Route(NamedTuple):
     """The reader and the handler of an API's requests.
 
+    handle: the handler from the API's row, perhaps within further steps (`dispatch.load_route`).
     is_wide: whether requests with many names are handled in parts.
     """
 

@@ -1,9 +1,10 @@
 """The result of an event at a coordinator, and the types of its callbacks into the broker.
 
-A coordinator decides and never writes. `on_<event>` returns a Result. Its host
-(broker/groups/group_runtime.py) appends the records to the internal topic and passes each to
-`replay` (or its decoded content to `apply`). Once the records are as durable as the configuration
-requires, it sends the replies and carries out the effects. If the append fails on I/O the broker
+A coordinator decides and never writes. `on_<event>` returns a Result. Its host appends the records
+to the internal topic and passes each to `replay` (or its decoded content to `apply`). Once the
+records are as durable as the configuration requires, it sends the replies and carries out the
+effects. The hosts are `GroupRuntime`, `TransactionEnds` and `ShareRuntime`, in the rooms of
+`broker/` for groups, transactions and share partitions. If the append fails on I/O the broker
 stops, so there is no rollback. A lack of disk space needs no rollback either: a decision on which
 nothing depends is dropped, and its request fails with an error; a decision that has changed soft
 state remains, and its records are written when there is space.
@@ -34,10 +35,10 @@ _POWERS = tuple(pow(31, exponent, 1 << 32) for exponent in range(4, 9))
 PartitionExists = Callable[[str, int], bool]
 # a function that returns the offset after the last record of (topic, partition), or None if it is
 # unknown
-LogEnd = Callable[[str, int], int | None]
+FindLogEnd = Callable[[str, int], int | None]
 # a function that returns the leader epoch and end offset for (topic, partition, leader epoch), as
 # OffsetForLeaderEpoch does
-EpochEnd = Callable[[str, int, int], tuple[int, int]]
+FindEpochEnd = Callable[[str, int, int], tuple[int, int]]
 
 
 class CoordinatorRecord(NamedTuple):
@@ -71,7 +72,7 @@ class StateChange(NamedTuple):
 
     The share coordinator stores the states. After the records of a Result are written, the host
     carries the change out, part by part. When all rows are durable, it passes their error codes to
-    `GroupCoordinator.on_states_changed`.
+    `ShareOffsets.on_states_changed`.
 
     state_epoch: the group's epoch, for an initialisation. reply: the response to send after the
     change. The error codes of the partitions are added to it before.

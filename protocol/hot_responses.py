@@ -14,7 +14,7 @@ each struct), topic ids from 13:
         nullable string error_message
     1+: int32 throttle_time_ms
 
-Fetch, versions 4-17; flexible from 12, topic ids from 13:
+Fetch, versions 4-18; flexible from 12, topic ids from 13:
 
     int32 size, int32 correlation_id, [tags]
     int32 throttle_time_ms, 7+: int16 error_code, int32 session_id
@@ -115,7 +115,10 @@ class ProducedPartition:
 class FetchedPartition(NamedTuple):
     """One partition in a Fetch response.
 
-    aborted: None is written as null. records: None is written as empty.
+    aborted: None is written as null. records: None is written as empty. diverging_epoch: the
+    leader epoch and its end offset where the reader's log diverges from this one (KIP-595).
+    current_leader: with an error code, for a reader that asked another broker. Both are written
+    from version 12 on, and a row has at most one of them.
     """
 
     index: int  # type: ignore[assignment]
@@ -125,9 +128,8 @@ class FetchedPartition(NamedTuple):
     log_start_offset: int = -1
     aborted: Sequence[tuple[int, int]] | None = None
     records: Any = None  # a FileSlice or bytes
-    # Written from version 12 on. If the reader's log diverges from this one (KIP-595): a leader
-    # epoch and its end offset. Otherwise it may be the current leader.
-    diverging: tuple[int, int] | CurrentLeader | None = None
+    diverging_epoch: tuple[int, int] | None = None
+    current_leader: CurrentLeader | None = None
 
 
 @cache
@@ -236,11 +238,15 @@ def _node_endpoints(out: bytearray, endpoints: Sequence[Endpoint]) -> None:
     out += body
 
 
-def _epoch_fields(diverging: tuple[int, int] | CurrentLeader) -> bytes:
+def _fetched_tags(
+    diverging_epoch: tuple[int, int] | None, current_leader: CurrentLeader | None
+) -> bytes:
     """Encode the tagged fields of one partition in a Fetch response."""
-    if isinstance(diverging, CurrentLeader):
-        return _CURRENT_LEADER.pack(1, 1, 9, *diverging, 0)
-    return _DIVERGING.pack(1, 0, 13, *diverging, 0)
+    if diverging_epoch is not None:
+        return _DIVERGING.pack(1, 0, 13, *diverging_epoch, 0)
+    if current_leader is not None:
+        return _CURRENT_LEADER.pack(1, 1, 9, *current_leader, 0)
+    return b"\x00"
 
 
 def encode_fetch(
@@ -253,7 +259,7 @@ def encode_fetch(
     throttle_time_ms: int = 0,
     endpoints: Sequence[Endpoint] = (),
 ) -> list[Piece]:
-    """Encode the whole frame of the response to a Fetch of versions 4-17, as bytes and file slices.
+    """Encode the whole frame of the response to a Fetch of versions 4-18, as bytes and file slices.
 
     This is one long function. In a response with a thousand partitions, a call for each of them
     would take a third of the time.
@@ -290,7 +296,8 @@ def encode_fetch(
             log_start_offset,
             aborted,
             records,
-            diverging,
+            diverging_epoch,
+            current_leader,
         ) in partitions:
             if version >= 5:
                 out += _FETCHED_5.pack(
@@ -317,7 +324,10 @@ def encode_fetch(
                 total += len(out) + size
                 out = bytearray()
             if flexible:
-                out += b"\x00" if diverging is None else _epoch_fields(diverging)
+                if code or diverging_epoch is not None:
+                    out += _fetched_tags(diverging_epoch, current_leader)
+                else:
+                    out.append(0)
         if flexible:
             out.append(0)
     if endpoints and version >= FETCH_LEADERS:

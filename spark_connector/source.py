@@ -43,7 +43,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from barnabas.client.cluster_reader import Client, ClientError
+from barnabas.client.cluster_reader import ClientError, ClusterReader
 from barnabas.spark_connector.arrow.encoding import EncodingError
 from barnabas.spark_connector.option_error import OptionError
 from barnabas.spark_connector.read.filters import Condition, Narrowing, narrow
@@ -186,7 +186,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> list[InputPartition]:
         """The ranges of offsets, one for each task."""
-        with without_traceback(*USER_ERRORS), Client(self.options.client) as client:
+        with without_traceback(*USER_ERRORS), ClusterReader(self.options.client) as client:
             ranges = plan(client, self.options, self.narrowing)
             topic_ids = dict(client.topic_ids)
         return task_partitions(([each] for each in ranges), topic_ids)

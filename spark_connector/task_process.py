@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar
 
-from barnabas.client.cluster_reader import Client
+from barnabas.client.cluster_reader import ClusterReader
 from barnabas.client.options import ClientOptions
 
 MOST_CLIENTS = 4  # the number of clients that a process keeps, one for each configuration
@@ -40,7 +40,7 @@ class _Process:
 
     def __init__(self) -> None:
         self.freezes = 0
-        self.clients: dict[ClientOptions, Client] = {}
+        self.clients: dict[ClientOptions, ClusterReader] = {}
         self.runs: dict[str, str] = {}
         self.publishers: dict[Hashable, Any] = {}
 
@@ -65,13 +65,13 @@ def exempt_modules_from_collection() -> None:
         gc.freeze()
 
 
-def task_client(options: ClientOptions) -> AbstractContextManager[Client]:
+def task_client(options: ClientOptions) -> AbstractContextManager[ClusterReader]:
     """A task's client, which uses connections that an earlier task of this process has left open.
 
     Without them, most requests of a task with few rows would only connect and negotiate versions.
     Responses to an earlier task are not used again. After a failed task no connection is kept.
     """
-    return _kept(_process.clients, MOST_CLIENTS, options, lambda: Client(options))
+    return _kept(_process.clients, MOST_CLIENTS, options, lambda: ClusterReader(options))
 
 
 def is_first_of_run(driver_id: str, run: str) -> bool:

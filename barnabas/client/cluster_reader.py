@@ -1,6 +1,6 @@
 """A synchronous Kafka client for readers: the few requests that a source needs, over plain sockets.
 
-One `Client` belongs to one thread. It keeps a connection to each broker that it has used, and gets
+A client belongs to one thread. It keeps a connection to each broker that it has used, and gets
 the leaders of partitions from Metadata. After transient failures (a leader election, a restart of a
 broker) it repeats requests until `retry_timeout_ms` has passed. Connections are opened by the first
 request, so a new client can be pickled.
@@ -54,7 +54,7 @@ from barnabas.protocol.messages.metadata import MetadataResponseTopic
 from barnabas.protocol.primitives import Buffer
 from barnabas.protocol.topic_partition import TopicPartition
 
-__all__ = ["Client", "ClientError", "FetchedPartition", "RefusedError", "UnknownTopicError"]
+__all__ = ["ClientError", "ClusterReader", "FetchResult", "RefusedError", "UnknownTopicError"]
 
 T = TypeVar("T")
 
@@ -84,8 +84,8 @@ class TimedOffset(NamedTuple):
     time_ms: int
 
 
-class FetchedPartition(NamedTuple):
-    """One partition of a Fetch response, which has no other partitions.
+class FetchResult(NamedTuple):
+    """The response to a Fetch of one partition.
 
     `records` is a view of the connection's buffer, and valid until the next response is received.
     `aborted_transactions` is None unless the fetch was read_committed. `is_by_id`: whether the
@@ -99,7 +99,7 @@ class FetchedPartition(NamedTuple):
     is_by_id: bool = False
 
 
-class Client:
+class ClusterReader:
     """A client for readers, which sends each request to a broker that can handle it.
 
     Use it as a context manager, or close it.
@@ -118,7 +118,7 @@ class Client:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["options"])  # type: ignore[misc]
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> ClusterReader:
         return self
 
     def __exit__(
@@ -346,14 +346,14 @@ class Client:
         read_committed: bool,
         max_bytes: int,
         topic_id: str = "",
-    ) -> Callable[[], FetchedPartition]:
+    ) -> Callable[[], FetchResult]:
         """Send a Fetch, and return a function that waits for the response.
 
         This lets the broker prepare the next response while the previous one is decoded. A response
         has at least one whole batch. After a transient failure the function repeats the request.
 
         Takes:  topic_id, in Kafka's text form. If the broker supports ids in Fetch, a topic with
-                another id is not read (see `FetchedPartition.is_by_id`).
+                another id is not read (see `FetchResult.is_by_id`).
         Raises: from the function: RefusedError (OFFSET_OUT_OF_RANGE and other permanent errors),
                 UnknownTopicError, ClientError.
         """
@@ -379,7 +379,7 @@ class Client:
         except PassingError:
             pass  # the call below tries again, within the time limit
 
-        def finish() -> FetchedPartition:
+        def finish() -> FetchResult:
             while True:
                 connection, kind = sent.pop() if sent else send()
                 answer = connection.receive(kind)
@@ -451,7 +451,7 @@ class Client:
 
 def _fetched(
     answer: FetchResponse, name: TopicPartition, topic_id: uuid.UUID | None
-) -> FetchedPartition:
+) -> FetchResult:
     """Return the partition in a response. If the request had the topic's id, find it by this id."""
     _check(answer.error_code, f"a fetch of {name}")
     for topic in answer.responses:
@@ -459,7 +459,7 @@ def _fetched(
         for part in topic.partitions:
             if is_asked and part.partition_index == name.partition:
                 _check(part.error_code, f"partition {name}")
-                return FetchedPartition(
+                return FetchResult(
                     part.high_watermark,
                     part.last_stable_offset,
                     part.aborted_transactions,

@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
         ),
     )
     _add_start_arguments(start)
-    _add_watching_arguments(start)
+    _add_observation_arguments(start)
     _add_test_arguments(start)
     text = "list every setting with its default and what it does"
     settings = commands.add_parser("settings", help=text, description=text)
@@ -126,7 +126,7 @@ def _add_start_arguments(start: argparse.ArgumentParser) -> None:
     start.add_argument("--quiet", action="store_true", help="print nothing but warnings and errors")
 
 
-def _add_watching_arguments(start: argparse.ArgumentParser) -> None:
+def _add_observation_arguments(start: argparse.ArgumentParser) -> None:
     """Add the options for logs, metrics and the console (docs/METRICS.md)."""
     start.add_argument(
         "--audit-log",

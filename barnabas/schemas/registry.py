@@ -314,8 +314,9 @@ class SchemaRegistry:
 def _is_about_the_certificate(error: Exception, reason: str) -> bool:
     """Whether a registry may have refused the client's certificate, or missed one.
 
-    TLS 1.3 ends the handshake before the server has looked at it: the request then finds the
-    connection closed, and may miss the alert. An older server has one alert for all.
+    With TLS 1.3 the client's handshake ends before the server has checked the certificate. The
+    request then finds the connection closed, and may miss the alert. Before TLS 1.3 a server may
+    send the same alert for every failure of a handshake.
     """
     is_alert = "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason)
     is_closed = isinstance(error, ssl.SSLEOFError) or not isinstance(error, ssl.SSLError)

@@ -20,9 +20,9 @@ from barnabas.broker.outbox import PARKED, Answer, Encoded
 from barnabas.broker.quotas.quotas import Quotas
 from barnabas.broker.requests.fetch_sessions import (
     NO_SESSION,
+    FetchPlan,
     FetchSession,
     FetchTarget,
-    Planned,
     Targets,
     TopicKey,
     targets_in_slices,
@@ -38,7 +38,6 @@ from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.hot_requests import BATCHES_IN_FETCH, read_fetch
 from barnabas.protocol.hot_responses import (
     FETCH_TOPIC_IDS,
-    CurrentLeader,
     Endpoint,
     FetchedPartition,
     Piece,
@@ -104,7 +103,7 @@ class _Fetch:
         handler: FetchHandler,
         request: FetchRequest,
         context: RequestContext,
-        plan: Planned,
+        plan: FetchPlan,
     ) -> None:
         self._handler, self._context, self._plan = handler, context, plan
         self._access = access = handler.access.of(context)
@@ -157,7 +156,7 @@ class _Fetch:
                     Code.UNKNOWN_TOPIC_ID if name is None else topics.missing_code(name, index)
                 )
                 hint = None if name is None else self._handler.cluster.hint(name, index, missing)
-                row = FetchedPartition(index, missing, aborted=(), diverging=hint)
+                row = FetchedPartition(index, missing, aborted=(), current_leader=hint)
                 self._refused.append((target, row))
             else:
                 self.logs.append((target, log))
@@ -243,7 +242,7 @@ class _Fetch:
                 fetched.append(pair)
                 continue
             answer = self._read_one(target, log, left, min_one_batch)
-            if answer.error_code or answer.diverging is not None:
+            if answer.error_code or answer.diverging_epoch is not None:
                 urgent = True
             elif answer.records is not None:
                 size = answer.records.size
@@ -275,7 +274,7 @@ class _Fetch:
         if _is_idle(target, log, self._isolation is Isolation.READ_COMMITTED):
             return False
         answer = self._read_one(target, log, self._max_bytes, True)
-        if answer.error_code or answer.diverging is not None:
+        if answer.error_code or answer.diverging_epoch is not None:
             return True
         size: int = 0 if answer.records is None else answer.records.size
         self._size += size - self._sizes.get(log, 0)
@@ -295,7 +294,7 @@ class _Fetch:
                 diverging = _divergence(log, target)
                 if diverging is not None:
                     ends = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
-                    return FetchedPartition(target.index, 0, *ends, diverging=diverging)
+                    return FetchedPartition(target.index, 0, *ends, diverging_epoch=diverging)
             records, aborted, high_watermark, last_stable_offset, log_start_offset = log.read(
                 target.fetch_offset,
                 max_bytes=min(target.partition_max_bytes, left),
@@ -304,7 +303,7 @@ class _Fetch:
             )
         except KafkaError as error:
             hint = self._handler.cluster.hint(log.topic, log.partition, error.code)
-            return FetchedPartition(target.index, error.code, diverging=hint)
+            return FetchedPartition(target.index, error.code, current_leader=hint)
         return FetchedPartition(
             target.index, 0, high_watermark, last_stable_offset, log_start_offset, aborted, records
         )
@@ -312,12 +311,13 @@ class _Fetch:
     def try_complete(self, now_ms: int, out_of_time: bool) -> bool:
         """Send the response if there is enough to read, or the time is up."""
         fetched, total, urgent = self.read()
-        if not (out_of_time or urgent or total >= self._min_bytes):
+        if not (out_of_time or self.is_enough(total, urgent)):
             return False
         self._handler.requests.reply(self._context.ticket, Encoded(self.encode(fetched)))
         return True
 
-    def is_enough(self, fetched: list[Fetched], total: int, urgent: bool) -> bool:
+    def is_enough(self, total: int, urgent: bool) -> bool:
+        """Whether the response is sent now. Takes: total and urgent, as `read` returns them."""
         return urgent or total >= self._min_bytes
 
     def encode(self, fetched: list[Fetched], least_throttle_ms: int = 0) -> list[Piece]:
@@ -432,10 +432,10 @@ class _Fetch:
     def _endpoints(self, topics: list[tuple[Any, list[FetchedPartition]]]) -> list[Endpoint]:
         """The addresses of the new leaders that the response names."""
         leaders = [
-            row.diverging
+            row.current_leader
             for _, rows in topics
             for row in rows
-            if isinstance(row.diverging, CurrentLeader)
+            if row.current_leader is not None
         ]
         return self._handler.addresses.endpoints_of(leaders, self._context)
 
@@ -462,7 +462,7 @@ class _Fetch:
         size = 0 if answer.records is None else answer.records.size
         news = (
             target.has_news(answer.error_code, answer.high_watermark, answer.log_start_offset, size)
-            or answer.diverging is not None
+            or answer.diverging_epoch is not None
         )
         if news and size and self._plan.incremental:
             session.to_end(target)
@@ -566,7 +566,7 @@ class FetchHandler:
             return PARKED
         finally:
             cache.puts_off = False
-        if request.max_wait_ms <= 0 or not plan.targets or fetch.is_enough(fetched, total, urgent):
+        if request.max_wait_ms <= 0 or not plan.targets or fetch.is_enough(total, urgent):
             return Encoded(fetch.encode(fetched))
         deadline_ms = context.now_ms + request.max_wait_ms
         if self.requests.try_park_fetch(context, fetch.waiting(fetched), deadline_ms):
@@ -581,7 +581,7 @@ class FetchHandler:
 
     def _plan(
         self, request: FetchRequest, context: RequestContext, named: Targets | None
-    ) -> Planned:
+    ) -> FetchPlan:
         """The partitions that a request reads, by its session. Raises: KafkaError."""
         connection = self.connections[context.connection_id]
         return self.cluster.sessions_here(context).plan(
@@ -620,7 +620,7 @@ class FetchHandler:
             except BuildPutOff as further:
                 self._read_later(fetch, further, context, deadline_ms)
                 return
-            if now_ms >= deadline_ms or fetch.is_enough(fetched, total, urgent):
+            if now_ms >= deadline_ms or fetch.is_enough(total, urgent):
                 self.requests.reply(context.ticket, Encoded(fetch.encode(fetched)))
             elif not self.requests.try_park_fetch(context, fetch.waiting(fetched), deadline_ms):
                 response = self._without_wait(fetch, fetched, context)
@@ -653,10 +653,10 @@ class FetchHandler:
         fetched, total, urgent = yield from fetch.read_in_slices()
         now_ms = yield
         deadline_ms = context.now_ms + request.max_wait_ms
-        if now_ms < deadline_ms and not fetch.is_enough(fetched, total, urgent):
+        if now_ms < deadline_ms and not fetch.is_enough(total, urgent):
             # read again before waiting: the fetch was not notified of appends between the slices
             fetched, total, urgent = fetch.read()
-        if now_ms >= deadline_ms or fetch.is_enough(fetched, total, urgent):
+        if now_ms >= deadline_ms or fetch.is_enough(total, urgent):
             return Encoded((yield from fetch.encode_in_slices(fetched)))
         if self.requests.try_park_fetch(context, fetch.waiting(fetched), deadline_ms):
             return PARKED

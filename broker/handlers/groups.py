@@ -126,7 +126,7 @@ def _delete_states(
         (change,), result.state_changes = result.state_changes, []
         group_runtime.run(result, now_ms)
         now_ms = yield group_runtime.durable(result.partition, now_ms)
-        codes = yield from shares.changes.in_slices(change, now_ms)
+        codes = yield from shares.changes.carry_out(change, now_ms)
         now_ms = yield
         done = groups.share_offsets.on_states_changed(change, codes)
         group_runtime.run(done, now_ms)

@@ -414,7 +414,7 @@ class ProduceHandler:
         INVALID_REQUIRED_ACKS; TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches in a
         request without transactional id; with several brokers NOT_LEADER_OR_FOLLOWER, and
         NOT_ENOUGH_REPLICAS (acks=-1, `min.insync.replicas`); the errors of `Log.append` and
-        `TransactionCoordinator.verify` (KIP-890).
+        `TransactionalBatches.verify` (KIP-890).
 
         A batch whose check takes long is checked by the worker while the request is parked. It is
         then appended as if it had just arrived: everything that depends on the log, its producers
@@ -549,7 +549,7 @@ class ProduceHandler:
             elif answer is NO_RESPONSE:
                 self._requests.reply(context.ticket, Encoded(()))
 
-        self._endings.hold_back(name, go_on, context.now_ms)
+        self._endings.after_end_of(name, go_on, context.now_ms)
         return PARKED
 
     def _check_elsewhere(self, produce: _Produce) -> None:

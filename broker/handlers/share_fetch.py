@@ -10,7 +10,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Generator, Iterator
 from itertools import islice
-from typing import Any
 
 from barnabas.broker import coordinators  # noqa: F401 - makes the coordinators among the parts
 from barnabas.broker.admission.guard_steps import Ask, in_handler, named, rule
@@ -20,8 +19,12 @@ from barnabas.broker.logs.purgatory import WaitingFetch
 from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.parts import Parts
 from barnabas.broker.share_partitions import shares  # noqa: F401 - the part of share groups
-from barnabas.broker.share_partitions.acknowledging import Acknowledging, MemberRequest, count_of
 from barnabas.broker.share_partitions.acquisition import ACQUIRE_MODES
+from barnabas.broker.share_partitions.request_acknowledgements import (
+    MemberRequest,
+    RequestAcknowledgements,
+    count_of,
+)
 from barnabas.broker.share_partitions.share_parts import ShareParts
 from barnabas.broker.share_partitions.share_sessions import (
     FINAL_EPOCH,
@@ -59,8 +62,8 @@ NAMED_AT_ONCE = 2_000  # maximum number of partitions of a request that one slic
 class ShareHandler:
     """Answers ShareFetch and ShareAcknowledge."""
 
-    def __init__(self, *parts: Any) -> None:
-        self._parts = ShareParts(*parts)
+    def __init__(self, parts: ShareParts) -> None:
+        self._parts = parts
 
     # --- ShareFetch ------------------------------------------------------------------------------
 
@@ -84,17 +87,17 @@ class ShareHandler:
             session = self._session(request, context)
         except KafkaError as error:
             return self._refuse(request, context, error.code)
-        work = self._fetching(request, context, session)
-        self._parts.requests.park(context)
+        work = self._fetch_in_slices(request, context, session)
         named = count_of(request) + sum(
             len(one.partitions) for one in request.forgotten_topics_data
         )
         if len(session.unloaded) + named <= VISITED_AT_ONCE:
+            self._parts.requests.park(context)
             run_through(work, context.now_ms)
             return PARKED
-        return self._parts.requests.answer_by(context, work)
+        return self._parts.requests.park_and_run(context, work)
 
-    def _fetching(
+    def _fetch_in_slices(
         self, request: ShareFetchRequest, context: RequestContext, session: ShareSession
     ) -> Slices:
         """The rest of `on_share_fetch`, in slices."""
@@ -110,11 +113,11 @@ class ShareHandler:
                     self._parts.requests.reply(context.ticket, answer)
                 return PARKED
         if request.share_session_epoch != INITIAL_EPOCH:
-            acknowledging = Acknowledging(
+            acknowledgements = RequestAcknowledgements(
                 self._parts, request, context, is_renewal=request.is_renew_ack
             )
-            if not acknowledging.is_empty:
-                yield from fetch.acknowledge(acknowledging, now_ms)
+            if not acknowledgements.is_empty:
+                yield from fetch.acknowledge(acknowledgements, now_ms)
         if is_last:
             self._parts.shares.get().session_ends.close_session(session, now_ms)
         while fetch.load_some(now_ms):
@@ -228,46 +231,48 @@ class ShareHandler:
             return request.error_response(context.api_version, error.code)
         if epoch != FINAL_EPOCH:
             session.advance()
-        acknowledging = Acknowledging(
+        acknowledgements = RequestAcknowledgements(
             self._parts, request, context, is_renewal=request.is_renew_ack
         )
-        work = self._acknowledging(request, context, session, acknowledging)
-        self._parts.requests.park(context)
-        if acknowledging.count <= VISITED_AT_ONCE:
+        work = self._acknowledge_in_slices(request, context, session, acknowledgements)
+        if acknowledgements.count <= VISITED_AT_ONCE:
+            self._parts.requests.park(context)
             run_through(work, context.now_ms)
             return PARKED
-        return self._parts.requests.answer_by(context, work)
+        return self._parts.requests.park_and_run(context, work)
 
-    def _acknowledging(
+    def _acknowledge_in_slices(
         self,
         request: ShareAcknowledgeRequest,
         context: RequestContext,
         session: ShareSession,
-        acknowledging: Acknowledging,
+        acknowledgements: RequestAcknowledgements,
     ) -> Slices:
         """The rest of `on_share_acknowledge`, in slices."""
         now_ms = yield
 
         def reply(_: int) -> None:
             self._parts.requests.reply_in_slices(
-                context, self._acknowledged(context, acknowledging)
+                context, self._response_in_slices(context, acknowledgements)
             )
 
-        yield from acknowledging.in_slices(reply, now_ms)
+        yield from acknowledgements.decide_and_store(reply, now_ms)
         if request.share_session_epoch == FINAL_EPOCH:
             self._parts.shares.get().session_ends.close_session(session, now_ms)
         return PARKED
 
-    def _acknowledged(self, context: RequestContext, acknowledging: Acknowledging) -> Slices:
+    def _response_in_slices(
+        self, context: RequestContext, acknowledgements: RequestAcknowledgements
+    ) -> Slices:
         """Make the response to a ShareAcknowledge, in slices."""
         yield
         parts = self._parts
         topics: dict[uuid.UUID | None, list[PartitionData]] = {}
         leaders = []
-        for count, (place, (code, message)) in enumerate(acknowledging.codes.items()):
+        for count, (place, (code, message)) in enumerate(acknowledgements.codes.items()):
             if count and count % ANSWERED_AT_ONCE == 0:
                 yield
-            topic_id, row = acknowledging.rows[place]
+            topic_id, row = acknowledgements.rows[place]
             data = PartitionData(row.partition_index, code, message)
             leader = parts.leader(topic_id, row.partition_index, code) if code else None
             if leader is not None:
@@ -276,7 +281,7 @@ class ShareHandler:
             topics.setdefault(topic_id, []).append(data)
         endpoints = parts.addresses.endpoints_of(leaders, context) if leaders else ()
         return ShareAcknowledgeResponse(
-            acquisition_lock_timeout_ms=acknowledging.lock_duration_ms,
+            acquisition_lock_timeout_ms=acknowledgements.lock_duration_ms,
             responses=[ShareAcknowledgeTopicResponse(*item) for item in topics.items()],
             node_endpoints=[
                 NodeEndpoint(one.node_id, one.host, one.port, one.rack) for one in endpoints
@@ -330,18 +335,20 @@ def _refusal_of_renewal(request: ShareFetchRequest) -> Code:
 
 def _handler(parts: Parts) -> ShareHandler:
     return ShareHandler(
-        parts.config,
-        parts.metadata,
-        parts.logs,
-        parts.connections,
-        parts.requests,
-        parts.quotas,
-        parts.access,
-        parts.features,
-        parts.cluster,
-        parts.addresses,
-        parts.group_configs,
-        parts.shares,
+        ShareParts(
+            parts.config,
+            parts.metadata,
+            parts.logs,
+            parts.connections,
+            parts.requests,
+            parts.quotas,
+            parts.access,
+            parts.features,
+            parts.cluster,
+            parts.addresses,
+            parts.group_configs,
+            parts.shares,
+        )
     )
 
 

@@ -1,7 +1,8 @@
-"""TxnOffsetCommit, WriteTxnMarkers and DescribeProducers: requests that need both a coordinator and
-the logs.
+"""The requests about transactions, except Produce. Their rows are at the end.
 
-EndTxn is in broker/transactions/transaction_end.py.
+Some need both the coordinator and the logs; these have a handler here. The handler of EndTxn is
+`TransactionEnds.on_end_txn` (broker/transactions/transaction_end.py). AddPartitionsToTxn and
+AddOffsetsToTxn need the coordinator alone (`to_transactions`).
 """
 
 from __future__ import annotations
@@ -215,7 +216,7 @@ def on_list_transactions(
         requests.park(context)
         reply(None)
         return PARKED
-    return requests.answer_by(context, list_in_slices())
+    return requests.park_and_run(context, list_in_slices())
 
 
 class TxnOffsetCommitHandler:
@@ -257,7 +258,7 @@ class TxnOffsetCommitHandler:
 
         Errors: UNKNOWN_TOPIC_OR_PARTITION, which is checked first: a request in which no partition
         exists leaves the transaction as it is; INVALID_GROUP_ID for an empty group id; the errors
-        of `TransactionCoordinator.verify_offsets` and of the group.
+        of `PartitionAdditions.verify_offsets` and of the group.
 
         From version 5 on the request also adds the group's partition to the transaction, once the
         previous transaction of the id is complete.
@@ -286,7 +287,7 @@ class TxnOffsetCommitHandler:
             if not isinstance(answer, Parked):
                 self._requests.reply(context.ticket, answer)
 
-        self._endings.hold_back(request.transactional_id, commit, context.now_ms)
+        self._endings.after_end_of(request.transactional_id, commit, context.now_ms)
         return PARKED
 
     def _commit_offsets(
@@ -566,7 +567,7 @@ class InitProducerIdHandler:
             self._flushes.wait(self._unflushed(request), run, now_ms)
 
         keeps = request.enable2_pc and request.keep_prepared_txn
-        self._endings.hold_back(
+        self._endings.after_end_of(
             request.transactional_id, flush_and_run if keeps else run, context.now_ms
         )
         return PARKED
@@ -587,11 +588,11 @@ class InitProducerIdHandler:
 
 
 def _to_coordinator(
-    parts: Parts, decide: Decide[Request], hold_back: str, guard: tuple[str, str, str]
+    parts: Parts, decide: Decide[Request], id_field: str, guard: tuple[str, str, str]
 ) -> Handler[Request]:
     return to_transactions(
         decide, parts.endings, parts.transaction_ends, parts.transactions, parts.requests,
-        hold_back, guard,
+        id_field, guard,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@
 | producer ids that logs contain are skipped | `resume` |
 | decided transactions are completed; those that no client can end are aborted | `resume` |
 | after a power loss: transactional producers are fenced, offsets of groups are checked | `resume` |
-| the same in a copy that may lack acknowledged data (`broker.replication.following`) | `resume` |
+| the same in a copy that may lack acknowledged data (`barnabas/replication/`) | `resume` |
 | committed offsets beyond the end of a log are set back to the end | `resume` |
 | states of share partitions are replayed, and set back in the same way | `resume` |
 | the offsets of deleted topics are deleted | `resume` |

@@ -118,7 +118,7 @@ class FetchSession:
             self.targets[key] = target
 
 
-class Planned:
+class FetchPlan:
     """The partitions that one request fetches. session: the session of the request, or None.
     incremental: whether the response contains only changed partitions.
     """
@@ -179,7 +179,7 @@ class FetchSessions:
         owner: str = "",
         holder: str = "",
         named: Targets | None = None,
-    ) -> Planned:
+    ) -> FetchPlan:
         """The partitions to read for the request. Only the owner of a session can use or end it.
 
         Takes:  holder, whose share of the room a new session takes; named, the partitions of a
@@ -197,7 +197,7 @@ class FetchSessions:
             targets: Targets = {}
             weight = _take_up(targets, request, named, uses_topic_ids=uses_topic_ids)
             if epoch == FINAL_EPOCH:
-                return Planned(list(targets.values()), None, incremental=False)
+                return FetchPlan(list(targets.values()), None, incremental=False)
             created = None
             if self._make_room(weight, holder, now_ms):
                 created = self._new_session(
@@ -208,7 +208,7 @@ class FetchSessions:
                     owner=owner,
                     holder=holder,
                 )
-            return Planned(list(targets.values()), created, incremental=False)
+            return FetchPlan(list(targets.values()), created, incremental=False)
         session = existing
         if session is None:
             raise KafkaError(Code.FETCH_SESSION_ID_NOT_FOUND)
@@ -219,7 +219,7 @@ class FetchSessions:
         self._update(session, request, named)
         if not session.targets:
             self.forget(session_id)
-            return Planned([], None, incremental=False)
+            return FetchPlan([], None, incremental=False)
         session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         session.last_used_ms = now_ms
         # Move the session to the end of the order of use: unused sessions are evicted from its
@@ -232,7 +232,7 @@ class FetchSessions:
         ):
             self.forget(session_id)
             raise KafkaError(Code.FETCH_SESSION_ID_NOT_FOUND)
-        return Planned(list(session.targets.values()), session, incremental=True)
+        return FetchPlan(list(session.targets.values()), session, incremental=True)
 
     def _update(self, session: FetchSession, request: FetchRequest, named: Targets | None) -> None:
         """Remove the partitions that the request forgets, and add those that it names."""

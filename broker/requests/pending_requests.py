@@ -219,7 +219,7 @@ class Requests:
         self.park(context, keeps_request=True)
         return PARKED
 
-    def answer_by(self, context: RequestContext, work: Slices) -> Parked:
+    def park_and_run(self, context: RequestContext, work: Slices) -> Parked:
         """Park a request and run the work in slices. The work calls `reply` itself."""
         self.park(context, keeps_request=True)
         self.work.begin(context.ticket, work, context.now_ms)
@@ -293,7 +293,7 @@ class Requests:
         def run() -> tuple[Sequence[Piece], ErrorCounts | None]:
             if callable(response) or self.errors is None:
                 return encode(), None
-            counts = type(self.errors)()
+            counts = type(self.errors)()  # new ones, since the worker's thread counts here
             counts.count_in(context.api_key, response)
             return encode(), counts
 

@@ -4,8 +4,7 @@ Each record from the start offset on is in one state at a time:
 
 | state | meaning | next |
 |---|---|---|
-| available | it may be acquired; this is also the state of every record that is not in flight |
-acquired |
+| available | it may be acquired; so is every record that is not in flight | acquired |
 | acquired | one member holds it until its lock ends | any other |
 | acknowledged | it was accepted | |
 | archived | it was rejected, given up, or is no record for the group | |
@@ -122,7 +121,7 @@ class SharePartition:
                 self.complete_count += count_of(run)
             next_offset = one.last_offset + 1
             self.end_offset = one.last_offset
-        self._move_start()
+        self.move_start()
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -247,7 +246,7 @@ class SharePartition:
         for run in transition.renewed:
             self.note_lock(run)
         self.complete_count += transition.completed
-        return self._move_start() or has_available
+        return self.move_start() or has_available
 
     # --- events that are not stored --------------------------------------------------------------
 
@@ -261,7 +260,7 @@ class SharePartition:
         self._drop_before(offset)
         self.start_offset = offset
         self.end_offset = max(self.end_offset, offset)
-        self._move_start()
+        self.move_start()
         return True
 
     def archive(self, first_offset: int, last_offset: int, state: int) -> None:
@@ -280,12 +279,6 @@ class SharePartition:
             )
             batch.runs = replaced(batch.runs, made)
             batch.is_tracked = batch.is_tracked or len(batch.runs) > 1
-
-    def settle(self) -> bool:
-        """Move the start offset past archived records. Gives: whether the start offset
-        has moved.
-        """
-        return self._move_start()
 
     # --- the batches -----------------------------------------------------------------------------
 
@@ -369,7 +362,7 @@ class SharePartition:
 
     # --- the start offset ------------------------------------------------------------------------
 
-    def _move_start(self) -> bool:
+    def move_start(self) -> bool:
         """Move the start offset to the first record that is not complete. Gives: whether the start
         offset has moved.
         """

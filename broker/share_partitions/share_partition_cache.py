@@ -28,7 +28,7 @@ from barnabas.broker.share_partitions.share_partition import (
 from barnabas.broker.share_partitions.share_runtime import ShareRuntime
 from barnabas.coordinator.share_states.share_coordinator import ShareCoordinator
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
-from barnabas.coordinator.share_states.share_state import UNINITIALIZED_OFFSET, Change, Written
+from barnabas.coordinator.share_states.share_state import UNINITIALIZED_OFFSET, Change, LeaderWrite
 from barnabas.coordinator.share_states.state_batches import MOST_COUNTED, combine
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code, KafkaError
@@ -143,7 +143,7 @@ class SharePartitionCache:
 
         loaded.is_stored = False
         value = loaded.value
-        first = Written(value.state_epoch, loaded.leader_epoch, value.start_offset, 0, ())
+        first = LeaderWrite(value.state_epoch, loaded.leader_epoch, value.start_offset, 0, ())
         self._store_now([self._coordinator.write(loaded.key, first, now_ms)], done, now_ms)
 
     def _store_now(
@@ -218,7 +218,7 @@ class SharePartitionCache:
         member_id: str,
         acknowledgements: Sequence[Acknowledgement],
         now_ms: int,
-    ) -> Storing:
+    ) -> PendingTransition:
         """Decide about the acknowledgements of a member. The caller holds the wakes until it has
         called `store`.
 
@@ -229,10 +229,10 @@ class SharePartitionCache:
         if loaded is None:
             raise KafkaError(Code.UNKNOWN_TOPIC_OR_PARTITION)
         limits = self.limits(key.group_id)
-        made = loaded.value.on_acknowledged(member_id, acknowledgements, limits, now_ms)
-        storing = self._storing(loaded, made, now_ms)
+        transition = loaded.value.on_acknowledged(member_id, acknowledgements, limits, now_ms)
+        pending = self._with_change(loaded, transition, now_ms)
         self.counts.acknowledge(acknowledgements)
-        return storing
+        return pending
 
     def release(self, keys: Iterable[SharePartitionKey], member_id: str, now_ms: int) -> None:
         """Release the records that a member holds, since its session is closed."""
@@ -241,22 +241,24 @@ class SharePartitionCache:
 
     def _release(self, keys: Iterable[SharePartitionKey], member_id: str, now_ms: int) -> None:
         """Release all records that the member holds in these share partitions."""
-        storing = []
+        pending = []
         for key in keys:
             loaded = self._loaded.get(key)
             if loaded is None:
                 continue
             try:
-                made = loaded.value.on_released(member_id, self.limits(key.group_id))
-                if not made.is_empty:
-                    storing.append(self._storing(loaded, made, now_ms))
+                transition = loaded.value.on_released(member_id, self.limits(key.group_id))
+                if not transition.is_empty:
+                    pending.append(self._with_change(loaded, transition, now_ms))
             except KafkaError as error:
                 logger.info("%s: the records of a member are not released: %s", key, error)
             except Exception as error:
                 contain(error, f"the records of a member in {key}")
-        self._store_or_not(storing, now_ms)
+        self._store_or_not(pending, now_ms)
 
-    def _storing(self, loaded: LoadedPartition, made: Transition, now_ms: int) -> Storing:
+    def _with_change(
+        self, loaded: LoadedPartition, transition: Transition, now_ms: int
+    ) -> PendingTransition:
         """Combine a transition with the change of the stored state that it requires.
 
         Raises: KafkaError NOT_LEADER_OR_FOLLOWER if the state was initialized again meanwhile,
@@ -264,14 +266,14 @@ class SharePartitionCache:
                 dropped.
         """
         value = loaded.value
-        if not made.stored:
-            return Storing(loaded, made, None)
-        written = Written(
+        if not transition.stored:
+            return PendingTransition(loaded, transition, None)
+        written = LeaderWrite(
             value.state_epoch,
             loaded.leader_epoch,
             value.start_offset,
-            min(value.complete_count + made.completed, MOST_COUNTED),
-            [*loaded.unstored, *made.stored],
+            min(value.complete_count + transition.completed, MOST_COUNTED),
+            [*loaded.unstored, *transition.stored],
         )
         change = self._coordinator.write(loaded.key, written, now_ms)
         if not change.error_code and not loaded.is_of_state:
@@ -279,19 +281,21 @@ class SharePartitionCache:
         if change.error_code:
             self.drop(loaded.key, now_ms)
             raise _refusal(change)
-        return Storing(loaded, made, change)
+        return PendingTransition(loaded, transition, change)
 
-    def store(self, storing: Sequence[Storing], then: Callable[[int], None], now_ms: int) -> None:
+    def store(
+        self, pending: Sequence[PendingTransition], then: Callable[[int], None], now_ms: int
+    ) -> None:
         """Store transitions and apply them. `then` is called once they are durable.
 
         Raises: NotWrittenError if there is no disk space; OSError. In both cases no transition is
                 applied, even if some of the records are written, since a later change supersedes
                 these records.
         """
-        changes = [one.change for one in storing if one.change is not None]
+        changes = [one.change for one in pending if one.change is not None]
         with self.wakes:
             self._runtime.store(changes, then, now_ms, is_acknowledgement=True)
-            for one in storing:
+            for one in pending:
                 if one.change is not None:
                     one.loaded.unstored = []
                 self.counts.given_up += one.transition.given_up
@@ -300,14 +304,14 @@ class SharePartitionCache:
                 if one.transition.renewed:
                     self.schedule(one.loaded)
 
-    def _store_or_not(self, storing: Sequence[Storing], now_ms: int) -> None:
+    def _store_or_not(self, pending: Sequence[PendingTransition], now_ms: int) -> None:
         """Store and apply transitions that no member waits for. They are applied even if there is
         no disk space to store them, since after a start these records are available in any case.
         """
         try:
-            self.store(storing, _ignore, now_ms)
+            self.store(pending, _ignore, now_ms)
         except NotWrittenError:
-            unstored = [Storing(one.loaded, one.transition, None) for one in storing]
+            unstored = [PendingTransition(one.loaded, one.transition, None) for one in pending]
             for one in unstored:
                 loaded = one.loaded
                 combine(loaded.unstored, one.transition.stored, loaded.value.start_offset)
@@ -373,22 +377,25 @@ class SharePartitionCache:
                 return left - 1
             left -= 1
             is_waited_for = any(target.is_waited_for for target in loaded.idle)
-            made = loaded.value.on_locks_ended(limits, now_ms, one_by_one=is_waited_for)
-            if made.is_empty:
+            transition = loaded.value.on_locks_ended(limits, now_ms, one_by_one=is_waited_for)
+            if transition.is_empty:
                 continue
-            self.counts.lock_timeouts += sum(map(count_of, made.stored))
+            self.counts.lock_timeouts += sum(map(count_of, transition.stored))
             try:
-                self._store_or_not([self._storing(loaded, made, now_ms)], now_ms)
+                self._store_or_not([self._with_change(loaded, transition, now_ms)], now_ms)
             except KafkaError as error:
                 logger.info("%s: expired locks are not stored: %s", loaded.key, error)
                 if self._loaded.get(loaded.key) is not loaded:
                     return left
                 # apply the transition without its stored state: the locks have expired in any case
-                self.store([Storing(loaded, made, None)], _ignore, now_ms)
+                self.store([PendingTransition(loaded, transition, None)], _ignore, now_ms)
 
 
-class Storing:
-    """A transition of a share partition, and the change of its stored state, if there is one."""
+class PendingTransition:
+    """A transition of a share partition that is decided, but not stored and applied yet.
+
+    change: the change of the stored state, if there is one.
+    """
 
     __slots__ = ("change", "loaded", "transition")
 

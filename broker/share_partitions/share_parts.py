@@ -49,9 +49,9 @@ class ShareParts(NamedTuple):
         return None if topic is None else self.cluster.hint(topic.name, index, code)
 
 
-class Topics:
-    """Looks up the topics of a request's partitions by their ids, and checks that the client may
-    read them.
+class ReadableLogs:
+    """Looks up the logs of a request's partitions by topic id, and checks that the client may read
+    them.
     """
 
     def __init__(self, parts: ShareParts, context: RequestContext) -> None:

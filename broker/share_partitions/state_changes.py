@@ -88,7 +88,7 @@ class StateChanges:
             codes = end.value
         return codes, now_ms
 
-    def in_slices(self, change: StateChange, now_ms: int) -> Slices:
+    def carry_out(self, change: StateChange, now_ms: int) -> Slices:
         """Carry out a change, with some rows in each slice. Gives: a code for each row.
 
         Raises: NotWrittenError, in a slice for which there is no disk space.

@@ -11,7 +11,6 @@ from operator import length_hint
 from typing import Any, NamedTuple
 
 from barnabas.broker.logs.purgatory import WaitingFetch
-from barnabas.broker.share_partitions.acknowledging import Acknowledging, Codes
 from barnabas.broker.share_partitions.acquisition import (
     RECORD_LIMIT,
     Acquired,
@@ -22,7 +21,8 @@ from barnabas.broker.share_partitions.acquisition import (
 from barnabas.broker.share_partitions.first_offsets import SearchedLater
 from barnabas.broker.share_partitions.loaded_partition import LoadedPartition
 from barnabas.broker.share_partitions.log_batches import aborted_batches, batches_of, slice_of
-from barnabas.broker.share_partitions.share_parts import ShareParts, Topics
+from barnabas.broker.share_partitions.request_acknowledgements import Codes, RequestAcknowledgements
+from barnabas.broker.share_partitions.share_parts import ReadableLogs, ShareParts
 from barnabas.broker.share_partitions.share_sessions import Named, Place, ShareSession, ShareTarget
 from barnabas.broker.slices import Slices
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
@@ -61,8 +61,8 @@ class WaitingShareFetch:
     __slots__ = (
         "_batch_size", "_codes", "_context", "_deadline_ms", "_errors", "_fresh", "_group_id",
         "_is_by_records", "_is_committed", "_is_done", "_is_durable", "_least_throttle_ms",
-        "_max_bytes", "_max_records", "_member_id", "_min_bytes", "_parts", "_rows", "_session",
-        "_shares", "_topics", "_unknown",
+        "_max_bytes", "_max_records", "_member_id", "_min_bytes", "_parts", "_readable_logs",
+        "_rows", "_session", "_shares", "_unknown",
     )  # fmt: skip
 
     def __init__(
@@ -78,7 +78,7 @@ class WaitingShareFetch:
         self._max_records, self._batch_size = request.max_records, request.batch_size
         self._is_by_records = request.share_acquire_mode == RECORD_LIMIT
         self._shares = parts.shares.get()
-        self._topics = Topics(parts, context)
+        self._readable_logs = ReadableLogs(parts, context)
         self._codes: Codes = {}
         self._errors: dict[ShareTarget, int] = {}
         self._fresh: dict[ShareTarget, None] = {}
@@ -100,14 +100,14 @@ class WaitingShareFetch:
 
     # --- acknowledgements, and the end -----------------------------------------------------------
 
-    def acknowledge(self, acknowledging: Acknowledging, now_ms: int) -> Slices:
+    def acknowledge(self, acknowledgements: RequestAcknowledgements, now_ms: int) -> Slices:
         """Store the request's acknowledgements. Records are acquired only after these are durable.
         Otherwise the records would be locked, and their log could be deleted, while the response
         waits for the disk.
         """
         self._is_durable = False
-        self._codes = acknowledging.codes
-        yield from acknowledging.in_slices(self._on_durable, now_ms)
+        self._codes = acknowledgements.codes
+        yield from acknowledgements.decide_and_store(self._on_durable, now_ms)
 
     def _on_durable(self, now_ms: int) -> None:
         """The acknowledgements are durable: acquire records, if `begin` was called meanwhile."""
@@ -342,7 +342,7 @@ class WaitingShareFetch:
         error, which is recorded.
         """
         try:
-            log = self._topics.log(target.topic_id, target.index)
+            log = self._readable_logs.log(target.topic_id, target.index)
             loaded = target.partition
             if loaded is None or not loaded.is_of(log):
                 key = SharePartitionKey(self._group_id, *target.place)
@@ -477,7 +477,7 @@ class WaitingShareFetch:
             acquired = acquire(value, taker, batches, offset, limits, now_ms)
             if in_aborted:
                 acquired = without(value, acquired, in_aborted)
-            if value.settle():
+            if value.move_start():
                 self._shares.partitions.wake_later(loaded)
             if acquired:
                 first, last = acquired[0].first_offset, acquired[-1].last_offset

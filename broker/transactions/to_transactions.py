@@ -24,16 +24,16 @@ def to_transactions(
     transaction_ends: TransactionEnds,
     transactions: TransactionCoordinator,
     requests: Requests,
-    hold_back: str = "",
+    id_field: str = "",
     guard: Sequence[str] = (),
 ) -> Handler[Request]:
     """Make the handler of a request that the transaction coordinator answers.
 
-    Takes: hold_back, the field with the transactional id, if the request has to wait until the id's
+    Takes: id_field, the field with the transactional id, if the request has to wait until the id's
            previous transaction is complete; guard, for requests that add to a transaction, the
            fields with the transactional id, the producer id and the producer epoch.
     """
-    id_of: Callable[[Request], str | None] = attrgetter(hold_back) if hold_back else _no_id
+    id_of: Callable[[Request], str | None] = attrgetter(id_field) if id_field else _no_id
     guard_of: Callable[[Request], tuple[str, int, int]] | None = (
         attrgetter(*guard) if guard else None
     )
@@ -55,7 +55,7 @@ def to_transactions(
             except NotWrittenError:
                 refuse(requests, request, context)
 
-        endings.hold_back(id_of(request), run, context.now_ms)
+        endings.after_end_of(id_of(request), run, context.now_ms)
         return PARKED
 
     return handle

@@ -368,7 +368,7 @@ class Endings:
         ending = self.by_id.get(transactional_id)
         return ending is not None and ending.step is not Step.FLUSH_DATA and not ending.left
 
-    def hold_back(
+    def after_end_of(
         self, transactional_id: str | None, call: Callable[[int], None], now_ms: int
     ) -> None:
         """Make the call once no decision on the transactional id is being carried out. Usually this
@@ -783,7 +783,7 @@ class TransactionEnds:
         """
         for call in calls:
             try:
-                self._endings.hold_back(transactional_id, call, now_ms)
+                self._endings.after_end_of(transactional_id, call, now_ms)
             except Exception as error:
                 contain(error, f"a request that waited for the end of {transactional_id!r}")
 

@@ -62,8 +62,8 @@ from barnabas.coordinator.groups.streams.streams_requests import StreamsRequests
 from barnabas.coordinator.groups.topic_directory import TopicDirectory
 from barnabas.coordinator.result import (
     RECORDS_PER_BATCH,
-    EpochEnd,
-    LogEnd,
+    FindEpochEnd,
+    FindLogEnd,
     PartitionExists,
     Result,
     ResultsByPartition,
@@ -295,7 +295,7 @@ class GroupCoordinator:
         return results.as_one()
 
     def offsets_beyond_log_end(
-        self, log_end: LogEnd, epoch_end: EpochEnd, *, lost_power: bool
+        self, log_end: FindLogEnd, epoch_end: FindEpochEnd, *, lost_power: bool
     ) -> list[OffsetReset]:
         """The committed offsets beyond the end of their logs, and the offsets that replace them."""
 

@@ -48,9 +48,9 @@ from barnabas.coordinator.share_states.share_state import (
     NO_SUMMARY,
     UNINITIALIZED_OFFSET,
     Change,
+    LeaderWrite,
     ShareState,
     Summary,
-    Written,
 )
 from barnabas.coordinator.share_states.state_batches import StateBatch, combine, complete_count
 from barnabas.protocol.errors import Code
@@ -76,7 +76,7 @@ UNINITIALIZED = "the share partition is not initialized"
 
 # a function that returns whether (topic id, partition) exists
 PartitionExists = Callable[[bytes, int], bool]
-LogEnd = Callable[[bytes, int], int | None]
+FindLogEnd = Callable[[bytes, int], int | None]
 
 
 class ShareCoordinator:
@@ -150,11 +150,13 @@ class ShareCoordinator:
         return self._redundant.get(log_partition, 0)
 
     # --- one share partition ---------------------------------------------------------------------
+    # These methods decide and change nothing: the caller appends the record of the Change that they
+    # return, and passes it to `apply`.
 
     def initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int
     ) -> Change:
-        """Initialise a state, or initialise it again.
+        """Decide on the initialisation of a state, which may have been initialised before.
 
         Takes:  start_offset, the first offset to deliver; -1 if the group's setting determines it
                 when a member reads for the first time.
@@ -194,13 +196,13 @@ class ShareCoordinator:
             return _refused(Code.UNKNOWN_TOPIC_OR_PARTITION)
         if leader_epoch in (ANY_EPOCH, state.highest_leader_epoch):
             return NO_CHANGE
-        written = Written(
+        written = LeaderWrite(
             state.state_epoch, leader_epoch, state.start_offset, state.delivery_complete_count, ()
         )
-        return self._stored(key, state, written, leader_epoch, now_ms)
+        return self._change(key, state, written, leader_epoch, now_ms)
 
-    def write(self, key: SharePartitionKey, written: Written, now_ms: int) -> Change:
-        """Store a change by the partition's leader."""
+    def write(self, key: SharePartitionKey, written: LeaderWrite, now_ms: int) -> Change:
+        """Decide on a change by the partition's leader."""
         state = self._states.get(key)
         if state is None:
             return _invalid(UNINITIALIZED)
@@ -215,24 +217,24 @@ class ShareCoordinator:
             combine(whole, written.state_batches, max(written.start_offset, state.start_offset))
             if len(whole) > MOST_BATCHES:
                 return _invalid(f"the state would have more than {MOST_BATCHES} batches")
-        return self._stored(key, state, written, state.leader_epoch, now_ms)
+        return self._change(key, state, written, state.leader_epoch, now_ms)
 
     def delete(self, key: SharePartitionKey) -> Change:
-        """Delete a state. If the state is missing, there is nothing to do and no error."""
+        """Decide on the deletion of a state. If it is missing, there is no change and no error."""
         if not self._partition_exists(key.topic_id, key.partition):
             return _refused(Code.UNKNOWN_TOPIC_OR_PARTITION)
         state = self._states.get(key)
         return NO_CHANGE if state is None else Change(state.log_partition, tombstone(key))
 
-    def _stored(
+    def _change(
         self,
         key: SharePartitionKey,
         state: ShareState,
-        written: Written,
+        written: LeaderWrite,
         leader_epoch: int,
         now_ms: int,
     ) -> Change:
-        """Return an update record, or a snapshot after the maximum number of updates."""
+        """Return the change with an update record, or with a snapshot after many updates."""
         if state.updates < self._updates_per_snapshot:
             batches: list[StateBatch] = []
             combine(batches, written.state_batches, written.start_offset)
@@ -299,7 +301,7 @@ class ShareCoordinator:
                 )
                 for one in row.state_batches
             ]
-            written = Written(
+            written = LeaderWrite(
                 row.state_epoch,
                 row.leader_epoch,
                 row.start_offset,
@@ -377,7 +379,7 @@ class ShareCoordinator:
                 results.add(state.log_partition, (tombstone(key),))
         return results.as_one()
 
-    def on_records_lost(self, log_end: LogEnd, now_ms: int) -> Result:
+    def on_records_lost(self, log_end: FindLogEnd, now_ms: int) -> Result:
         """Set states back to the ends of their partitions, after a power loss removed the last
         records.
 

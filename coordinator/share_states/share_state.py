@@ -105,7 +105,7 @@ class ShareState:
         self.highest_leader_epoch = max(self.highest_leader_epoch, one.leader_epoch)
 
 
-class Written(NamedTuple):
+class LeaderWrite(NamedTuple):
     """A change that a partition's leader writes to a share partition.
 
     start_offset: -1 if it is unchanged.

@@ -18,18 +18,18 @@ from barnabas.protocol.errors import Code
 
 _S = TransactionState
 _PF, _ITS = Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE
-_NOW = None
+_DECIDES = None
 ENDS_OF_VERSION_2: Mapping[TransactionState, tuple[Code | None, ...]] = {
     # The columns: abort (repeated request, new request), commit (repeated request, new request).
-    _S.EMPTY: (_PF, _NOW, _PF, _ITS),
-    _S.ONGOING: (_PF, _NOW, _PF, _NOW),
-    _S.COMPLETE_ABORT: (Code.NONE, _NOW, _ITS, _ITS),
-    _S.COMPLETE_COMMIT: (_ITS, _NOW, Code.NONE, _ITS),
+    _S.EMPTY: (_PF, _DECIDES, _PF, _ITS),
+    _S.ONGOING: (_PF, _DECIDES, _PF, _DECIDES),
+    _S.COMPLETE_ABORT: (Code.NONE, _DECIDES, _ITS, _ITS),
+    _S.COMPLETE_COMMIT: (_ITS, _DECIDES, Code.NONE, _ITS),
 }
 """The answer to an EndTxn of version 2.
 
-"now" is the current producer. "again" is the producer whose end led to the current epoch: it
-repeats a request whose answer it did not receive. None: the request decides.
+A new request comes from the current producer. A repeated one comes from the producer whose end led
+to the current epoch, and which did not receive the answer to it.
 """
 
 

@@ -142,9 +142,6 @@ class TransactionCoordinator:
         self._allocate_producer_id, self._wall = allocate_producer_id, wall
         self._latest_connections: dict[str, Connections] = {}
 
-    # Each part is imported and created by the first request that needs it, so that a start loads
-    # neither the parts nor their messages.
-
     @functools.cached_property
     def sessions(self) -> ProducerSessions:
         """InitProducerId, aborts by the coordinator, and the start after a power loss."""

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from barnabas.client.cluster_reader import Client, ClientError, RefusedError, TimedOffset
+from barnabas.client.cluster_reader import ClientError, ClusterReader, RefusedError, TimedOffset
 from barnabas.protocol.cut_times import AT_OR_AFTER, AT_OR_BEFORE, CUT_TIMES_END
 from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
@@ -52,7 +52,7 @@ class Cut:
 class CutReader:
     """Requests cuts of the partitions of one read."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ClusterReader) -> None:
         self._client = client
         self._known: set[str] = set()  # topics that have the setting, by DescribeConfigs
         # the time of the recorded cut at which the last batch ended, and the time that it took

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from barnabas.client.cluster_reader import Client
+from barnabas.client.cluster_reader import ClusterReader
 from barnabas.client.notices import logger
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.option_error import OptionError
@@ -33,7 +33,7 @@ EVERYTHING = Narrowing()
 
 
 def plan(
-    client: Client, options: SourceOptions, narrowing: Narrowing = EVERYTHING
+    client: ClusterReader, options: SourceOptions, narrowing: Narrowing = EVERYTHING
 ) -> list[OffsetRange]:
     """Make the ranges of a batch read, one for each task. They do not have the offsets that filters
     exclude.
@@ -69,7 +69,7 @@ def plan(
 
 
 def _bounds_of_cuts(
-    client: Client, options: SourceOptions, cuts: CutOptions
+    client: ClusterReader, options: SourceOptions, cuts: CutOptions
 ) -> tuple[list[TopicPartition], Offsets, Offsets]:
     """Find the partitions of a batch read of whole transactions, and the cuts where it begins and
     ends.
@@ -96,7 +96,9 @@ def _bounds_of_cuts(
     return partitions, starts, ends
 
 
-def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: Offsets) -> None:
+def _check_order(
+    client: ClusterReader, options: SourceOptions, starts: Offsets, ends: Offsets
+) -> None:
     """Reject starting offsets that are beyond the end.
 
     The offset of a timestamp is not checked, since it may be beyond the end.
@@ -124,7 +126,7 @@ def _check_order(client: Client, options: SourceOptions, starts: Offsets, ends: 
 
 
 def _from_timestamp(
-    client: Client, ranges: list[OffsetRange], timestamp_ms: int
+    client: ClusterReader, ranges: list[OffsetRange], timestamp_ms: int
 ) -> list[OffsetRange]:
     """Let each range begin at its first record whose timestamp is late enough. Without such a
     record, the range is empty.
@@ -143,7 +145,7 @@ def _from_timestamp(
     return narrowed
 
 
-def partitions_to_read(client: Client, subscription: Subscription) -> list[TopicPartition]:
+def partitions_to_read(client: ClusterReader, subscription: Subscription) -> list[TopicPartition]:
     """Return all subscribed partitions, in order.
 
     Raises: OptionError if an assigned partition does not exist.
@@ -166,7 +168,11 @@ def partitions_to_read(client: Client, subscription: Subscription) -> list[Topic
 
 
 def resolve(
-    client: Client, spec: OffsetSpec, partitions: list[TopicPartition], *, read_committed: bool
+    client: ClusterReader,
+    spec: OffsetSpec,
+    partitions: list[TopicPartition],
+    *,
+    read_committed: bool,
 ) -> dict[TopicPartition, int]:
     """Find the offset that `spec` denotes in each partition.
 
@@ -209,7 +215,7 @@ def resolve(
 
 
 def resolve_ends(
-    client: Client, options: SourceOptions, partitions: list[TopicPartition]
+    client: ClusterReader, options: SourceOptions, partitions: list[TopicPartition]
 ) -> Offsets:
     """Find the end offsets of a batch read.
 
@@ -228,7 +234,7 @@ def resolve_ends(
 
 
 def wait_for_open_transactions(
-    client: Client, ends: Mapping[TopicPartition, int], policy: OpenTransactions
+    client: ClusterReader, ends: Mapping[TopicPartition, int], policy: OpenTransactions
 ) -> Offsets:
     """Wait until all transactions before the ends are decided. Gives: the ends.
 

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from barnabas.client.cluster_reader import (
-    Client,
     ClientError,
-    FetchedPartition,
+    ClusterReader,
+    FetchResult,
     RefusedError,
     UnknownTopicError,
 )
@@ -62,7 +62,7 @@ class DamageError(Exception):
 
 
 def read_range(
-    client: Client,
+    client: ClusterReader,
     offset_range: OffsetRange,
     columns: Sequence[str],
     *,
@@ -132,7 +132,7 @@ class _RangeReader:
 
     def __init__(
         self,
-        client: Client,
+        client: ClusterReader,
         offset_range: OffsetRange,
         read_committed: bool,
         fail_on_data_loss: bool,
@@ -169,7 +169,7 @@ class _RangeReader:
         self._lost(what, position, self._range.end_offset, NOT_THE_SAME)
         return True
 
-    def selections(self) -> Iterator[tuple[FetchedPartition, Selection, int]]:
+    def selections(self) -> Iterator[tuple[FetchResult, Selection, int]]:
         """Yield each fetch with its selected part, and the position at which it began.
 
         While the caller processes one fetch, the broker already prepares the next one.
@@ -211,7 +211,7 @@ class _RangeReader:
             what = f"{self._range.name} does not exist, for the range"
             self._lost(what, position, end_offset, TOPIC_DELETED)
 
-    def _start_fetch(self, position: int) -> Callable[[], FetchedPartition]:
+    def _start_fetch(self, position: int) -> Callable[[], FetchResult]:
         """Send a Fetch for the position. Gives: a function that waits for the response."""
         return self._client.start_fetch(
             self._range.name,
@@ -221,7 +221,7 @@ class _RangeReader:
             topic_id=self._topic_id,
         )
 
-    def _select(self, fetched: FetchedPartition, position: int) -> Selection:
+    def _select(self, fetched: FetchResult, position: int) -> Selection:
         """The batches of a fetch with records of the range that were not aborted."""
         return select_record_batches(
             fetched.records,
@@ -231,7 +231,7 @@ class _RangeReader:
             check_crc=self._client.options.check_crcs,
         )
 
-    def _look_again(self, fetched: FetchedPartition, position: int) -> bool:
+    def _look_again(self, fetched: FetchResult, position: int) -> bool:
         """Decide what to do after a fetch that returned no new data.
 
         Gives:  True, after a pause, if the caller has to fetch again; False, after a warning, if

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from barnabas.client.cluster_reader import Client, ClientError, UnknownTopicError
+from barnabas.client.cluster_reader import ClientError, ClusterReader, UnknownTopicError
 from barnabas.client.notices import logger
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.spark_connector.read.offsets import (
@@ -113,7 +113,7 @@ class StreamPlanner:
     ) -> None:
         self._options = options
         self._clock = clock
-        self._client = Client(options.client)
+        self._client = ClusterReader(options.client)
         self._partitions: list[TopicPartition] = []
         self._partitions_refreshed_at: float | None = None  # when partitions were last requested
         self._initial: Offsets | None = None

@@ -167,7 +167,7 @@ class Publisher:
                 UncertainBatchError (a ClientError) from `decide`; in this case nothing was sent.
         """
         decide = decide_by_number(batch_id) if decide is None else decide
-        has_parts = parts.transactions or parts.looks
+        has_parts = parts.transactions or parts.looks_for_open
         if begun is None and not has_parts and not _any(record_batches):
             return NOTHING
         producer = self._producer_for(transactional_id, group_id)

@@ -431,7 +431,7 @@ class _Writer:
         note: CommitNote,
         *,
         run: str = "",
-        looks: bool = False,
+        looks_for_open: bool = False,
         target: str | None = None,
     ) -> TaskParts:
         """Collect the transactions that the tasks wrote, for the publisher."""
@@ -443,9 +443,9 @@ class _Writer:
             _topics_of(written),
             (sum(each.record_count for each in written), sum(each.byte_count for each in written)),
             self.options.task_timeout_ms,
-            looks,
+            looks_for_open,
             target,
-            tolerates=self.options.on_uncertain_batch != FAIL,
+            tolerates_aborts=self.options.on_uncertain_batch != FAIL,
         )
 
     def publish_micro_batch(
@@ -486,7 +486,7 @@ class _Writer:
             messages,
             note,
             run=run_token(run) if target is None else "",
-            looks=is_compared or (checkpoint is None and self._is_first(messages, run)),
+            looks_for_open=is_compared or (checkpoint is None and self._is_first(messages, run)),
             target=target,
         )
         done = self.publish_messages(
@@ -874,8 +874,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
             )
 
         run = next(each.run for each in messages if isinstance(each, TaskMessage))
-        looks = self._is_first(messages, run)
-        parts = self.parts_of(messages, note, looks=looks, target=self.target)
+        looks_for_open = self._is_first(messages, run)
+        parts = self.parts_of(messages, note, looks_for_open=looks_for_open, target=self.target)
         return self.publish_messages(messages, batch_id, note, parts=parts, decide=decide)
 
     def _publish_unnamed(self, messages: Sequence[WriterCommitMessage | None]) -> None:

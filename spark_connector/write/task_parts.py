@@ -37,10 +37,10 @@ class TaskParts(NamedTuple):
 
     note: the batch's note, which contains their list. run: the driver's run; if it is empty, the
     driver's earlier batches are unknown. topics, and counts of records and bytes: those of the
-    tasks' output. timeout_ms: the timeout of the transactions. looks: whether to search in any case
-    for transactions that other drivers left open, as each start does. target: for a batch write,
-    the target whose notes belong to this driver. tolerates: whether to continue if brokers have
-    aborted transactions although the decision was to commit them.
+    tasks' output. timeout_ms: the timeout of the transactions. looks_for_open: whether to search in
+    any case for transactions that other drivers left open, as each start does. target: for a batch
+    write, the target whose notes belong to this driver. tolerates_aborts: whether to continue if
+    brokers have aborted transactions although the decision was to commit them.
     """
 
     note: CommitNote = CommitNote()
@@ -49,9 +49,9 @@ class TaskParts(NamedTuple):
     topics: frozenset[str] = frozenset()
     counts: tuple[int, int] = (0, 0)
     timeout_ms: int = 0
-    looks: bool = False
+    looks_for_open: bool = False
     target: str | None = None
-    tolerates: bool = False
+    tolerates_aborts: bool = False
 
     def noted_in(self, state: GroupState, driver_id: str) -> tuple[int, NotedTransactions]:
         """The number of the driver's last batch, or -1 if it has none, and the list of transactions
@@ -108,7 +108,9 @@ class PartEndings:
     @property
     def _has_any(self) -> bool:
         """Whether there may be transactions that have to be ended."""
-        return bool(self.parts.transactions or self.parts.looks or self._noted.transactions)
+        return bool(
+            self.parts.transactions or self.parts.looks_for_open or self._noted.transactions
+        )
 
     def finish(self, state: GroupState, batch_id: int) -> None:
         """Commit the open transactions of the last note, unless this run has already done so.
@@ -125,7 +127,7 @@ class PartEndings:
         try:
             self._ends_now().finish(self._noted)
         except AbortedPartError as error:
-            if not self.parts.tolerates:
+            if not self.parts.tolerates_aborts:
                 raise
             logger.warning("barnabas: the query continues, as onUncertainBatch says: %s", error)
 

@@ -27,7 +27,7 @@ from barnabas.spark_connector.write.transaction_coordinators import TransactionC
 from barnabas.spark_connector.write.transactional_ids import TransactionalIds
 from barnabas.spark_connector.write.transactional_producer import (
     FencedError,
-    Leader,
+    LeaderQueue,
     PublishSettings,
     TransactionalProducer,
 )
@@ -148,7 +148,7 @@ class TaskProducer(TransactionalProducer):
             for record_batch in record_batches:
                 self._put(record_batch)
 
-    def _receive(self, node: int, leader: Leader) -> None:
+    def _receive(self, node: int, leader: LeaderQueue) -> None:
         """Receive a response, and forget the record batches that it acknowledges."""
         names = leader.unanswered[0]
         super()._receive(node, leader)

@@ -205,8 +205,8 @@ class _LostEnd:
 
 
 @dataclass
-class Leader:
-    """The record batches for one leader.
+class LeaderQueue:
+    """The record batches for the leader of their partitions, and its unanswered requests.
 
     `unanswered`: the partitions of each unanswered request.
     """
@@ -242,7 +242,7 @@ class TransactionalProducer:
         self._sequences: dict[TopicPartition, int] = {}
         self._added: set[TopicPartition] = set()
         self._has_offsets = False
-        self._under_way: dict[int, Leader] = {}
+        self._under_way: dict[int, LeaderQueue] = {}
         self.record_count = self.byte_count = 0
 
     @property
@@ -372,7 +372,7 @@ class TransactionalProducer:
         """Add a record batch to the next request for its leader. If that is full, send it first."""
         name = record_batch.partition
         node = self._leader_of(name)
-        leader = self._under_way.setdefault(node, Leader())
+        leader = self._under_way.setdefault(node, LeaderQueue())
         if (
             name in leader.record_batches
             or leader.size_bytes + record_batch.size_bytes > self._settings.max_request_bytes
@@ -554,7 +554,7 @@ class TransactionalProducer:
             ),
         )
 
-    def _send_out(self, node: int, leader: Leader) -> None:
+    def _send_out(self, node: int, leader: LeaderQueue) -> None:
         """When few enough requests to a leader are in flight, send the records collected for it."""
         record_batches = list(leader.record_batches.values())
         if not record_batches:
@@ -608,7 +608,7 @@ class TransactionalProducer:
             if code != Code.OPERATION_NOT_ATTEMPTED:
                 self._check(code, f"partition {name}")
 
-    def _receive(self, node: int, leader: Leader) -> None:
+    def _receive(self, node: int, leader: LeaderQueue) -> None:
         """Receive the response to the oldest Produce of a leader."""
         unanswered = set(leader.unanswered.popleft())
         answer = self._connections.of_node(node).receive(self._produce)

@@ -378,7 +378,10 @@ def _next_batch_size(view: memoryview) -> int:
 
 
 def _only_batch(view: memoryview, rules: Rules) -> tuple[memoryview, int]:
-    """The only batch of a field that has further bytes, or whose first bytes are wrong."""
+    """Find the batch in a field that is not exactly one whole batch, or check why there is none.
+
+    Gives: the batch and its size. Raises: AppendRefused.
+    """
     size = _next_batch_size(view)
     if not size:
         raise AppendRefused(Code.INVALID_RECORD, "no whole batch", knows_log_start=False)

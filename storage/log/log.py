@@ -413,9 +413,8 @@ class Log:
             self._update_stable()
 
     def hold_from(self, offset: int | None) -> bool:
-        """Keep the last stable offset at or below an offset; None: do not. Gives: whether it rose.
-
-        The observer calls this, which is set before.
+        """Keep the last stable offset at or below an offset; with None it is the log's own again.
+        The observer calls this. Gives: whether the last stable offset rose.
         """
         before = self.last_stable_offset
         self.held_from = offset
@@ -438,7 +437,7 @@ class Log:
         )
         if self.awaited_offset is not None and own >= self.awaited_offset:
             self.awaited_offset = None
-            assert self.observer is not None, "an offset is awaited by nobody"
+            assert self.observer is not None, "an awaited offset needs an observer"
             self.observer.on_reached(self)
 
     # --- producers -------------------------------------------------------------------------------

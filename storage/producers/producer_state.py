@@ -243,7 +243,8 @@ class ProducerStateManager:
         if first_offset is None:
             return None
         entry = self.producers[producer_id]
-        # without a batch of its epoch, which only a foreign marker can cause, all may be its own
+        # If the entry has no batch, any batch up to the end of the log may belong to the
+        # transaction. Only a marker of another broker can cause this.
         end_offset = entry.last_offset + 1 if entry.batches else self.end_offset
         return first_offset, end_offset, entry.seen_ms
 

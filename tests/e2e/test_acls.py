@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 from helpers.e2e_clients import unique
 
 from barnabas import LocalBroker
-from barnabas.client.cluster_reader import Client, ClientError
+from barnabas.client.cluster_reader import ClientError, ClusterReader
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
 from barnabas.spark_connector.read.options import SourceOptions, parse_source_options
@@ -194,7 +194,7 @@ def source_options(broker: LocalBroker, user: str, topic: str) -> SourceOptions:
 def read_values(broker: LocalBroker, user: str, topic: str) -> list[bytes]:
     """The values that the connector's source reads as the given user."""
     options = source_options(broker, user, topic)
-    with Client(options.client) as client:
+    with ClusterReader(options.client) as client:
         return [
             value
             for wanted in plan(client, options)
@@ -218,7 +218,7 @@ def publish(broker: LocalBroker, user: str, topic: str, batch_id: int) -> None:
             batch_id=batch_id,
             metadata="",
             record_batches=lambda: [batch],
-            parts=TaskParts(looks=True),
+            parts=TaskParts(looks_for_open=True),
         )
 
 

@@ -16,7 +16,7 @@ pytest.importorskip("pyarrow")
 from helpers.tokens import AUDIENCE, ISSUER, Issuer
 
 from barnabas import LocalBroker
-from barnabas.client.cluster_reader import Client, ClientError
+from barnabas.client.cluster_reader import ClientError, ClusterReader
 from barnabas.spark_connector.read.options import parse_source_options
 
 pytestmark = pytest.mark.e2e
@@ -32,7 +32,7 @@ def partitions(broker: LocalBroker, **options: str) -> int:
         "subscribe": "t",
         **{name.replace("__", "."): value for name, value in options.items()},
     }
-    with Client(parse_source_options(given).client) as client:
+    with ClusterReader(parse_source_options(given).client) as client:
         return len(client.partitions_of(["t"]))
 
 
@@ -74,7 +74,7 @@ def make_topic(broker: LocalBroker, **options: str) -> None:
         "subscribe": "t",
         **{name.replace("__", "."): value for name, value in options.items()},
     }
-    with Client(parse_source_options(given).client) as client:
+    with ClusterReader(parse_source_options(given).client) as client:
         client.partitions_of(["t"], create=True)
 
 

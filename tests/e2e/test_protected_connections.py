@@ -18,7 +18,7 @@ from helpers.e2e_clients import unique
 from helpers.guarded_listener import TLS_FILES, GuardedListener, SaslServer, server_context
 
 from barnabas import LocalBroker
-from barnabas.client.cluster_reader import Client, ClientError
+from barnabas.client.cluster_reader import ClientError, ClusterReader
 from barnabas.client.options import ClientOptions
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.spark_connector.encoded_record_batch import EncodedRecordBatch
@@ -113,7 +113,7 @@ def write_and_read(
             **{f"kafka.{k}": v for k, v in given.items()},
         }
     )
-    with Client(parsed.client) as client:
+    with ClusterReader(parsed.client) as client:
         ranges = plan(client, parsed)
         found = [
             value
@@ -131,7 +131,7 @@ def refused(port: int, given: dict[str, str], says: str, host: str = "127.0.0.1"
     contain the password.
     """
     with (
-        Client(client_options(port, given, host=host)) as client,
+        ClusterReader(client_options(port, given, host=host)) as client,
         pytest.raises(ClientError, match=says) as raised,
     ):
         client.partitions_of(["t"])
@@ -186,7 +186,7 @@ def test_a_server_with_an_untrusted_certificate_or_another_hosts_one_is_refused(
         host="localhost",
     )
     unchecked = {**TLS, "ssl.endpoint.identification.algorithm": ""}
-    with Client(client_options(listener.port, unchecked)) as client:
+    with ClusterReader(client_options(listener.port, unchecked)) as client:
         assert client.topics_matching("nothing") == []
 
 

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from helpers.e2e_clients import create_topic, send_all
 
 from barnabas import LocalBroker
-from barnabas.client.cluster_reader import Client
+from barnabas.client.cluster_reader import ClusterReader
 from barnabas.spark_connector.read.offsets import OffsetRange
 from barnabas.spark_connector.read.options import parse_source_options
 from barnabas.spark_connector.read.reading import DataLossError, read_range
@@ -32,7 +32,7 @@ def test_a_read_of_a_recreated_topic_fails_instead_of_returning_the_new_topics_r
             }
         )
         seen: list[bytes] = []
-        with Client(options.client) as client:
+        with ClusterReader(options.client) as client:
             client.partitions_of([topic])
             parts = read_range(
                 client,

@@ -11,7 +11,7 @@ pytest.importorskip("pyarrow")
 from helpers.e2e_clients import admin, create_named_topic, create_topic, send_all
 
 from barnabas import LocalBroker
-from barnabas.client.cluster_reader import Client
+from barnabas.client.cluster_reader import ClusterReader
 from barnabas.client.options import ClientOptions
 from barnabas.spark_connector.read.offsets import OffsetRange
 from barnabas.spark_connector.read.options import parse_source_options
@@ -64,7 +64,7 @@ def test_a_task_notices_that_the_topic_was_deleted_and_recreated() -> None:
         topic = create_topic(servers, "made-again")
         send_all(servers, topic, VALUES)
         options = options_of(broker)
-        with Client(options) as client:
+        with ClusterReader(options) as client:
             client.partitions_of([topic])
             topic_id = client.topic_ids[topic]
         assert task(options, topic, topic_id) == VALUES

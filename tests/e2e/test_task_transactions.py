@@ -251,7 +251,7 @@ def test_a_start_aborts_what_a_driver_kept_before_its_decision_whatever_the_mode
             turn_two_phase_commit(broker, "false")
             assert not world.commit(0, world.task(b"a", run="next"), run="next").was_committed
         else:
-            done = world.commit(0, run="next", inline=(b"a",), looks=True)
+            done = world.commit(0, run="next", inline=(b"a",), looks_for_open=True)
             assert not done.was_committed
         assert world.values == [b"a"] and world.open_ids() == []
 
@@ -270,10 +270,10 @@ def test_what_was_decided_is_committed_once_two_phase_commit_is_allowed_again(
         with pytest.raises(
             KeptPartError, match=r"Set transaction\.two\.phase\.commit\.enable=true"
         ):
-            world.commit(0, run="next", inline=(b"a",), looks=True)
+            world.commit(0, run="next", inline=(b"a",), looks_for_open=True)
         assert world.open_ids() == [part.transactional_id]
         turn_two_phase_commit(broker, "true")
-        assert world.commit(0, run="next", inline=(b"a",), looks=True).was_committed
+        assert world.commit(0, run="next", inline=(b"a",), looks_for_open=True).was_committed
         assert world.values == [b"a"] and world.open_ids() == []
 
 
@@ -339,7 +339,7 @@ def test_decided_transactions_are_not_aborted_as_undecided(world: World) -> None
         producer = publisher._producer_for(world.name, world.name)
         publisher._abort_as_fenced(producer, TaskParts(run="run", transactions=parts))
     assert len(world.open_ids()) == 1
-    assert world.commit(0, run="next", looks=True, inline=(b"again",)).was_committed
+    assert world.commit(0, run="next", looks_for_open=True, inline=(b"again",)).was_committed
     assert sorted(world.values) == [b"a", b"b"]
 
 
@@ -368,7 +368,7 @@ def test_a_task_transaction_that_is_no_longer_open_fails_the_batch(world: World)
         world.commit(0, world.task(b"b"), part)
     assert world.values == []
     part = world.task(b"a")
-    world.commit(0, part, looks=True)
+    world.commit(0, part, looks_for_open=True)
     assert world.open_ids() == [] and world.values == [b"a"]
 
 
@@ -420,7 +420,7 @@ def test_a_long_list_of_transactions_is_noted_in_several_partitions(
     with pytest.raises(PublishError):
         world.commit(0, *parts, settings=HASTY)
     world.proxy.clear()
-    assert world.commit(0, run="next", looks=True, inline=(b"again",)).was_committed
+    assert world.commit(0, run="next", looks_for_open=True, inline=(b"again",)).was_committed
     assert sorted(world.values) == [b"0", b"1", b"2"]
     too_many = [world.task(b"%d" % number, batch_id=1) for number in range(9)]
     with pytest.raises(PublishError, match=r"too many tasks .*fewer tasks \(coalesce\)"):
@@ -467,7 +467,7 @@ def test_rows_whose_transaction_timed_out_after_the_decision_are_reported_as_los
     )
     with pytest.raises(AbortedPartError, match="after the batch was decided"):
         world.commit(1, run="next", inline=(b"b",))
-    assert not world.commit(1, run="next", inline=(b"b",), tolerates=True).was_committed
+    assert not world.commit(1, run="next", inline=(b"b",), tolerates_aborts=True).was_committed
     assert world.values == [b"b"]
 
 

@@ -18,7 +18,7 @@ pytest.importorskip("pyarrow")
 from confluent_kafka import KafkaException, Producer
 
 from barnabas import LocalBroker
-from barnabas.client.cluster_reader import Client
+from barnabas.client.cluster_reader import ClusterReader
 from barnabas.spark_connector.read.offsets import OffsetRange
 from barnabas.spark_connector.read.options import parse_source_options
 from barnabas.spark_connector.read.planning import plan
@@ -88,7 +88,7 @@ def options(broker: LocalBroker, **more: str) -> dict[str, str]:
     return base | more
 
 
-def values_in(client: Client, ranges: list[OffsetRange]) -> list[str]:
+def values_in(client: ClusterReader, ranges: list[OffsetRange]) -> list[str]:
     return [
         value.decode()
         for each in ranges
@@ -105,7 +105,7 @@ def test_each_batch_has_both_halves_of_each_transaction(brokers: int) -> None:
         parsed = parse_source_options(options(broker, startingOffsets="earliest"), streaming=True)
         stream = WholeStreamPlanner(parsed)
         seen: Counter[str] = Counter()
-        with Client(parsed.client) as client, writers(broker.bootstrap_servers):
+        with ClusterReader(parsed.client) as client, writers(broker.bootstrap_servers):
             at, count, has_killed = stream.initial(), 0, False
             while count < BATCHES:
                 limit = random.Random(count).choice([None, 40, 400])

@@ -50,7 +50,7 @@ def _has_enough(broker: Any, waiting: WaitingFetch) -> bool:
         return False
     try:
         with broker.logs.cache.putting_off():
-            return fetch.is_enough(*fetch.read())
+            return fetch.is_enough(*fetch.read()[1:])
     except BuildPutOff:
         return False
 

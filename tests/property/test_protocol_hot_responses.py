@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.protocol.hot_responses import (
+    CurrentLeader,
     FetchedPartition,
     ProducedPartition,
     encode_fetch,
@@ -54,10 +55,20 @@ fetched = st.builds(
     int64,
     st.none() | st.lists(st.tuples(int64, int64), max_size=3),
     st.none() | st.binary(min_size=1, max_size=300),
-    diverging=st.none(),
+    diverging_epoch=st.none(),
+    current_leader=st.none(),
 )
 diverging = st.builds(
-    lambda p, epoch, end: p._replace(diverging=(epoch, end)), fetched, int32, int64
+    lambda p, epoch, end: p._replace(diverging_epoch=(epoch, end)), fetched, int32, int64
+)
+with_leader = st.builds(
+    lambda p, code, leader, epoch: p._replace(
+        error_code=code, current_leader=CurrentLeader(leader, epoch)
+    ),
+    fetched,
+    int16.filter(bool),
+    int32,
+    int32,
 )
 
 
@@ -113,7 +124,10 @@ def test_produce(correlation_id: int, version: int, topics: Any, throttle_time_m
 @given(
     int32,
     st.integers(4, 17),
-    st.lists(st.tuples(names, st.uuids(), st.lists(fetched | diverging, max_size=3)), max_size=3),
+    st.lists(
+        st.tuples(names, st.uuids(), st.lists(fetched | diverging | with_leader, max_size=3)),
+        max_size=3,
+    ),
     int16,
     int32,
 )
@@ -126,8 +140,13 @@ def test_fetch(
 
     def partition(p: FetchedPartition) -> Any:
         fields: dict[str, Any] = {}
-        if p.diverging is not None and version >= 12:
-            epoch, end_offset = p.diverging
+        if p.current_leader is not None and version >= 12:
+            leader_id, leader_epoch = p.current_leader
+            fields["current_leader"] = partition_class.LeaderIdAndEpoch(
+                leader_id=leader_id, leader_epoch=leader_epoch
+            )
+        if p.diverging_epoch is not None and version >= 12:
+            epoch, end_offset = p.diverging_epoch
             fields["diverging_epoch"] = partition_class.EpochEndOffset(
                 epoch=epoch, end_offset=end_offset
             )

@@ -134,7 +134,7 @@ class Machine(RuleBasedStateMachine):
                 assert not any(
                     batch.first_offset <= offset <= batch.last_offset for batch in aborted
                 )
-        self.partition.settle()
+        self.partition.move_start()
 
     def pass_over(self, offset: int) -> None:
         """A removed offset lies among records that are new in flight. It is archived, unless the

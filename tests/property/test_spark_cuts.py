@@ -16,7 +16,7 @@ from helpers.examples import drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.client.cluster_reader import Client, TimedOffset
+from barnabas.client.cluster_reader import ClusterReader, TimedOffset
 from barnabas.client.options import ClientOptions
 from barnabas.protocol.cut_times import AT_OR_AFTER, AT_OR_BEFORE
 from barnabas.protocol.topic_partition import TopicPartition
@@ -29,7 +29,7 @@ from barnabas.spark_connector.read.whole_stream_planning import WholeStreamPlann
 Extents = dict[TopicPartition, tuple[int, int]]
 
 
-class World(Client):
+class World(ClusterReader):
     """A broker whose last stable offsets are a cut at every moment, as the client sees it.
 
     `between_requests` is called before each answer. is_divided: whether the broker answers each
@@ -174,7 +174,9 @@ def new_planner(
     world: World, monkeypatch: pytest.MonkeyPatch, **options: str
 ) -> WholeStreamPlanner:
     parsed = parse_source_options(OPTIONS | options, streaming=True)
-    monkeypatch.setattr("barnabas.spark_connector.read.stream_planning.Client", lambda _: world)
+    monkeypatch.setattr(
+        "barnabas.spark_connector.read.stream_planning.ClusterReader", lambda _: world
+    )
     return WholeStreamPlanner(parsed, clock=lambda: world.now_ms / 1000)
 
 

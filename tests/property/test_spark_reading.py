@@ -18,7 +18,7 @@ from helpers.fake_broker import FakeBroker, FakeLog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.client.cluster_reader import Client
+from barnabas.client.cluster_reader import ClusterReader
 from barnabas.client.options import ClientOptions
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
@@ -180,7 +180,7 @@ def test_each_committed_record_of_a_range_is_read_once(
             fetch_max_wait_ms=0,
             fetch_max_bytes=max_bytes,
         )
-        with Client(options) as client:
+        with ClusterReader(options) as client:
             parts = read_range(
                 client,
                 OffsetRange("t", 0, start, end),

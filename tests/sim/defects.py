@@ -2122,13 +2122,13 @@ def waiting_commits_are_forgotten() -> Iterator[None]:
 
 @defect("requests that arrive while a transaction ends are dropped", "stuck")
 def held_back_requests_are_dropped() -> Iterator[None]:
-    hold_back = Endings.hold_back
+    after_end_of = Endings.after_end_of
 
     def drop(self: Endings, transactional_id: str | None, call: Any, now_ms: int) -> None:
         if transactional_id is None or not self.is_decided(transactional_id):
-            hold_back(self, transactional_id, call, now_ms)
+            after_end_of(self, transactional_id, call, now_ms)
 
-    with changed(Endings, "hold_back", drop):
+    with changed(Endings, "after_end_of", drop):
         yield
 
 

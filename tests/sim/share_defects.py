@@ -12,7 +12,7 @@ from barnabas.broker.share_partitions.share_runtime import ShareRuntime
 from barnabas.broker.share_partitions.shares import Shares
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.share_states.share_coordinator import ShareCoordinator
-from barnabas.coordinator.share_states.share_state import ShareState, Written
+from barnabas.coordinator.share_states.share_state import LeaderWrite, ShareState
 from sim import focuses
 from sim.defects import changed, defect
 from sim.scenario import Scenario
@@ -54,7 +54,7 @@ def acknowledgements_do_not_wait() -> Iterator[None]:
 def acknowledgements_are_not_stored() -> Iterator[None]:
     write = ShareCoordinator.write
 
-    def write_nothing(self: ShareCoordinator, key: Any, written: Written, now_ms: int) -> Any:
+    def write_nothing(self: ShareCoordinator, key: Any, written: LeaderWrite, now_ms: int) -> Any:
         return write(self, key, written._replace(state_batches=()), now_ms)
 
     with changed(ShareCoordinator, "write", write_nothing):
@@ -185,7 +185,7 @@ def states_are_not_set_back() -> Iterator[None]:
 
 @defect("the start offset passes unfinished records", "skipped", tweak=with_kills)
 def starts_pass_records() -> Iterator[None]:
-    move = SharePartition._move_start
+    move = SharePartition.move_start
 
     def move_one_more(self: SharePartition) -> bool:
         moved = move(self)
@@ -193,5 +193,5 @@ def starts_pass_records() -> Iterator[None]:
             self._forget(self.start_offset + 1)
         return moved
 
-    with changed(SharePartition, "_move_start", move_one_more):
+    with changed(SharePartition, "move_start", move_one_more):
         yield

@@ -31,7 +31,7 @@ from helpers.e2e_clients import (
 from helpers.spark_driver import through_slow_starts
 
 from barnabas import LocalBroker
-from barnabas.client.cluster_reader import Client
+from barnabas.client.cluster_reader import ClusterReader
 from barnabas.client.options import ClientOptions
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import read_header
@@ -192,7 +192,7 @@ def test_every_codec(spark: SparkSession, broker: LocalBroker) -> None:
         topic = create_topic(broker.bootstrap_servers, "codec", 1)
         write(frame, broker.bootstrap_servers, topic, kafka__compression__type=codec.name.lower())
         assert values_of(broker.bootstrap_servers, topic) == [b"x" * 50] * 100
-        with Client(ClientOptions((("127.0.0.1", broker.port),))) as client:
+        with ClusterReader(ClientOptions((("127.0.0.1", broker.port),))) as client:
             fetched = client.start_fetch(
                 TopicPartition(topic, 0), 0, read_committed=True, max_bytes=1 << 20
             )()

@@ -70,7 +70,7 @@ class WaitingCalls(Calls):
     ) -> Response:
         """The response to a request. A connection that still expects a response is closed.
 
-        Takes:  what, the awaited thing; empty for the response to the request.
+        Takes:  what, the name that errors use for the response.
         Raises: ConnectionLostError, CommandError, RefusedError UNSUPPORTED_VERSION.
         """
         RefusedError.last_request = kind.name

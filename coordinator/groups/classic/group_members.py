@@ -233,7 +233,7 @@ class GroupMembers:
         self.timers.schedule((SESSION, self.group_id, member_id), deadline_ms)
 
     def end_session(self, member_id: str) -> None:
-        """Cancel the timer of a session."""
+        """End the session of a member or of a pending id: cancel its timer."""
         self.timers.cancel((SESSION, self.group_id, member_id))
 
     # --- parked requests -------------------------------------------------------------------------

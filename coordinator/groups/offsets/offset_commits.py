@@ -120,7 +120,7 @@ class OffsetCommits:
         """Store offsets as pending until the producer's transaction ends.
 
         The host has verified that the group is in the transaction, and has checked the producer's
-        epoch (`TransactionCoordinator.verify_offsets`).
+        epoch (`PartitionAdditions.verify_offsets`).
 
         Source: KIP-447: a zombie is fenced by its member id and generation, besides its producer
                 epoch.

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_offsets import OffsetReset
-from barnabas.coordinator.result import EpochEnd, LogEnd
+from barnabas.coordinator.result import FindEpochEnd, FindLogEnd
 from barnabas.protocol.topic_partition import TopicPartition
 
 
 def offsets_beyond_log_end(
-    groups: Iterable[Group], log_end: LogEnd, epoch_end: EpochEnd, *, lost_power: bool
+    groups: Iterable[Group], log_end: FindLogEnd, epoch_end: FindEpochEnd, *, lost_power: bool
 ) -> list[OffsetReset]:
     """The committed offsets beyond the end of their logs, with the offsets that replace them.
 

@@ -1,12 +1,12 @@
-"""Print figures about the code: imports between rooms, the largest classes and functions, what a
-start loads, and the function calls of single requests.
+"""Print figures about the code: imports between rooms, the largest classes and functions, names in
+docstrings that do not exist, what a start loads, and the function calls of single requests.
 
 No figure has a limit. They show a reader where to look, and a reviewer what a change did.
 """
 
 from __future__ import annotations
 
-from house import requests, rooms, sizes, start
+from house import names, requests, rooms, sizes, start
 
 
 def main() -> None:
@@ -14,6 +14,7 @@ def main() -> None:
     for title, lines in (
         ("Imports between rooms (a room is a folder, or a module at the top of a package)", rooms),
         ("Largest classes and functions, in lines", sizes),
+        ("Names in docstrings and comments that do not exist", names),
         ("Function calls of one request with all its flushes", requests),
         ("What a start with an empty directory loads", start),
     ):

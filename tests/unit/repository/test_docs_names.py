@@ -69,6 +69,18 @@ def test_the_tests_settings_and_metrics_that_a_page_names_exist(page: Path) -> N
     assert set(re.findall(r"`(barnabas\.[\w.]+)=", text)) <= SETTINGS
 
 
+def test_each_step_of_the_paths_through_the_code_is_a_function_of_its_file() -> None:
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([\w/]+\.py)` \| (`.*?`[^|]*) \|", text, re.MULTILINE)
+    missing = [
+        (file, name)
+        for file, steps in rows
+        for name in re.findall(r"`(\w+)`", steps)
+        if f"def {name}(" not in (ROOT / file).read_text("utf-8")
+    ]
+    assert (len(rows) > 30, missing) == (True, [])
+
+
 def test_the_sets_of_existing_names_are_not_empty() -> None:
     """Otherwise the tests above would compare empty sets."""
     assert len(TARGETS) > 20

@@ -13,7 +13,7 @@ pytest.importorskip("confluent_kafka")
 
 import confluent_kafka
 
-from barnabas.client.cluster_reader import Client
+from barnabas.client.cluster_reader import ClusterReader
 from barnabas.spark_connector.read.options import SourceOptions, parse_source_options
 from barnabas.spark_connector.read.planning import plan
 from barnabas.spark_connector.read.reading import read_range
@@ -72,7 +72,7 @@ def rows_of(part: object) -> list[Row]:
 def test_a_batch_read_over_all_leaders(servers: str, codec: str) -> None:
     write(servers, f"batch-{codec}", range(600), codec)
     options = options_of(servers, subscribe=f"batch-{codec}", minPartitions="11")
-    with Client(options.client) as client:
+    with ClusterReader(options.client) as client:
         ranges = plan(client, options)
         parts = [
             part
@@ -104,7 +104,7 @@ def test_a_stream_goes_on_where_it_stood(servers: str) -> None:
             start = planner.initial() if position is None else position
             position = planner.latest(start)
             for each in planner.ranges(start, position):
-                with Client(options.client) as client:
+                with ClusterReader(options.client) as client:
                     for part in read_range(
                         client,
                         each,

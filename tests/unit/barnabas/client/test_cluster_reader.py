@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import KAFKA_2_5, FakeCluster, Versions
 
-from barnabas.client.cluster_reader import FETCH, Client
+from barnabas.client.cluster_reader import FETCH, ClusterReader
 from barnabas.client.options import ClientOptions
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -43,7 +43,10 @@ def answered(request: bytes, body: bytes) -> bytes:
 
 
 def test_missing_topics_may_be_made_or_left_out() -> None:
-    with FakeCluster({"t": 2}, nodes=1) as cluster, Client(options_of(cluster.port)) as client:
+    with (
+        FakeCluster({"t": 2}, nodes=1) as cluster,
+        ClusterReader(options_of(cluster.port)) as client,
+    ):
         there = [TopicPartition("t", 0), TopicPartition("t", 1)]
         assert client.partitions_of(["t", "missing"], missing_ok=True) == there
         assert client.partitions_of(["new"], create=True) == [TopicPartition("new", 0)]
@@ -67,7 +70,7 @@ def test_a_topic_is_not_made_by_who_only_asks_for_it() -> None:
     for versions, creates in ((KAFKA_2_5, False), (oldest, True)):
         with (
             FakeCluster({"t": 1}, nodes=1, speaks=versions) as cluster,
-            Client(options_of(cluster.port)) as client,
+            ClusterReader(options_of(cluster.port)) as client,
         ):
             assert client.partitions_of(["t"]) == [TopicPartition("t", 0)]
             (request,) = [each for _, each in cluster.requests if isinstance(each, MetadataRequest)]

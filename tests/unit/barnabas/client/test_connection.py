@@ -18,7 +18,7 @@ pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import FakeBroker, FakeLog
 
-from barnabas.client.cluster_reader import Client, ClientError
+from barnabas.client.cluster_reader import ClientError, ClusterReader
 from barnabas.client.connection import Connections
 from barnabas.client.coordinators import FIND_COORDINATOR
 from barnabas.client.errors import PassingError
@@ -87,7 +87,7 @@ def test_the_log_says_once_that_no_broker_is_there_while_it_is_tried_again(
     monkeypatch.setattr("barnabas.client.notices.NOTICE_S", 0)
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    client = Client(options_of(port)._replace(retry_timeout_ms=300))
+    client = ClusterReader(options_of(port)._replace(retry_timeout_ms=300))
     with pytest.raises(ClientError, match="looking for t failed"):
         client.partitions_of(["t"])
     (said,) = caplog.messages
@@ -96,7 +96,7 @@ def test_the_log_says_once_that_no_broker_is_there_while_it_is_tried_again(
     publisher = Publisher(client.options, PublishSettings(delivery_timeout_ms=300))
     with pytest.raises(PublishError):
         publisher.abandon(
-            transactional_id="query", group_id="query", parts=NO_PARTS._replace(looks=True)
+            transactional_id="query", group_id="query", parts=NO_PARTS._replace(looks_for_open=True)
         )
     assert f"aborting as 'query': {unreached}" in caplog.messages[1]
     assert len(caplog.messages) == 2
@@ -144,7 +144,7 @@ def test_the_error_for_a_port_that_is_no_kafka_broker(
 ) -> None:
     with (
         answering(*answers) as port,
-        Client(options_of(port)) as client,
+        ClusterReader(options_of(port)) as client,
         pytest.raises(ClientError, match=says),
     ):
         client.partitions_of(["t"])
@@ -154,7 +154,7 @@ def test_the_error_for_a_port_that_closes_the_connection_after_api_versions() ->
     says = r"the connection was closed; is kafka.security.protocol right for this port\?"
     with (
         answering(versions, b"") as port,
-        Client(options_of(port)) as client,
+        ClusterReader(options_of(port)) as client,
         pytest.raises(ClientError, match=says),
     ):
         client.partitions_of(["t"])
@@ -234,7 +234,7 @@ def test_host_names_that_cannot_be_resolved_are_an_error_without_retries(
         r"no host of kafka\.bootstrap\.servers can be resolved: .*'nowhere\.invalid' cannot be "
         r"resolved \(Name or service not known\); .*neither"
     )
-    with pytest.raises(ClientError, match=says), Client(options) as client:
+    with pytest.raises(ClientError, match=says), ClusterReader(options) as client:
         client.partitions_of(["t"])
 
 
@@ -249,7 +249,10 @@ def test_a_name_that_was_resolved_before_is_tried_again(monkeypatch: pytest.Monk
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
         return connect(address, timeout)
 
-    with FakeBroker({("t", 0): FakeLog()}) as broker, Client(options_of(broker.port)) as client:
+    with (
+        FakeBroker({("t", 0): FakeLog()}) as broker,
+        ClusterReader(options_of(broker.port)) as client,
+    ):
         client.partitions_of(["t"])
         client.close()
         monkeypatch.setattr(socket, "create_connection", sometimes)

@@ -601,7 +601,9 @@ def test_the_short_cut_is_taken_exactly_where_a_read_gives_nothing(
     target = plan.targets[0]
     handler: Any = open_transaction.parts
     read = _Fetch(handler, request, context, plan)._read_one(target, log, 1 << 20, True)
-    has_nothing = read.error_code == Code.NONE and read.records is None and read.diverging is None
+    has_nothing = (
+        read.error_code == Code.NONE and read.records is None and read.diverging_epoch is None
+    )
     if _is_idle(target, log, is_committed):
         assert has_nothing
     if has_nothing and epoch >= -1 and last_epoch >= -1:

@@ -29,7 +29,7 @@ from barnabas.broker.share_partitions.state_changes import StateChanges
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.result import StateChange, StateRow, partition_for
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
-from barnabas.coordinator.share_states.share_state import Change, Written
+from barnabas.coordinator.share_states.share_state import Change, LeaderWrite
 from barnabas.group_lag import Situation
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.alter_share_group_offsets import (
@@ -184,7 +184,7 @@ def test_share_group_offsets_are_described_with_their_lags() -> None:
     shares = b.broker.shares.get()
     key = SharePartitionKey("g", topic_id.bytes, 0)
     shares.runtime.store(
-        [shares.coordinator.write(key, Written(-1, -1, 10, 2, []), b.now_ms)],
+        [shares.coordinator.write(key, LeaderWrite(-1, -1, 10, 2, []), b.now_ms)],
         lambda _: None,
         b.now_ms,
     )
@@ -225,7 +225,7 @@ def test_metrics_and_the_console_see_start_offsets_lags_and_members() -> None:
     assert (member["member_id"], member["assignment"]) == ("m", [["t", 0], ["t", 1]])
     shares = b.broker.shares.get()
     key = SharePartitionKey("g", topic_id.bytes, 0)
-    written = Written(-1, 0, 10, 2, [])
+    written = LeaderWrite(-1, 0, 10, 2, [])
     change = shares.coordinator.write(key, written, b.now_ms)
     shares.runtime.store([change], lambda _: None, b.now_ms)
     (group,) = seen_groups(b)
@@ -472,7 +472,7 @@ def test_states_with_acknowledgements_are_not_initialised_again_after_a_power_lo
         if group is not None and group.modern.states.initialized:  # type: ignore[union-attr]
             shares = b.broker.shares.get()
             key = SharePartitionKey("g", topic_id.bytes, 0)
-            change = shares.coordinator.write(key, Written(-1, -1, 10, 0, []), b.now_ms)
+            change = shares.coordinator.write(key, LeaderWrite(-1, -1, 10, 0, []), b.now_ms)
             shares.runtime.store([change], acknowledged.append, b.now_ms)
             while not acknowledged:
                 assert b.flush_one()

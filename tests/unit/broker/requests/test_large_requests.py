@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,12 @@ from barnabas.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
 )
+from barnabas.protocol.messages.share_acknowledge import (
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
+from barnabas.protocol.messages.share_fetch import ShareFetchRequest
 
 
 class Large:
@@ -129,6 +136,24 @@ def test_a_request_in_slices_whose_client_hangs_up_is_dropped_at_once(host: Core
     host.broker.on_closed(100)
     assert len(host.broker.requests.reading.queue) == 1
     assert len(host.broker.requests.large.objects) == 1
+
+
+def test_a_request_of_a_share_group_in_slices_keeps_its_place(host: CoreHost) -> None:
+    """Otherwise any number of such requests would be objects at the same time."""
+    member = ("g", "m")
+    host.call(1, ShareFetchRequest(*member, 0, 0, 1, 1 << 20, 500, 500), 2)
+    partitions = [AcknowledgePartition(index) for index in range(30_000)]
+    topics = [AcknowledgeTopic(uuid.UUID(int=7), partitions)]
+    host.ask(1, ShareAcknowledgeRequest(*member, 1, topics=topics), 2)
+    large, answered = host.broker.requests.large, len(host.answers[1])
+    host.finish_work()
+    assert (set(large.objects), set(large.held), set(large._places)) == ({1}, {1}, {1})
+
+    def step() -> None:
+        host.finish_work() if host.work else host.tick(0)
+
+    repeat_until(lambda: len(host.answers[1]) > answered, step)
+    assert (large.objects, large.held, large._places) == ({}, {}, {})
 
 
 def test_work_that_changes_something_is_counted_until_it_is_done(host: CoreHost) -> None:

@@ -150,7 +150,7 @@ def test_records_that_were_compacted_away_are_archived() -> None:
     take(partition, log(*[5] * 3), Taker("m", 500, 5))
     release_all(partition)
     assert take(partition, log(5, first=10)) == [(10, 14, 2)]
-    partition.settle()
+    partition.move_start()
     assert partition.start_offset == 10
 
 
@@ -158,7 +158,7 @@ def test_what_was_compacted_away_within_a_gap_of_the_stored_state_is_archived() 
     partition = SharePartition(0, [StateBatch(5, 9, ACKNOWLEDGED, 1)])
     assert take(partition, log(2, first=3)) == [(3, 4, 1)]
     assert (partition.start_offset, partition.complete_count) == (0, 8)
-    partition.settle()
+    partition.move_start()
     assert (partition.start_offset, partition.complete_count) == (3, 5)
 
 
@@ -184,7 +184,7 @@ def test_batches_of_aborted_transactions_are_not_acquired_but_archived() -> None
         Acquired(15, 19, 1),
     ]
     assert {run.state for batch in partition.batches() for run in batch.between(0, 4)} == {ARCHIVED}
-    assert partition.settle()
+    assert partition.move_start()
     assert (partition.start_offset, partition.complete_count) == (5, 5)
 
 

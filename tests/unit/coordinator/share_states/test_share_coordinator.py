@@ -21,8 +21,8 @@ from barnabas.coordinator.share_states.share_state import (
     MOST_BATCHES,
     NO_SUMMARY,
     Change,
+    LeaderWrite,
     Summary,
-    Written,
 )
 from barnabas.coordinator.share_states.state_batches import StateBatch, combine
 from barnabas.protocol.errors import Code
@@ -113,7 +113,7 @@ class Host:
 
     def write(self, key: SharePartitionKey, *runs: tuple[int, int, int, int], **more: int) -> int:
         fields = {"state_epoch": 0, "leader_epoch": 0, "start_offset": -1, "count": -1} | more
-        written = Written(*fields.values(), [StateBatch(*run) for run in runs])  # type: ignore[arg-type]
+        written = LeaderWrite(*fields.values(), [StateBatch(*run) for run in runs])  # type: ignore[arg-type]
         return self.take(self.made.write(key, written, self.now_ms))
 
 
@@ -491,4 +491,4 @@ def test_a_state_has_a_bounded_number_of_batches() -> None:
     assert h.write(key(), *runs[:9]) == Code.NONE, "they are there already"
     assert h.write(key(), one_more, start_offset=2) == Code.NONE, "the first one has ended"
     whole = [StateBatch(*run) for run in (*runs, one_more)]
-    assert "20001 batches are more than" in (Written(0, 0, 0, 0, whole).fault() or "")
+    assert "20001 batches are more than" in (LeaderWrite(0, 0, 0, 0, whole).fault() or "")

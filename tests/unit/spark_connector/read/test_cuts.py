@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import FakeBroker, FakeLog
 
-from barnabas.client.cluster_reader import Client
+from barnabas.client.cluster_reader import ClusterReader
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest
 from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
@@ -65,7 +65,7 @@ def options(broker: FakeBroker, **given: str) -> dict[str, str]:
 
 def planned(broker: FakeBroker, **given: str) -> list[OffsetRange]:
     parsed = parse_source_options(options(broker, **given))
-    with Client(parsed.client) as client:
+    with ClusterReader(parsed.client) as client:
         return plan(client, parsed)
 
 

@@ -17,7 +17,7 @@ from helpers.fake_broker import FakeBroker, FakeLog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.client.cluster_reader import Client
+from barnabas.client.cluster_reader import ClusterReader
 from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.protocol.topic_partition import TopicPartition
@@ -173,7 +173,7 @@ def planned(broker: FakeBroker, *filters: Condition, **options: str) -> list[Off
     parsed = parse_source_options(
         {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t", **options}
     )
-    with Client(parsed.client) as client:
+    with ClusterReader(parsed.client) as client:
         return plan(client, parsed, narrowing)
 
 

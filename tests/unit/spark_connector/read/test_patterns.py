@@ -7,7 +7,7 @@ import logging
 import pytest
 from helpers.fake_broker import FakeBroker, FakeLog
 
-from barnabas.client.cluster_reader import Client
+from barnabas.client.cluster_reader import ClusterReader
 from barnabas.client.options import ClientOptions
 from barnabas.spark_connector.read.options import Subscription
 from barnabas.spark_connector.read.patterns import PatternError, is_found_in, translate_pattern
@@ -61,7 +61,7 @@ def test_a_pattern_that_is_found_nowhere_is_told(caplog: pytest.LogCaptureFixtur
     caplog.set_level(logging.WARNING, "barnabas.spark")
     with (
         FakeBroker({("t", 0): FakeLog()}) as broker,
-        Client(ClientOptions((("127.0.0.1", broker.port),))) as client,
+        ClusterReader(ClientOptions((("127.0.0.1", broker.port),))) as client,
     ):
         assert partitions_to_read(client, Subscription(pattern="^nothing")) == []
         assert "subscribePattern=^nothing matches no topic" in caplog.text

@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import FakeBroker, FakeLog
 
-from barnabas.client.cluster_reader import Client, ClientError
+from barnabas.client.cluster_reader import ClientError, ClusterReader
 from barnabas.client.options import ClientOptions
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.records import NewRecord, encode_batch, encode_marker
@@ -84,7 +84,7 @@ def values(
     **changes: Any,
 ) -> list[str]:
     """The values that a read of partition t-0 returns."""
-    with Client(options(broker, **changes)) as client:
+    with ClusterReader(options(broker, **changes)) as client:
         parts = read_range(
             client,
             OffsetRange("t", 0, start, end),
@@ -126,7 +126,7 @@ def broker() -> Iterator[FakeBroker]:
 
 def test_topics_by_name_and_pattern(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas.client.cluster_reader.UNKNOWN_TOPIC_PATIENCE_MS", 20)
-    with Client(options(broker)) as client:
+    with ClusterReader(options(broker)) as client:
         assert client.topics_matching("o?t.*") == ["other", "t"]
         assert client.topics_matching("oth") == ["other"], (
             "found, as by Spark's own source, and not matched as a whole"
@@ -138,7 +138,7 @@ def test_topics_by_name_and_pattern(broker: FakeBroker, monkeypatch: pytest.Monk
 
 def planned(broker: FakeBroker, **given: str) -> list[OffsetRange]:
     parsed = parse_source_options({"kafka.bootstrap.servers": broker.bootstrap_servers, **given})
-    with Client(parsed.client) as client:
+    with ClusterReader(parsed.client) as client:
         return plan(client, parsed)
 
 
@@ -207,7 +207,7 @@ def test_timestamps_are_resolved_to_offsets(broker: FakeBroker) -> None:
         batch(2, "c", timestamp=300),
     ]
     both = [T0, TopicPartition("other", 0)]
-    with Client(options(broker)) as client:
+    with ClusterReader(options(broker)) as client:
         found = resolve(
             client, OffsetSpec("endingTimestamp", timestamp_ms=150), both, read_committed=True
         )

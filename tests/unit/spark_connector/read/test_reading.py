@@ -18,7 +18,7 @@ pytest.importorskip("pyarrow")
 from helpers.fake_broker import FakeBroker, FakeLog
 from helpers.ports import refusing_port
 
-from barnabas.client.cluster_reader import Client, ClientError, RefusedError
+from barnabas.client.cluster_reader import ClientError, ClusterReader, RefusedError
 from barnabas.client.options import ClientOptions
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code
@@ -116,7 +116,7 @@ def values(
     decoder: str = "auto",
     **changes: Any,
 ) -> list[str]:
-    with Client(options(broker, **changes)) as client:
+    with ClusterReader(options(broker, **changes)) as client:
         parts = read_range(
             client,
             OffsetRange("t", 0, start, end),
@@ -188,7 +188,7 @@ def test_every_range_at_every_fetch_size(broker: FakeBroker, max_bytes: int, dec
 
 
 def test_all_columns(broker: FakeBroker, decoder: str) -> None:
-    with Client(options(broker)) as client:
+    with ClusterReader(options(broker)) as client:
         wanted = OffsetRange("t", 0, 1, 2)
         (part,) = read_range(
             client,
@@ -221,7 +221,7 @@ def test_a_range_that_ends_in_what_compaction_left() -> None:
 
 def test_the_end_is_the_last_stable_offset(broker: FakeBroker) -> None:
     broker.logs["t", 0].stable_offset = 11
-    with Client(options(broker)) as client:
+    with ClusterReader(options(broker)) as client:
         assert client.offsets_at({T0: LATEST}, read_committed=True) == {T0: 11}
         assert client.offsets_at({T0: LATEST}, read_committed=False) == {T0: 13}
 
@@ -267,7 +267,7 @@ def test_what_passes_is_tried_again(broker: FakeBroker, code: int, after: int) -
 
 def test_offsets_are_asked_for_again(broker: FakeBroker) -> None:
     broker.disturb = once(Code.LEADER_NOT_AVAILABLE, ListOffsetsRequest)
-    with Client(options(broker)) as client:
+    with ClusterReader(options(broker)) as client:
         assert client.offsets_at({T0: EARLIEST}, read_committed=True) == {T0: 0}
 
 
@@ -386,7 +386,7 @@ def test_a_broker_that_starts_and_does_not_know_its_topics_yet(
         return None
 
     broker.disturb = starting
-    with Client(options(broker, retry_timeout_ms=600_000)) as client:
+    with ClusterReader(options(broker, retry_timeout_ms=600_000)) as client:
         assert client.partitions_of(["other"]) == [TopicPartition("other", 0)]
 
 
@@ -401,7 +401,7 @@ def test_an_answer_that_leaves_a_partition_out_is_asked_for_again(broker: FakeBr
         return answer
 
     broker._offsets = without_partitions  # type: ignore[method-assign]
-    with Client(options(broker)) as client:
+    with ClusterReader(options(broker)) as client:
         assert client.offsets_at(
             {T0: LATEST, TopicPartition("t", 1): LATEST}, read_committed=True
         ) == {T0: 13, TopicPartition("t", 1): 0}
@@ -418,7 +418,7 @@ def test_times_that_no_column_has_room_for_are_the_latest_there_are(
             batch(2, "c", timestamp=-1),
         ]
     )
-    with Client(options(broker)) as client:
+    with ClusterReader(options(broker)) as client:
         parts = read_range(
             client,
             OffsetRange("t", 0, 0, 3),
@@ -494,7 +494,7 @@ def recreated_after(fetches: int, fetch_versions: tuple[int, int]) -> FakeBroker
 
 def read_former(broker: FakeBroker, *, strict: bool = True) -> list[str]:
     found: list[str] = []
-    with Client(options(broker, fetch_max_bytes=1)) as client:
+    with ClusterReader(options(broker, fetch_max_bytes=1)) as client:
         for part in read_range(
             client,
             OffsetRange("t", 0, 0, 6),
@@ -583,7 +583,7 @@ def test_nobody_listens() -> None:
         r"one is running"
     )
     with refusing_port() as port, pytest.raises(ClientError, match=says):
-        Client(
+        ClusterReader(
             ClientOptions((("127.0.0.1", port),), retry_timeout_ms=30, retry_backoff_ms=5)
         ).partitions_of(["t"])
 
@@ -591,7 +591,7 @@ def test_nobody_listens() -> None:
 def test_one_of_several_brokers_is_enough(broker: FakeBroker) -> None:
     with (
         refusing_port() as port,
-        Client(ClientOptions((("127.0.0.1", port), ("127.0.0.1", broker.port)))) as client,
+        ClusterReader(ClientOptions((("127.0.0.1", port), ("127.0.0.1", broker.port)))) as client,
     ):
         assert client.partitions_of(["t"]) == [T0, TopicPartition("t", 1)]
 
@@ -619,7 +619,7 @@ def test_damage_is_told(broker: FakeBroker) -> None:
 
 
 def test_a_client_travels_without_its_connections(broker: FakeBroker) -> None:
-    with Client(options(broker)) as client:
+    with ClusterReader(options(broker)) as client:
         client.partitions_of(["t"])
         with pickle.loads(pickle.dumps(client)) as copy:
             assert copy.partitions_of(["t"]) == client.partitions_of(["t"])

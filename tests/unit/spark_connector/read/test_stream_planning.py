@@ -14,7 +14,7 @@ pytest.importorskip("pyarrow")
 
 from helpers.fake_broker import FakeBroker, FakeLog
 
-from barnabas.client.cluster_reader import Client, ClientError
+from barnabas.client.cluster_reader import ClientError, ClusterReader
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.list_offsets import ListOffsetsRequest
@@ -594,7 +594,7 @@ def batch_plan(broker: FakeBroker, **given: str) -> list[OffsetRange]:
     parsed = parse_source_options(
         {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t", **given}
     )
-    with Client(parsed.client) as client:
+    with ClusterReader(parsed.client) as client:
         return plan(client, parsed)
 
 
@@ -632,7 +632,7 @@ def test_a_log_that_grows_between_two_questions_has_no_open_transaction(
         "onOpenTransaction": "end",
     }
     parsed = parse_source_options(options | {"endingOffsets": '{"t": {"0": 110, "1": 10}}'})
-    with Client(parsed.client) as client:
+    with ClusterReader(parsed.client) as client:
         assert [each.end_offset for each in plan(client, parsed)] == [110, 10], (
             "the task reports an end beyond the log"
         )
@@ -671,7 +671,7 @@ def test_a_task_that_meets_an_open_transaction_waits_or_ends(
         options = parse_source_options(
             {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": "t"}
         ).client
-        with Client(options) as client:
+        with ClusterReader(options) as client:
             wanted = OffsetRange("t", 0, 0, end)
             parts = read_range(
                 client,
@@ -808,7 +808,7 @@ def test_a_topic_that_is_made_again_before_its_range_is_read(
     )
 
     def read(topic_id: str, *, fail: bool = True) -> int:
-        with Client(options.client) as client:
+        with ClusterReader(options.client) as client:
             parts = read_range(
                 client,
                 OffsetRange("t", 0, 0, 1),

@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Any
 
 from barnabas.broker.share_partitions.share_partition import RENEW, Acknowledgement
-from barnabas.broker.share_partitions.share_partition_cache import Storing
-from barnabas.broker.share_partitions.share_parts import ShareParts, Topics
+from barnabas.broker.share_partitions.share_partition_cache import PendingTransition
+from barnabas.broker.share_partitions.share_parts import ReadableLogs, ShareParts
 from barnabas.broker.share_partitions.share_sessions import Place
 from barnabas.broker.slices import Slices
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
@@ -27,12 +27,12 @@ MemberRequest = ShareFetchRequest | ShareAcknowledgeRequest
 Codes = dict["Place", tuple[int, str | None]]
 
 
-class Acknowledging:
+class RequestAcknowledgements:
     """The acknowledgements in one request.
 
     count: the number of partitions that the request names, with repetitions. rows: these
-    partitions, as far as `in_slices` has read them. codes: the error codes for the response, by
-    partition.
+    partitions, as far as `decide_and_store` has read them. codes: the error codes for the response,
+    by partition.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class Acknowledging:
     ) -> None:
         """Takes: is_renewal, whether the request may renew locks (is_renew_ack of KIP-1222)."""
         self._shares = parts.shares.get()
-        self._topics = Topics(parts, context)
+        self._readable_logs = ReadableLogs(parts, context)
         self._group_id, self._member_id = request.group_id or "", request.member_id or ""
         self._highest_type = RENEW if context.api_version >= RENEWALS_SINCE else RENEW - 1
         self._is_renewal = is_renewal
-        self._storing: list[Storing] = []
+        self._pending: list[PendingTransition] = []
         self.codes: Codes = {}
         self._request = request
         self.count = count_of(request)
@@ -69,7 +69,7 @@ class Acknowledging:
         """How long the group's members hold the records that they acquire."""
         return self._shares.partitions.limits(self._group_id).lock_duration_ms
 
-    def in_slices(self, then: Callable[[int], None], now_ms: int) -> Slices:
+    def decide_and_store(self, then: Callable[[int], None], now_ms: int) -> Slices:
         """Decide about the acknowledgements of all partitions, and make the changes. Each slice
         does this for some of the partitions.
 
@@ -97,20 +97,20 @@ class Acknowledging:
             # while the wakes are held, no records of these partitions are acquired
             with partitions.wakes:
                 self._decide_each(places[first : first + PARTITIONS_AT_ONCE], now_ms)
-                storing, self._storing = self._storing, []
+                pending, self._pending = self._pending, []
                 left += 1
                 try:
-                    partitions.store(storing, done, now_ms)
+                    partitions.store(pending, done, now_ms)
                 except NotWrittenError:
-                    self._refuse(storing)
+                    self._refuse(pending)
                     done(now_ms)
         done(now_ms)
 
-    def _refuse(self, storing: Sequence[Storing]) -> None:
+    def _refuse(self, pending: Sequence[PendingTransition]) -> None:
         """Refuse acknowledgements for which there is no disk space. The member may send
         them again.
         """
-        for one in storing:
+        for one in pending:
             place = (one.loaded.key.topic_id, one.loaded.key.partition)
             self.codes[place] = (Code.COORDINATOR_NOT_AVAILABLE, "the disk is full")
 
@@ -124,13 +124,13 @@ class Acknowledging:
                 self.codes[place] = (error.code, error.message)
 
     def _decide(self, place: Place, now_ms: int) -> None:
-        """Decide about the acknowledgements of one partition; `in_slices` stores the decision.
-        Raises: KafkaError.
+        """Decide about the acknowledgements of one partition, for `decide_and_store`. Raises:
+        KafkaError.
         """
         topic_id, row = self.rows[place]
         batches = row.acknowledgement_batches
         try:
-            self._topics.log(topic_id, row.partition_index)
+            self._readable_logs.log(topic_id, row.partition_index)
         except KafkaError as error:
             if error.code != Code.UNKNOWN_TOPIC_ID:
                 self._check(batches)
@@ -144,7 +144,7 @@ class Acknowledging:
             ]
             partitions = self._shares.partitions
             self._shares.session_ends.release_now(self._group_id, self._member_id, place, now_ms)
-            self._storing.append(partitions.acknowledge(key, self._member_id, acknowledged, now_ms))
+            self._pending.append(partitions.acknowledge(key, self._member_id, acknowledged, now_ms))
 
     def _check(self, batches: Sequence[Any]) -> None:
         """Check that the batches are consistent. Raises: KafkaError INVALID_REQUEST."""
