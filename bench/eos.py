@@ -372,7 +372,7 @@ def table(
         "partitions, interval",
         "at least once",
         "exactly once",
-        "overhead (of each turn)",
+        "overhead (of the turns)",
         "broker CPU s a million",
         "commit, ms",
         "records a batch",
@@ -385,10 +385,8 @@ def table(
     for summary in summaries:
         cells = [f"{summary.point.partitions:,}, {shown_interval(summary.point.interval_ms)}"]
         cells += [f"{summary.records_a_second[mode]:,.0f}/s" for mode in MODES]
-        cells.append(
-            f"{summary.overhead:.1%} "
-            f"({', '.join(f'{part:.1%}' for part in sorted(summary.overheads_of_turns))})"
-        )
+        of_turns = summary.overheads_of_turns
+        cells.append(f"{summary.overhead:.1%} ({min(of_turns):.1%} to {max(of_turns):.1%})")
         cells.append(", ".join(f"{summary.broker_cpu_s_a_million[mode]:.2f}" for mode in MODES))
         cells.append(", ".join(shown_ms(summary.commit_ms[mode]) for mode in MODES))
         cells.append(", ".join(f"{summary.records_a_batch[mode]:,.0f}" for mode in MODES))
