@@ -240,6 +240,21 @@ def test_each_link_between_documents_leads_to_a_heading() -> None:
     assert wrong == []
 
 
+def test_no_document_has_a_heading_twice() -> None:
+    """A link would lead to the first one only."""
+    texts = {one.where: one.text for one in advice.documents()}
+    for path in (ROOT / "tests").rglob("*.md"):
+        texts[path.relative_to(ROOT).as_posix()] = path.read_text("utf-8")
+    twice = [
+        (where, title)
+        for where, text in texts.items()
+        for titles in [re.findall(r"^#+ .+$", FENCE.sub("", text), re.MULTILINE)]
+        for title in sorted(set(titles))
+        if titles.count(title) > 1
+    ]
+    assert (len(texts) > 40, twice) == (True, [])
+
+
 def test_each_link_of_the_page_is_a_view() -> None:
     main = (ROOT / "barnabas/console/static/main.js").read_text()
     views = set(re.findall(r"^  \"?([a-z-]*)\"?: \{ draw:", main, re.MULTILINE))
