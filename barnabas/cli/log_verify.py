@@ -46,11 +46,14 @@ from barnabas.protocol.records import (
 )
 from barnabas.storage.files import checkpoints
 from barnabas.storage.files.checkpoints import CorruptCheckpoint, Manifest
+from barnabas.storage.files.segment_files import SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX
 from barnabas.storage.files.txn_index import AbortedEntry
 from barnabas.storage.producers.producer_state import CorruptSnapshot, ProducerStateManager
 
 PARTITION = re.compile(r"(.+)-(\d+)")
-SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
+SEGMENT_FILE = re.compile(
+    rf"(\d{{20}})({'|'.join(map(re.escape, (*SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX)))})"
+)
 CLUSTER_METADATA = "__cluster_metadata"
 Advance = Callable[[int], None]
 Decoded = TypeVar("Decoded")

@@ -75,7 +75,7 @@ from barnabas.graduation.kafka_directory.kafka_metadata import (
 from barnabas.graduation.kafka_directory.kafka_records import UnreadableMetadata
 from barnabas.graduation.server_properties import INTER_BROKER_USER
 from barnabas.graduation.steps import PROPERTIES_NAME, discard_kafka_metadata
-from barnabas.graduation.survey import FLUSH_JOURNAL, JOURNAL_NAME, GraduationError
+from barnabas.graduation.survey import JOURNAL_NAME, GraduationError
 from barnabas.protocol.errors import KafkaError
 from barnabas.storage.directory.bootstrap_checkpoint import is_what_kafka_was_given
 from barnabas.storage.directory.graduated import (
@@ -89,15 +89,14 @@ from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_NAME,
-    MANIFEST_NAME,
     META_PROPERTIES_NAME,
     PARTITION_METADATA_NAME,
     CorruptCheckpoint,
     decode_partition_metadata,
     decode_properties,
 )
+from barnabas.storage.files.data_files import kind_of
 from barnabas.storage.files.leader_epochs import HighestEpoch
-from barnabas.storage.opening.last_run import BOOT_ID_NAME
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -588,10 +587,14 @@ def _forget_logs(disk: Disk, data_dir: str, image: ClusterImage) -> None:
     leader epochs.
     """
     for name in disk.list(data_dir):
-        if FLUSH_JOURNAL.fullmatch(name) or name == BOOT_ID_NAME:
-            disk.unlink(f"{data_dir}/{name}")
-        elif _PARTITION.fullmatch(name) and disk.exists(f"{data_dir}/{name}/{MANIFEST_NAME}"):
-            disk.unlink(f"{data_dir}/{name}/{MANIFEST_NAME}")
+        if not _PARTITION.fullmatch(name) or not disk.is_dir(f"{data_dir}/{name}"):
+            paths = [name]
+        else:
+            paths = [f"{name}/{file}" for file in disk.list(f"{data_dir}/{name}")]
+        for path in paths:
+            kind = kind_of(path)
+            if kind is not None and kind.is_outdated:
+                disk.unlink(f"{data_dir}/{path}")
     highest = max(
         (
             partition.leader_epoch

@@ -8,7 +8,8 @@ the file system can clone files (Btrfs, XFS), all are cloned.
     <topic>-<partition>/ and its files                all but segments.manifest, barnabas-not-sent
     meta.properties, checkpoints, the journal,        unchanged
     .kafka_cleanshutdown, barnabas-leader-epoch
-    .lock, barnabas-boot-id, flush journals,          left out
+    .lock, barnabas-boot-id, flush journals, and      left out
+    what else `stays_behind` (`data_files`);
     directories that are being deleted,
     Kafka's earlier metadata
 
@@ -26,21 +27,11 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 
-from barnabas.graduation.survey import FLUSH_JOURNAL, GraduationError
-from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, KAFKA_METADATA_NAME, MARK_NAME
-from barnabas.storage.files.checkpoints import (
-    LEASE_SESSION_NAME,
-    LOCK_NAME,
-    MANIFEST_NAME,
-    NOT_SENT_NAME,
-)
+from barnabas.graduation.survey import GraduationError
+from barnabas.storage.directory.graduated import KAFKA_METADATA_NAME
+from barnabas.storage.files.data_files import kind_of
 from barnabas.storage.files.segment_files import LOG_SUFFIX
-from barnabas.storage.opening.last_run import BOOT_ID_NAME
 
-_NOT_IN_THE_COPY = {
-    LOCK_NAME, BOOT_ID_NAME, BOOTSTRAP_NAME, KAFKA_METADATA_NAME, MARK_NAME, MANIFEST_NAME,
-    LEASE_SESSION_NAME, NOT_SENT_NAME,
-}  # fmt: skip
 UNFINISHED_NAME = "barnabas-unfinished"
 _FICLONE = 0x40049409  # linux/fs.h
 _SEGMENT = re.compile(r"\d{20}" + re.escape(LOG_SUFFIX))
@@ -58,7 +49,7 @@ def copy_directory(source: str, target: str, advance: Callable[[int], None]) -> 
         pass  # this file permits `remove_unfinished_copy` to remove the copy
     for name in sorted(os.listdir(source)):
         path = f"{source}/{name}"
-        if name in _NOT_IN_THE_COPY or FLUSH_JOURNAL.fullmatch(name):
+        if name == KAFKA_METADATA_NAME or _stays_behind(name):
             continue
         if not os.path.isdir(path):
             _copy_file(path, f"{target}/{name}")
@@ -84,12 +75,18 @@ def remove_unfinished_copy(target: str) -> None:
     shutil.rmtree(target)
 
 
+def _stays_behind(path: str) -> bool:
+    """Whether a file of the data directory is not copied."""
+    kind = kind_of(path)
+    return kind is not None and kind.stays_behind
+
+
 def _files(directory: str) -> Iterator[tuple[str, bool]]:
     """The files of a partition, and for each whether it is the log file of a closed segment."""
     names = sorted(os.listdir(directory))
     last = max((name for name in names if _SEGMENT.fullmatch(name)), default="")
     for name in names:
-        if name not in _NOT_IN_THE_COPY:
+        if not _stays_behind(f"{os.path.basename(directory)}/{name}"):
             yield name, bool(_SEGMENT.fullmatch(name)) and name != last
 
 

@@ -16,7 +16,7 @@ each operation, the state that a kill at that moment would have left:
     REMOVE_TREE      directory                                       nothing if it is missing
 
 Paths are relative to the data directory. Files of one process or machine are not replicated
-(`LOCAL`).
+(`is_local` in `storage.files.data_files`).
 """
 
 from __future__ import annotations
@@ -26,19 +26,15 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from barnabas.storage.disk import REPLACING_SUFFIX, TEMPORARY_SUFFIX, Disk, File
-from barnabas.storage.files.checkpoints import (
-    CLEAN_SHUTDOWN_NAME,
-    LEASE_SESSION_NAME,
-    LOCK_NAME,
-    NOT_SENT_NAME,
-    STANDBY_NOTE_NAME,
-)
+from barnabas.storage.files.data_files import OF_DIRECTORY, OF_PARTITION, names_of
 from barnabas.storage.files.segment_files import CLEANED_SUFFIX, STRAY_SUFFIX
 from barnabas.storage.log.new_files import is_of_new_files
-from barnabas.storage.opening.last_run import BOOT_ID_NAME
 
-LOCAL = frozenset(
-    {LOCK_NAME, BOOT_ID_NAME, CLEAN_SHUTDOWN_NAME, STANDBY_NOTE_NAME, LEASE_SESSION_NAME}
+LOCAL = names_of(kind for kind in OF_DIRECTORY if kind.is_local)
+_LEFT_HERE = (
+    TEMPORARY_SUFFIX,
+    REPLACING_SUFFIX,
+    *(f"/{name}" for name in sorted(names_of(kind for kind in OF_PARTITION if kind.is_local))),
 )
 MOST_OPEN_FILES = 256
 
@@ -92,7 +88,7 @@ def is_local(path: str) -> bool:
     """Whether a file of the data directory is only for this process or machine, so that it is not
     replicated.
     """
-    is_left_here = path.endswith((TEMPORARY_SUFFIX, REPLACING_SUFFIX, f"/{NOT_SENT_NAME}"))
+    is_left_here = path.endswith(_LEFT_HERE)
     return path in LOCAL or is_left_here or is_stray(path) or is_of_new_files(path)
 
 

@@ -1,24 +1,8 @@
 """The data directory: its logs, the common files, opening and closing.
 
-    meta.properties                  node.id, cluster.id, directory.id: `meta_properties`
-    .lock                            locked while a broker runs in the directory
-    .kafka_cleanshutdown             only after a clean stop
-    *-offset-checkpoint              offsets of all partitions: `offset_checkpoints`
-    cleaner-offset-checkpoint        kept by the cleaner
-    barnabas-boot-id                 the run of the machine and the mount: `last_run`
-    barnabas-graduated               handed over to Apache Kafka: `graduated`
-    barnabas-leader-epoch            the highest leader epoch that clients may have seen, and
-                                     its CRC-32C
-    barnabas-start-settings          the settings of the last start that decide about deletion, kept
-                                     by the broker (settings/deletion.py)
-    barnabas-cuts                    cuts of whole transactions in the past, kept by the broker
-                                     (transactions/cuts.py)
-    barnabas-flush-<n>.journal       ends of logs that are not durable in the logs' own files:
-                                     `flush_journal`
-    <topic>-<partition>/ and others  `partition_directories`
-
-A log that cannot be loaded is not in `logs` but in `offline`, with the error; the other logs are
-served.
+The kinds of its files are a table in `files/data_files`, those of its directories in
+`partition_directories`. A log that cannot be loaded is not in `logs` but in `offline`, with the
+error; the other logs are served.
 """
 
 from __future__ import annotations

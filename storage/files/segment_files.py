@@ -7,6 +7,11 @@
                                   .snapshot    see producer_snapshots
 
 A further suffix may follow: `.deleted` (removed later), `.cleaned` or `.swap` (see segment_swap).
+
+What belongs to a segment goes with it: its files of SEGMENT_SUFFIXES are deleted, set aside and
+replaced by compaction together. Of those, INDEX_SUFFIXES are the files whose sizes and checksums
+the manifest has, and which a cleaning writes for its new segments. `data_files` has the other files
+of a data directory.
 """
 
 from __future__ import annotations

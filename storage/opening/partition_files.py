@@ -1,13 +1,8 @@
 """The content of a partition's directory at a start, before the log is read.
 
-<20 digits>.log, .index, .timeindex, .txnindex    a segment, see `segment`
-<20 digits>.snapshot                              the producers, see `producer_snapshots`
-segments.manifest                                 the recorded state of the files, see `checkpoints`
-leader-epoch-checkpoint, partition.metadata       see `checkpoints`
-<20 digits>.log.set-aside[-<position>]            batches behind a hole after a power loss; kept
-*.swap                                            a swap of cleaned segments, completed here
-*.deleted, *.cleaned, *.tmp                       of an interrupted change: removed here, and so
-                                                  are indexes without a log
+Its files are the table OF_PARTITION of `files/data_files`. An interrupted swap of cleaned segments
+(`*.swap`) is completed here. Files of another interrupted change (`*.deleted`, `*.cleaned`,
+`*.tmp`) are removed, and so are files of a segment without its log.
 """
 
 from __future__ import annotations
@@ -29,8 +24,8 @@ from barnabas.storage.files.checkpoints import (
 from barnabas.storage.files.segment_files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
-    INDEX_SUFFIXES,
     LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     CorruptLog,
@@ -96,8 +91,8 @@ class PartitionFiles:
         self.disk.unlink(self.manifest_path)
 
     def _sort_names(self, names: set[str]) -> None:
-        """Sort the names by kind. Remove files of an interrupted change, and indexes without a
-        log.
+        """Sort the names by kind. Remove files of an interrupted change, and files of a segment
+        without its log.
         """
         for name in sorted(names):
             stem, suffix = name[:20], name[20:]
@@ -109,7 +104,7 @@ class PartitionFiles:
                 elif suffix == SNAPSHOT_SUFFIX:
                     self.snapshots.offsets.append(int(stem))
         for name in sorted(names):
-            if name[20:] in INDEX_SUFFIXES and name[:20] + LOG_SUFFIX not in names:
+            if name[20:] in SEGMENT_SUFFIXES and name[:20] + LOG_SUFFIX not in names:
                 self.disk.unlink(f"{self.directory}/{name}")
 
     def _read_manifest(self) -> Manifest | None:

@@ -130,7 +130,10 @@ def test_a_refusal_of_every_verb_names_the_command_that_allows_it(
         if name == "support-bundle":
             words = ("support-bundle", "-o", str(bundle))
         said = _allow_as_the_error_says(barnabas, (*words, *alice), admin, bundle)
-        assert bool(said) != (name in FILTERED + SHOWS_NOTHING), f"{name}: {said}"
+        assert bool(said) != (name in FILTERED + SHOWS_NOTHING), (
+            f"{name}: {said}; a command that is never refused, since its answer leaves out what "
+            "the user may not see, belongs in FILTERED"
+        )
         barnabas("acl", "remove", "alice", "--yes", *admin)
     lines = [line for line in broker.output if "User:alice at 127.0.0.1 may not " in line]
     assert lines, "the broker's log says it from its side"
@@ -185,7 +188,9 @@ def _allow_as_the_error_says(
 
 
 def test_every_verb_that_connects_is_in_the_table() -> None:
-    assert sorted(VERBS) == sorted(connecting_verbs())
+    assert sorted(VERBS) == sorted(connecting_verbs()), (
+        "each verb has a row in VERBS of tests/helpers/cli_commands.py"
+    )
 
 
 def _as_user(directory: Path, name: str) -> tuple[str, ...]:

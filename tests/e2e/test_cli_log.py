@@ -12,6 +12,7 @@ from helpers.cli_commands import CommandLine
 from helpers.e2e_clients import producer, send_all, transact
 
 from barnabas.local_broker import LocalBroker
+from barnabas.storage.files.data_files import DataFile, kind_of
 
 pytestmark = pytest.mark.e2e
 
@@ -76,18 +77,15 @@ def test_log_verify_finds_no_fault_while_the_broker_writes_after_a_kill_or_after
 
 
 def _damage_and_find(barnabas: CommandLine, data_dir: Path) -> None:
-    """Change one byte in a file of each kind, and check that the command reports a fault with the
-    file's name.
+    """Change one byte in a file of each kind that a partition has, and in the journal, and check
+    that `verify` reports a fault with the file's name, and that `dump` prints the file.
     """
-    kinds = [
-        *("orders-0/*.log", "orders-0/*.index", "orders-0/*.timeindex", "orders-0/*.txnindex"),
-        *("orders-0/*.snapshot", "orders-0/segments.manifest", "orders-0/partition.metadata"),
-        *("orders-0/leader-epoch-checkpoint", "barnabas-metadata.journal"),
-    ]
-    for pattern in kinds:
-        paths = list(data_dir.glob(pattern))
-        assert paths, pattern
-        path = max(paths, key=lambda path: path.stat().st_size)
+    largest: dict[DataFile | None, Path] = {}
+    for path in sorted((data_dir / "orders-0").iterdir(), key=lambda path: path.stat().st_size):
+        largest[kind_of(path.relative_to(data_dir).as_posix())] = path
+    assert None not in largest and len(largest) >= 8, "a file of each kind"
+    for path in (*largest.values(), data_dir / "barnabas-metadata.journal"):
+        barnabas.ok("log", "dump", str(path))
         data = path.read_bytes()
         assert data, path
         at = len(data) // 2

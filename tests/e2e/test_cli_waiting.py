@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers.cli_commands import TOPIC, VERBS, CommandLine, connecting_verbs
+from helpers.cli_commands import TOPIC, VERBS, CommandLine
 from helpers.counted_requests import CountedRequests
 from helpers.e2e_clients import PATIENCE_S, eventually, unique
 from helpers.interrupting import sigint_not_ignored
@@ -56,10 +56,6 @@ def port() -> Iterator[CountedRequests]:
         with LocalBroker(settings=advertised, topics=[TOPIC]) as broker:
             port.broker_port = broker.port
             yield port
-
-
-def test_every_verb_that_connects_is_in_the_table() -> None:
-    assert sorted(VERBS) == sorted(connecting_verbs())
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -7,6 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from barnabas.replication.operations import is_stray
+from barnabas.storage.directory.graduated import KAFKA_METADATA_NAME
+from barnabas.storage.disk import Disk
+from barnabas.storage.files.data_files import kind_of
 from barnabas.storage.files.segment_files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -31,12 +35,29 @@ def wrong_files(broker: Any) -> list[str]:
         found += _wrong_in_memory(log)
         if log.files.are_made and logs.disk.is_dir(log.directory):
             found += _wrong_on_disk(log, logs.disk.list(log.directory), trash)
+    found += unknown_files(logs.disk, logs.data_dir)
     found += [
         f"indexes of a segment that is gone are kept: {indexes!r}"
         for indexes, _ in logs.cache._entries.values()
         if id(indexes) not in present
     ]
     return found
+
+
+def unknown_files(disk: Disk, data_dir: str) -> Iterator[str]:
+    """The files of a data directory, and of its partitions, that have no row in the table of
+    files.
+    """
+    for name in disk.list(data_dir):
+        if not disk.is_dir(f"{data_dir}/{name}"):
+            paths = [name]
+        elif name == KAFKA_METADATA_NAME or is_stray(name):
+            continue
+        else:
+            paths = [f"{name}/{file}" for file in disk.list(f"{data_dir}/{name}")]
+        for path in paths:
+            if kind_of(path) is None:
+                yield f"{path} has no row in storage/files/data_files.py: add one for its kind"
 
 
 def _wrong_in_memory(log: Log) -> Iterator[str]:

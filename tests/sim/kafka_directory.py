@@ -7,7 +7,7 @@ These changes are made in the files of the simulated disk, once the broker has s
 | the leader epoch of each batch, and `leader-epoch-checkpoint` | higher, by partition |
 | the coordinator epoch in markers and snapshots | higher, as that of `__transaction_state` |
 | topics, their settings, reserved producer ids | records of `__cluster_metadata-0` |
-| `barnabas-*`, `segments.manifest` | removed |
+| files that are not Kafka's (`storage/files/data_files.py`) | removed |
 | after a kill of Kafka: the mark of a clean stop, snapshots, recovery points | removed |
 
 Sizes and offsets do not change, so indexes stay valid. Everything is durable at the end.
@@ -35,12 +35,11 @@ from barnabas.protocol.records import CRC_START, NewRecord, batches_in, encode_b
 from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     LEADER_EPOCH_NAME,
-    LOCK_NAME,
-    MANIFEST_NAME,
     RECOVERY_POINT_NAME,
     decode_epochs,
     encode_epochs,
 )
+from barnabas.storage.files.data_files import kind_of
 from sim.disk import Inode, SimDisk
 
 LEADER_EPOCH, CRC = (12, ">i"), (17, ">I")
@@ -79,15 +78,12 @@ def leave_as_kafka(
             directory,
             epochs if directory.startswith(TRANSACTIONS_TOPIC) else rng.randint(0, epochs),
         )
-        if (
-            name.startswith("barnabas-")
-            or name in (MANIFEST_NAME, LOCK_NAME)
-            or (
-                not is_clean
-                and (
-                    name in (CLEAN_SHUTDOWN_NAME, RECOVERY_POINT_NAME)
-                    or (name.endswith(".snapshot") and rng.random() < 0.5)
-                )
+        kind = kind_of(path.removeprefix(data_dir + "/"))
+        if (kind is not None and not kind.is_kafkas) or (
+            not is_clean
+            and (
+                name in (CLEAN_SHUTDOWN_NAME, RECOVERY_POINT_NAME)
+                or (name.endswith(".snapshot") and rng.random() < 0.5)
             )
         ):
             disk.unlink(path)

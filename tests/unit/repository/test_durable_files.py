@@ -127,7 +127,9 @@ def test_each_durable_write_of_the_product_has_its_test() -> None:
             for call in ast.walk(function):
                 if _is_durable_write(call):
                     durable.add(f"{path.relative_to(ROOT).as_posix()}:{function.name}")
-    assert durable == {*WRITES, *SEEN_ELSEWHERE, *SYNCED_WITH_THE_COPY, *PASSED_ON}
+    assert durable == {*WRITES, *SEEN_ELSEWHERE, *SYNCED_WITH_THE_COPY, *PASSED_ON}, (
+        "add a new write to WRITES, or to SEEN_ELSEWHERE with the test that shows it durable"
+    )
     for test in SEEN_ELSEWHERE.values():
         assert (ROOT / "tests" / test).is_file()
 

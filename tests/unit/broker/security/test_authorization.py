@@ -117,7 +117,9 @@ def test_each_request_has_a_row_and_no_row_is_of_nothing() -> None:
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_each_request_checks_a_right_or_is_open_to_all(api: Api) -> None:
     rule = RULES[api.name]
-    assert (not rule.asks) == (api.name in FOR_EVERYBODY)
+    assert (not rule.asks) == (api.name in FOR_EVERYBODY), (
+        "give the row a right, or add the request to FOR_EVERYBODY"
+    )
 
 
 # The rights that each request may need, from "Operations and resources on protocols" in Apache
@@ -182,7 +184,7 @@ def test_each_request_checks_the_rights_that_apache_kafka_checks() -> None:
         name: {f"{ask.operation.name} {ask.resource_type.name}" for ask in rule.asks}
         for name, rule in RULES.items()
         if rule.asks
-    } == expected
+    } == expected, "write down in OF_KAFKA what Apache Kafka requires of a new request"
 
 
 # --- requests allowed in part -------------------------------------------------------------------
