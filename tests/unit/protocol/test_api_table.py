@@ -14,7 +14,7 @@ from barnabas.protocol.message_classes import message_class
 def test_the_table_has_the_rows_of_all_families() -> None:
     """`make protocol` writes the table from the rows."""
     assert [row.api for row in ROWS.values()] == [api._replace(family="") for api in APIS]
-    assert list(APIS) == apis()
+    assert list(APIS) == apis(), "run `make protocol`"
     assert list(BY_KEY) == [api.key for api in APIS]
 
 

@@ -146,6 +146,19 @@ def test_names_and_units_are_prometheus_conventions() -> None:
             assert metric.detail is Detail.PARTITIONS
 
 
+def test_each_counter_that_is_incremented_is_shown_and_no_other_one() -> None:
+    """A counter is incremented by its name, so nothing else notices a name without a row."""
+    shown = {row.name for row in METRICS if row.kind is Kind.COUNTER and row.read is None}
+    incremented = {
+        name
+        for folder in ("barnabas", "broker", "coordinator", "storage")
+        for path in (ROOT / folder).rglob("*.py")
+        if "metrics" not in path.parts
+        for name in re.findall(r'"(barnabas_\w+_total)"', path.read_text("utf-8"))
+    }
+    assert incremented == shown, "a counter has a row in barnabas/metrics/rim/table.py"
+
+
 def test_the_traffic_is_that_of_all_connections_since_the_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

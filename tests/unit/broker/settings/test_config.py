@@ -206,6 +206,19 @@ def test_topic_settings_and_their_defaults_are_those_of_kafka() -> None:
     assert found == KAFKA_TOPIC_SETTINGS
 
 
+def test_each_setting_of_our_own_is_read_by_the_product() -> None:
+    """mypy notices a setting that has no row, and nothing else one that is never read."""
+    texts = "".join(
+        path.read_text("utf-8")
+        for folder in ("barnabas", "broker", "coordinator", "storage")
+        for path in (ROOT / folder).rglob("*.py")
+    )
+    read = {name.replace("_", ".") for name in re.findall(r"\.(barnabas_\w+)", texts)}
+    read |= set(re.findall(r'"(barnabas\.[\w.]+)"', texts))
+    own = {name for name in (*BROKER_SETTINGS, *TOPIC_SETTINGS) if name.startswith("barnabas.")}
+    assert own - read == set()
+
+
 def test_broker_defaults_are_those_of_kafka() -> None:
     defaults = config()
     assert {name: defaults[name] for name in KAFKA_BROKER_DEFAULTS} == KAFKA_BROKER_DEFAULTS
