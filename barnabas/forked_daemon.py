@@ -42,7 +42,7 @@ _LIMITS = (
     resource.RLIMIT_DATA,
     resource.RLIMIT_CORE,
 )
-_NOT_SENT = ("parser", "has_imported_all")
+_NOT_SENT = ("parser", "has_imported_all", "ends_at_input")
 _ENDS_WITHIN_S = 10.0
 _FORKS_WITHIN_S = 30.0
 _LOOKS_EVERY_S = 1.0
@@ -147,13 +147,16 @@ class ForkServerClient:
                 self._is_ready = True
             return self._is_ready
 
-    def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> ForkedProcess:
+    def start(
+        self, arguments: Sequence[str], environment: Mapping[str, str], *, may_renew: bool
+    ) -> ForkedProcess:
         """Start a daemon. Raises: ForkServerError."""
         options = vars(_parser().parse_args(arguments))
         request = {
             "options": {name: options[name] for name in options if name not in _NOT_SENT},
             "environment": dict(environment),
             "directory": os.getcwd(),
+            "may_renew": may_renew,
         }
         (stdin, to_stdin), (output, to_output) = os.pipe(), os.pipe()
         status, to_status = os.pipe()
@@ -194,16 +197,20 @@ class Forking:
         self._starts = 0
 
     def start(
-        self, arguments: Sequence[str], environment: Mapping[str, str]
+        self, arguments: Sequence[str], environment: Mapping[str, str], *, may_renew: bool = False
     ) -> ForkedProcess | None:
         """Fork a daemon. Gives: None if there is no fork server that is ready.
 
+        Takes: may_renew, whether its process may run another daemon when its input has ended. Then
+               nobody may send it signals after that.
         After: from the second call of the process on, there is one. One that has ended, or that has
                another environment, is replaced.
         """
         try:
             server = self._ready_server(environment)
-            return None if server is None else server.start(arguments, environment)
+            if server is None:
+                return None
+            return server.start(arguments, environment, may_renew=may_renew)
         except (ForkServerError, OSError):
             self.end()
             return None

@@ -51,6 +51,7 @@ _MEMORY_DIRECTORY = "/dev/shm"
 # If less memory is free, the disk is used: /dev/shm of a container has 64 MiB by default.
 _ENOUGH_MEMORY_BYTES = 1 << 30
 _KEPT_LINES = 1000
+_RENEWED_WITHIN_S = 5.0
 CERTIFICATES = ("client", "broker", "ca")
 _INTERNAL_PARTITIONS = (
     "offsets.topic.num.partitions",
@@ -139,6 +140,10 @@ class LocalBroker:
         self._is_controlled = control
         self._control_url = ""
         self._clock_ahead_ms = 0
+        # Whether the process is as any other: then it may run another test's broker at the end.
+        self._may_renew = not (
+            control or users or tls or emulate or settings or data_dir is not None or brokers > 1
+        )
 
     @property
     def control(self) -> Control:
@@ -196,7 +201,12 @@ class LocalBroker:
 
     @property
     def pid(self) -> int:
-        """The daemon's process id. Raises: BrokerNotRunningError."""
+        """The daemon's process id. Raises: BrokerNotRunningError.
+
+        After: the process runs no other broker, since somebody may send it signals, or has changed
+               its limits.
+        """
+        self._may_renew = False
         return self._running().pid
 
     def _running(self) -> Process:
@@ -269,7 +279,7 @@ class LocalBroker:
         if self.daemon == _COMMAND and hasattr(os, "fork"):
             from barnabas.forked_daemon import FORKING
 
-            process = FORKING.start(self._arguments(), environment)
+            process = FORKING.start(self._arguments(), environment, may_renew=self._may_renew)
             if process is not None:
                 return process
         return subprocess.Popen(
@@ -492,16 +502,23 @@ class LocalBroker:
         self._remove_directory()
 
     def _end_for_good(self) -> None:
-        """Stop the daemon; a forked one of which nothing is kept is killed, since a clean stop only
-        prepares the next start. Its clients are cut at once.
+        """Stop the daemon. The process of a forked one of which nothing is kept runs the next
+        broker, or is killed, since a clean stop only prepares the next start. Its clients are cut
+        at once.
         """
-        if not self._is_temporary or isinstance(self.process, subprocess.Popen):
+        process = self.process
+        if process is None or not self._is_temporary or isinstance(process, subprocess.Popen):
             self.stop()
             return
-        if self.is_running:
+        if self._may_renew:
+            with contextlib.suppress(OSError):  # it has ended
+                os.write(process.stdin.fileno(), b"\n")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_RENEWED_WITHIN_S)
+        if process.poll() is None:
             # the daemon leads a group, in which a compaction may run
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+                os.killpg(process.pid, signal.SIGKILL)
         self.kill()
 
     async def __aenter__(self) -> LocalBroker:

@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
         "filter", nargs="?", default="", help="only those whose names contain this"
     )
     for command in (start, settings):
-        command.set_defaults(parser=command, has_imported_all=False)
+        command.set_defaults(parser=command, has_imported_all=False, ends_at_input=False)
     return main
 
 

@@ -3,22 +3,30 @@
 A start of `barnabas start` spends most of its time in imports. Here they are done once, so that a
 test gets a new daemon within some milliseconds. `barnabas/forked_daemon.py` is the client's side.
 
-Each daemon is a process of its own, so that nothing of one broker is left for the next: no module
-state, thread, timer, signal handler or descriptor. The fork is safe since this process never has a
-second thread, an event loop, a log handler or a listening socket: no lock can be held by a thread
-that the child does not have, and no system library has been used that refuses to work after a fork
-(on macOS: those with threads of their own). All of that is made by the child.
+The fork is safe since this process never has a second thread, an event loop, a log handler or a
+listening socket: no lock can be held by a thread that the child does not have, and no system
+library has been used that refuses to work after a fork (on macOS: those with threads of their own).
+All of that is made by the child.
 
 Most of what a fork costs is paid later: a child shares the memory of its parent, and each page is
 copied at the first write to it, where reference counts and caches of the interpreter are writes,
-too. So one child, the spare, is forked before it is needed (`_SPARE_AFTER_S`), and opens an empty
+too. So one child, the spare, is forked before it is needed (`_SPARE_AFTER_MS`), and opens an empty
 directory for nothing (`rehearsal.py`): the pages are its own when the request comes.
+
+A child is a spare again when the input of its daemon has ended, if the request allows it (the test
+has touched nothing but the broker's port) and if the process is as it was before its first daemon
+(`renewal.py`). That is the cheapest by far. In all other cases the next daemon has another process:
+after a kill, a stop or a failure, with settings, faults or a clock, and after `_MOST_RENEWALS`.
 
     standard input    a stream socket. A request is 4 bytes with the length of the rest, which come
                       with three descriptors (the daemon's standard input, its output, its status),
-                      and a JSON object {"options", "environment", "directory"}
+                      and a JSON object {"options", "environment", "directory", "may_renew"}.
+                      With may_renew the daemon ends at any input, since its end may not come: a
+                      process that the test has forked has the pipe, too
     b"r"              sent once, when the first request can be served
     status            "PID\\n", later "EXIT CODE\\n", negative for a signal; then it is closed
+    a child           has a stream socket to this process: it receives requests, without the status,
+                      and sends b"r" when it has one, and when it is a spare again
     first argument    a directory for rehearsals; in memory they take half of the CPU time
     end of input      this process ends. Its daemons notice the end of their own standard inputs
 """
@@ -40,16 +48,20 @@ import traceback
 from argparse import Namespace
 from collections.abc import Mapping
 from shutil import rmtree
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from barnabas.daemon.announcing import has_cli
+from barnabas.daemon.main import run_command
 from barnabas.daemon.rehearsal import rehearse_start, rehearse_test
+from barnabas.daemon.renewal import ProcessState
 
 LENGTH = struct.Struct(">I")
 READY = b"r"
 # A spare is forked when no request has come for this time, so that it does not compete for the CPU
 # with a broker that starts.
-_SPARE_AFTER_S = 0.01
+_SPARE_AFTER_MS = 10
+_MOST_SPARES = 2
+_MOST_RENEWALS = 200
 _REHEARSALS = 8
 _PACKAGES = ("broker", "coordinator", "protocol", "storage", "test_control", "process", "daemon")
 # Modules of libraries that a start or a first request imports.
@@ -70,6 +82,13 @@ def import_all() -> None:
     has_cli()
 
 
+class _Child(NamedTuple):
+    """A child of the fork server, and the socket to it."""
+
+    pid: int
+    sock: socket.socket
+
+
 class ForkServer:
     """Serves the requests that come from a socket.
 
@@ -79,7 +98,9 @@ class ForkServer:
 
     def __init__(self, sock: socket.socket, scratch: str) -> None:
         self._sock = sock
-        self._spare: tuple[int, socket.socket] | None = None
+        self._spares: list[_Child] = []  # the last one is used next
+        # Children that may be spares again, by the descriptors of their sockets.
+        self._running: dict[int, _Child] = {}
         # the descriptor for the exit code of each daemon
         self._statuses: dict[int, int] = {}
         self._scratch = scratch
@@ -94,10 +115,10 @@ class ForkServer:
         try:
             self._serve()
         finally:
-            if self._spare is not None:
+            for spare in self._spares:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(self._spare[0], signal.SIGKILL)
-                    os.waitpid(self._spare[0], 0)
+                    os.kill(spare.pid, signal.SIGKILL)
+                    os.waitpid(spare.pid, 0)
             rmtree(self._scratch, ignore_errors=True)
 
     def _serve(self) -> None:
@@ -108,38 +129,51 @@ class ForkServer:
         gc.freeze()
         self._sock.sendall(READY)
         while True:
-            wait_s = _SPARE_AFTER_S if self._spare is None else None
-            inputs = [self._sock.fileno(), self._woken]
-            readable, _, _ = select.select(inputs, [], [], wait_s)
+            poll = select.poll()
+            for descriptor in (self._sock.fileno(), self._woken, *self._running):
+                poll.register(descriptor, select.POLLIN)
+            readable = [at for at, _ in poll.poll(None if self._spares else _SPARE_AFTER_MS)]
+            for descriptor in self._running.keys() & readable:
+                self._on_renewed(descriptor)
             if self._woken in readable:
                 self._reap()
-            if inputs[0] in readable:
+            if self._sock.fileno() in readable:
                 if not self._serve_one():
                     return
             elif not readable:
-                self._fork_spare()
+                self._spares.append(self._fork())
 
     def _serve_one(self) -> bool:
-        """Hand a request to the spare. Gives: False at the end of the input."""
+        """Hand a request to a spare. Gives: False at the end of the input."""
         message = _receive(self._sock)
         if message is None:
             return False
         body, (stdin, output, status) = message
         while True:
-            if self._spare is None:
-                self._fork_spare()
-            assert self._spare is not None
-            (pid, sock), self._spare = self._spare, None
-            with sock, contextlib.suppress(OSError):
-                send(sock, body, [stdin, output])
-                if sock.recv(len(READY)) == READY:
+            child = self._spares.pop() if self._spares else self._fork(stdin, output, status)
+            with contextlib.suppress(OSError):
+                send(child.sock, body, [stdin, output])
+                if child.sock.recv(len(READY)) == READY:
                     break
-            # somebody has killed the spare: take another
+            child.sock.close()  # somebody has killed the spare: take another
         os.close(stdin)
         os.close(output)
-        self._statuses[pid] = status
-        _write(status, pid)
+        self._statuses[child.pid] = status
+        self._running[child.sock.fileno()] = child
+        _write(status, child.pid)
         return True
+
+    def _on_renewed(self, descriptor: int) -> None:
+        """A child has become a spare again, or ends; then `_reap` reports its exit code."""
+        child = self._running.pop(descriptor)
+        with contextlib.suppress(OSError):
+            if child.sock.recv(len(READY)) == READY:
+                self._report(child.pid, 0)
+                self._spares.append(child)
+                if len(self._spares) > _MOST_SPARES:
+                    self._spares.pop(0).sock.close()  # it ends at the end of its input
+                return
+        child.sock.close()
 
     def _reap(self) -> None:
         """Report the exit codes of the daemons that have ended."""
@@ -148,59 +182,86 @@ class ForkServer:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, code = ended
-                if self._spare is not None and self._spare[0] == pid:
-                    self._spare[1].close()
-                    self._spare = None
-                status = self._statuses.pop(pid, None)
-                if status is not None:
-                    _write(status, os.waitstatus_to_exitcode(code))
-                    os.close(status)
+                for spare in self._spares[:]:
+                    if spare.pid == pid:
+                        spare.sock.close()
+                        self._spares.remove(spare)
+                self._report(pid, os.waitstatus_to_exitcode(code))
 
-    def _fork_spare(self) -> None:
+    def _report(self, pid: int, code: int) -> None:
+        """Report an exit code, if there is a daemon."""
+        status = self._statuses.pop(pid, None)
+        if status is not None:
+            _write(status, code)
+            os.close(status)
+
+    def _fork(self, *of_request: int) -> _Child:
+        """Fork a child that waits for requests.
+
+        Takes: of_request, the descriptors of a request that is being served. A child that kept them
+               would keep the pipes open after its daemon has ended.
+        """
         ours, its = socket.socketpair()
         pid = os.fork()
         if pid:
             its.close()
-            self._spare = (pid, ours)
-            return
+            return _Child(pid, ours)
         try:
             ours.close()
-            self._leave()
+            self._leave(of_request)
             rehearse_start(f"{self._scratch}/{os.getpid()}")
-            code = _serve_as_daemon(its)
+            code = _serve_as_daemons(its)
         except BaseException:
             traceback.print_exc()
             code = 1
         _exit(code)
 
-    def _leave(self) -> None:
+    def _leave(self, of_request: tuple[int, ...]) -> None:
         """In the child: drop what belongs to the fork server."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for descriptor in (self._woken, self._wakes, *self._statuses.values()):
+        for descriptor in (self._woken, self._wakes, *self._statuses.values(), *of_request):
             os.close(descriptor)
+        for child in (*self._spares, *self._running.values()):
+            child.sock.close()
         self._sock.close()
         os.setsid()
 
 
-def _serve_as_daemon(sock: socket.socket) -> int:
-    """In the child: wait for the request, then run the command. Gives: its exit code."""
-    from barnabas.daemon.main import run_command
+def _serve_as_daemons(sock: socket.socket) -> int:
+    """In the child: wait for a request and run the command, again for as long as the process may be
+    used again. Gives: the last exit code.
+    """
+    before = ProcessState()
+    for renewals_left in reversed(range(1 + _MOST_RENEWALS)):
+        message = _receive(sock)
+        if message is None:
+            return 0
+        sock.sendall(READY)
+        body, (stdin, output) = message
+        request = json.loads(body)
+        for descriptor, number in ((stdin, 0), (output, 1), (output, 2)):
+            os.dup2(descriptor, number)
+        os.close(stdin)
+        os.close(output)
+        os.chdir(request["directory"])
+        _set_environment(request["environment"])
+        may_renew = request["may_renew"]
+        own = {"has_imported_all": True, "ends_at_input": may_renew}
+        code = run_command(Namespace(**request["options"], **own))
+        if code or not (may_renew and renewals_left and _is_input_at_end()):
+            return code
+        if not before.restore():
+            return 0
+        sock.sendall(READY)
+    raise AssertionError("the last daemon of a process ends it")
 
-    message = _receive(sock)
-    if message is None:
-        return 0
-    sock.sendall(READY)
-    sock.close()
-    body, (stdin, output) = message
-    request = json.loads(body)
-    for descriptor, number in ((stdin, 0), (output, 1), (output, 2)):
-        os.dup2(descriptor, number)
-    os.close(stdin)
-    os.close(output)
-    os.chdir(request["directory"])
-    _set_environment(request["environment"])
-    return run_command(Namespace(**request["options"], has_imported_all=True))
+
+def _is_input_at_end() -> bool:
+    """Whether the daemon has ended since nobody needs it any more: there is input, or its end."""
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _set_environment(environment: Mapping[str, str]) -> None:

@@ -71,9 +71,14 @@ class FullCollections:
         self._base = max(self._base, resident)
 
 
-def exclude_loaded() -> None:
-    """Exclude what the start has loaded so far from collections."""
-    gc.freeze()
+def exclude_loaded(*, is_frozen: bool = False) -> None:
+    """Exclude what the start has loaded so far from collections.
+
+    Takes: is_frozen, whether the process had loaded and excluded everything before the start: then
+           the broker's own objects are left to collections, which its end needs (renewal.py).
+    """
+    if not is_frozen:
+        gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
 
 

@@ -223,7 +223,7 @@ def _open_and_serve(
         raise StartError(str(error)) from error
     except OSError as error:
         raise _unusable_data_directory(config, error) from error
-    exclude_loaded()
+    exclude_loaded(is_frozen=options.has_imported_all)
     return _serve(Daemon(broker, socks, side_sockets, began, options, member, signals))
 
 

@@ -74,7 +74,8 @@ class Daemon:
         options, loop = self._options, asyncio.get_running_loop()
         server = self._server(loop)
         console = _console(server, self._side_sockets)
-        exclude_loaded()  # with the modules of the console and of metrics
+        # with the modules of the console and of metrics
+        exclude_loaded(is_frozen=options.has_imported_all)
         collect_rarely(loop)
         asked_to_end = asyncio.Event()
 
@@ -91,6 +92,7 @@ class Daemon:
             _on_end_of_input(
                 lambda: loop.call_soon_threadsafe(end_with_input),
                 or_of_parent=options.stop_with_parent,
+                or_at_input=options.ends_at_input,
             )
         console_url = None if console is None else console.url
         announce(server, self._began, console_url, quiet=options.quiet)
@@ -264,9 +266,10 @@ def _console(server: Server, side_sockets: Sockets) -> Console | None:
     return console
 
 
-def _on_end_of_input(do: Callable[[], object], *, or_of_parent: bool) -> None:
+def _on_end_of_input(do: Callable[[], object], *, or_of_parent: bool, or_at_input: bool) -> None:
     """Call the function when standard input ends or, if `or_of_parent`, the parent process, where
-    the system can report that. Input before the end is ignored.
+    the system can report that. Input before the end is ignored, unless `or_at_input`: then any
+    input is the end, and stays unread.
     """
     parent = -1
     if or_of_parent:
@@ -278,8 +281,10 @@ def _on_end_of_input(do: Callable[[], object], *, or_of_parent: bool) -> None:
         for descriptor in (0, parent) if parent >= 0 else (0,):
             poll.register(descriptor, select.POLLIN)
         with contextlib.suppress(OSError):
-            while all(at == 0 and os.read(0, 4096) for at, _ in poll.poll()):
+            while all(at == 0 and not or_at_input and os.read(0, 4096) for at, _ in poll.poll()):
                 pass
+        if parent >= 0:
+            os.close(parent)
         with contextlib.suppress(RuntimeError):  # the loop may be closed already
             do()
 

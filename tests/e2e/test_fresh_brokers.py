@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -27,6 +28,17 @@ from helpers.loop_watchdog import _UNWATCHED
 from barnabas import LocalBroker
 from barnabas.forked_daemon import FORKING, ForkedProcess
 from barnabas.local_broker import BrokerStartError
+from barnabas.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from barnabas.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -117,6 +129,141 @@ def test_a_broker_has_nothing_of_the_one_before() -> None:
         assert len(topic.partitions) == 1
         assert values_of(broker.bootstrap_servers, "orders") == []
     del producer
+
+
+# --- a process that runs one broker after the other
+
+
+def process_of(broker: LocalBroker) -> int:
+    """The process, without LocalBroker.pid, after which it is not used again."""
+    assert isinstance(broker.process, ForkedProcess)
+    return broker.process.pid
+
+
+def in_a_process_of_before(arguments: dict[str, Any] | None = None) -> int:
+    """Start plain brokers until one has the process of the one before. Gives: the process."""
+    last = 0
+    for _ in range(10):
+        with Broker(**(arguments or {})) as broker:
+            if process_of(broker) == last:
+                return last
+            last = process_of(broker)
+    raise AssertionError("no process is used again")
+
+
+LOGGERS = {"resource_type": 8, "resource_name": "1"}
+
+
+def set_logger_level(broker: LocalBroker) -> None:
+    """Change what a client can change of a process."""
+    trace = AlterableConfig("barnabas.server", 0, "TRACE")
+    request = IncrementalAlterConfigsRequest([AlterConfigsResource(**LOGGERS, configs=[trace])])
+    with broker.admin() as admin:
+        (row,) = admin.call(request, 1, IncrementalAlterConfigsResponse).responses
+    assert row.error_code == 0
+
+
+def logger_levels(broker: LocalBroker) -> dict[str, str | None]:
+    request = DescribeConfigsRequest([DescribeConfigsResource(**LOGGERS)])
+    with broker.admin() as admin:
+        (row,) = admin.call(request, 4, DescribeConfigsResponse).results
+    assert row.error_code == 0
+    return {config.name: config.value for config in row.configs}
+
+
+def test_a_process_that_is_used_again_has_nothing_of_the_broker_before() -> None:
+    process = in_a_process_of_before()
+    with Broker(topics={"orders": 3}) as last:
+        assert process_of(last) == process
+        send_all(last.bootstrap_servers, "orders", [b"1"])
+        servers = {"bootstrap.servers": last.bootstrap_servers, **QUIET}
+        consumer = Consumer({**servers, "group.id": "kitchen"})
+        consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
+        consumer.close()
+        producer = transactional(last)
+        producer.begin_transaction()
+        producer.produce("orders", b"open")
+        producer.flush(PATIENCE_S)
+        client = socket.create_connection(("127.0.0.1", last.port))
+        client.settimeout(PATIENCE_S)
+        earlier = (cluster_id(last), last.data_dir, last.port)
+    with client, contextlib.suppress(ConnectionResetError):
+        assert client.recv(1) == b""
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", last.port))
+    assert not Path(last.data_dir).exists()
+    with Broker() as broker:
+        assert process_of(broker) == process
+        later = (cluster_id(broker), broker.data_dir, broker.port)
+        assert all(one != other for one, other in zip(earlier, later, strict=True))
+        assert broker.open_transactions() == []
+        assert not any(f":{last.port}" in line for line in broker.output)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        assert admin.list_topics(timeout=PATIENCE_S).topics == {}
+        assert admin.list_consumer_groups().result(PATIENCE_S).valid == []
+        new = transactional(broker)
+        new.begin_transaction()
+        new.produce("orders", b"1")
+        new.commit_transaction(PATIENCE_S)
+        assert values_of(broker.bootstrap_servers, "orders") == [b"1"]
+    del producer, new
+
+
+def test_levels_of_loggers_are_those_of_a_new_process() -> None:
+    with Broker() as broker:
+        levels = logger_levels(broker)
+        set_logger_level(broker)
+        assert logger_levels(broker) != levels
+    with Broker() as broker:
+        assert logger_levels(broker) == levels
+
+
+def test_a_process_that_has_inherited_the_pipes_holds_no_broker_back() -> None:
+    process = in_a_process_of_before()
+    with contextlib.ExitStack() as stack:
+        with Broker() as last:
+            assert process_of(last) == process
+            assert last.process is not None and last.process.stdin is not None
+            pipe = last.process.stdin.fileno()
+            child = subprocess.Popen(["sleep", "600"], pass_fds=[pipe])
+            stack.enter_context(child)
+            stack.callback(child.kill)
+        with Broker() as broker:
+            assert process_of(broker) == process
+
+
+OTHER_PROCESSES: dict[str, Callable[[LocalBroker], object]] = {
+    "its process id was asked for": lambda broker: broker.pid,
+    "stopped": LocalBroker.stop,
+    "killed": LocalBroker.kill,
+    "restarted": LocalBroker.restart,
+    "another limit": lambda broker: resource.prlimit(
+        process_of(broker), resource.RLIMIT_FSIZE, (1 << 30, 1 << 30)
+    ),
+    "another priority": lambda broker: psutil.Process(process_of(broker)).nice(3),
+}
+
+
+@pytest.mark.parametrize("how", list(OTHER_PROCESSES))
+def test_a_process_that_somebody_has_touched_is_not_used_again(how: str) -> None:
+    in_a_process_of_before()
+    with Broker() as last:
+        process = process_of(last)
+        OTHER_PROCESSES[how](last)
+    eventually(lambda: not psutil.pid_exists(process), what="the end of the process")
+    with Broker() as broker:
+        assert process_of(broker) != process
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"control": True}, {"settings": {"num.partitions": 2}}, {"users": {"a": "b"}}, {"brokers": 2}],
+    ids=lambda arguments: next(iter(arguments)),
+)
+def test_a_broker_of_another_kind_leaves_no_process(arguments: dict[str, Any]) -> None:
+    with Broker(**arguments) as last:
+        process = process_of(last)
+    eventually(lambda: not psutil.pid_exists(process), what="the end of the process")
 
 
 def test_producer_ids_begin_again() -> None:
@@ -304,6 +451,18 @@ def test_a_spare_that_was_killed_is_replaced() -> None:
         assert is_forked(broker)
 
 
+def test_a_process_that_was_forked_for_a_request_keeps_none_of_its_pipes() -> None:
+    """It is used again, so they would not end with it."""
+    server = psutil.Process(FORKING.pid)
+    for _ in range(3):
+        for spare in server.children():
+            spare.kill()
+        with Broker() as broker:
+            assert is_forked(broker)
+        assert broker._reader is not None
+        assert not broker._reader.is_alive(), "the output has no end"
+
+
 def _start_in_a_child(pipe: multiprocessing.connection.Connection) -> None:
     with Broker() as broker:
         pipe.send((broker.port, is_forked(broker)))
@@ -394,7 +553,7 @@ def test_renewals_leave_nothing(count: int) -> None:
     for _ in range(count):
         renew()
     server = psutil.Process(FORKING.pid)
-    eventually(lambda: len(server.children()) <= 1, what="the end of all daemons")
+    eventually(lambda: len(server.children()) <= 2, what="the end of all daemons")
     after = _in_use()
     print(f"{count} renewals: before {before}, after {after}")
     slack = {"memory": 8, "memory of the server": 4, "descriptors of the server": 1}
