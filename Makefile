@@ -117,7 +117,7 @@ bench: install ## produce, fetch, transactions, start, memory
 	$(BIN)/python -m bench
 bench-eos: install ## the cost of exactly-once: writes docs/EXACTLY_ONCE_COST.md; half an hour
 	$(BIN)/python -m bench.eos --publish docs
-bench-spark-trigger: install ## the same for Spark, over the trigger's interval; six minutes
+bench-spark-trigger: install ## the same for Spark, over the trigger's interval; four minutes
 	$(BIN)/python -m bench.spark_trigger --publish docs
 bench-watched: install ## bench-scale, failing on a call on the event loop above 50 ms of CPU
 	$(TESTS_PATH) $(BIN)/python -m torture.scale

@@ -9,7 +9,9 @@ shared machines.
 from __future__ import annotations
 
 import os
+import select
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +44,46 @@ class Meter:
     wall_s: float = 0.0
     rss_mb: float = 0.0
     _start: tuple[float, float] = field(default=(0.0, 0.0), repr=False)
+
+
+def end_with_parent() -> None:
+    """End this process as soon as its standard input, a pipe, has no writer any more: a client must
+    not outlive the benchmark that started it, which may be killed. What is written to the pipe is
+    left to others.
+    """
+
+    def wait() -> None:
+        poll = select.poll()
+        poll.register(0, 0)  # no event but the end, which `poll` always reports
+        poll.poll()
+        os._exit(1)
+
+    threading.Thread(target=wait, name="end-with-parent", daemon=True).start()
+
+
+def turns_within(turns: int, minutes: float) -> Iterator[int]:
+    """The numbers of the turns, from 0, for as long as another one would probably end in time. The
+    first one is always run.
+    """
+    began = last = time.monotonic()
+    longest = 0.0
+    for number in range(turns):
+        if number and last + longest > began + 60 * minutes:
+            print(
+                f"{number} turns of {turns}: one more would take {longest:.0f} s, and end after "
+                f"{minutes:g} minutes (--minutes)",
+                file=sys.stderr,
+                flush=True,
+            )
+            return
+        yield number
+        now = time.monotonic()
+        longest, last = max(longest, now - last), now
+
+
+def say_how_long(minutes: float) -> None:
+    """Print how long a benchmark takes, at its start."""
+    print(f"takes up to {minutes:.1f} minutes on an idle machine", file=sys.stderr, flush=True)
 
 
 def cpu_seconds(pid: int) -> float:

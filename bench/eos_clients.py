@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench.common import cpu_seconds
+from bench.common import cpu_seconds, end_with_parent
 
 RECORD_BYTES = 100
 CREATED = struct.Struct(">q")
@@ -479,4 +479,5 @@ ROLES: dict[str, Callable[..., None]] = {
 }
 
 if __name__ == "__main__":
+    end_with_parent()
     ROLES[sys.argv[1]](**json.loads(sys.argv[2]))

@@ -13,6 +13,7 @@ with read_committed, and ends the broker. Two processes share the tests, as unde
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 import subprocess
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from barnabas import LocalBroker
 from barnabas.forked_daemon import FORKING
+from bench.common import end_with_parent
 from bench.start import metadata_answer
 
 PROCESSES = 2
@@ -65,7 +67,7 @@ def run_tests(count: int) -> dict[str, float]:
     assert FORKING.pid is not None
     server = psutil.Process(FORKING.pid)
     seconds = dict.fromkeys(("calls", "call_wall", "client", "client_wall", "servers"), 0.0)
-    before = sum(server.cpu_times()[:4])
+    before = _cpu_seconds(server)
     for _ in range(count):
         began = (time.process_time(), time.perf_counter())
         broker = LocalBroker(topics=[TOPIC]).__enter__()
@@ -80,9 +82,19 @@ def run_tests(count: int) -> dict[str, float]:
             calls = "calls" if at == 0 else "call_wall"
             seconds[calls] += started[at] - began[at] + ended[at] - done[at]
             seconds[f"client{suffix}"] += done[at] - started[at]
-    # The system adds the time of a daemon to that of the server, which waits for its end.
-    seconds["servers"] = sum(server.cpu_times()[:4]) - before
+    seconds["servers"] = _cpu_seconds(server) - before
     return seconds
+
+
+def _cpu_seconds(server: psutil.Process) -> float:
+    """CPU of a fork server and of all its children. The system adds the time of one that has ended
+    to that of the server.
+    """
+    total = sum(server.cpu_times()[:4])
+    for child in server.children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += sum(child.cpu_times()[:2])
+    return total
 
 
 def latencies_ms(topics: dict[str, int]) -> list[float]:
@@ -114,9 +126,16 @@ def main(count: int) -> None:
     command = [sys.executable, __file__, "--worker", str(count // PROCESSES)]
     began = time.perf_counter()
     workers = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(PROCESSES)
     ]
-    parts = [json.loads(worker.communicate()[0]) for worker in workers]
+    parts: list[dict[str, float]] = []
+    for worker in workers:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        parts.append(json.loads(worker.stdout.read()))
+        worker.wait()
+        worker.stdin.close()
     wall = time.perf_counter() - began
     total = {name: sum(part[name] for part in parts) for name in parts[0]}
     brokers = (total["servers"] + total["calls"]) / PROCESSES
@@ -133,6 +152,7 @@ def main(count: int) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
+        end_with_parent()
         make_ready()
         print(json.dumps(run_tests(int(sys.argv[2]))))
     else:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -24,20 +23,19 @@ from typing import Any
 
 from barnabas import LocalBroker
 from barnabas.exactly_once import Commit, Hooks, Out, Output, Pipeline, Place, Record
-from bench.common import create_topic
+from bench.common import create_topic, end_with_parent, say_how_long, turns_within
 from bench.eos import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
     INPUT_PARTITIONS,
     MODES,
-    ROOT,
     SETTINGS,
     Client,
     measured_note,
     with_table,
 )
 from bench.eos import clients as stopped_clients
-from bench.eos_clients import transformed
+from bench.eos_clients import say, transformed
 
 BEGIN_TABLE = "<!-- measured by bench/pipelines.py -->"
 RECORDS_A_SECOND = 150_000  # of prepared input, more than a pipeline handles
@@ -166,7 +164,7 @@ def work(servers: str, mode: str, target: str, partitions: int, seconds: float) 
         "commit_ms": 1e3 * measure.committing / measure.commits,
         "cpu_s": time.process_time(),
     }
-    print(json.dumps(result), flush=True)
+    say(result)
 
 
 def turn(number: int, partitions: int, seconds: float) -> dict[str, dict[str, Any]]:
@@ -189,44 +187,43 @@ def turn(number: int, partitions: int, seconds: float) -> dict[str, dict[str, An
             create_topic(broker, target, partitions)
             reader = Client("read_along", servers=servers, topic=target, partitions=partitions)
             started.append(reader)
-            arguments = {
-                "servers": servers,
-                "mode": mode,
-                "target": target,
-                "partitions": partitions,
-                "seconds": seconds,
-            }
-            ran = subprocess.run(
-                [sys.executable, "-m", "bench.pipelines", "--work", json.dumps(arguments)],
-                check=True,
-                stdout=subprocess.PIPE,
-                cwd=ROOT,
-            )
-            results[mode] = json.loads(ran.stdout)
+            worker = Client(
+                *("work",), module="bench.pipelines",
+                servers=servers, mode=mode, target=target, partitions=partitions, seconds=seconds,
+            )  # fmt: skip
+            started.append(worker)
+            results[mode] = worker.answer()
+            worker.end(patiently=True)
             reader.end(patiently=False)
     return results
 
 
 def main() -> None:
     """Measure, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work", help=argparse.SUPPRESS)
+    if sys.argv[1:2] == ["work"]:
+        end_with_parent()
+        work(**json.loads(sys.argv[2]))
+        return
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.pipelines",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--minutes", type=float, default=3.0, help="no turn ends later (3)")
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--partitions", type=int, default=10)
     parser.add_argument(
         "--publish", type=Path, metavar="FOLDER", help="write the table of EXACTLY_ONCE_PYTHON.md"
     )
     options = parser.parse_args()
-    if options.work:
-        work(**json.loads(options.work))
-        return
+    say_how_long(options.minutes)
     overheads = []
     rows = [
         "| turn | at least once | exactly once | overhead | commit, ms |",
         "|---|---|---|---|---|",
     ]
-    for number in range(options.turns):
+    for number in turns_within(options.turns, options.minutes):
         results = turn(number, options.partitions, options.seconds)
         rates = {mode: each["records"] / each["seconds"] for mode, each in results.items()}
         overheads.append(1 - rates[EXACTLY_ONCE] / rates[AT_LEAST_ONCE])

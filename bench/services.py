@@ -31,7 +31,7 @@ from typing import Any
 
 from barnabas import LocalBroker
 from barnabas.exactly_once import Commit, Hooks, Out, Record, State
-from bench.common import create_topic
+from bench.common import create_topic, end_with_parent, say_how_long
 from bench.eos import (
     INPUT_PARTITIONS,
     MODES,
@@ -200,6 +200,7 @@ def measure(
 def main() -> None:
     """Measure both modes, and print a table."""
     if sys.argv[1:2] == ["service"]:
+        end_with_parent()
         service(**json.loads(sys.argv[2]))
         return
     parser = argparse.ArgumentParser(
@@ -222,6 +223,9 @@ def main() -> None:
         "--publish", type=Path, metavar="FOLDER", help="write the table of EXACTLY_ONCE_COST.md"
     )
     options = parser.parse_args()
+    # beside the feeding: starting all clients, and the records that push a suppression on
+    seconds = (options.seconds + ms / 1000 + 8 for ms in options.suppress_ms)
+    say_how_long(len(MODES) * sum(seconds) / 60)
     rows = [
         "| services, interval | suppression | mode | results of records | p50 | p99 | highest |",
         "|---|---|---|---|---|---|---|",

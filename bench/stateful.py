@@ -30,7 +30,7 @@ from typing import Any
 
 from barnabas import LocalBroker
 from barnabas.exactly_once import Commit, Hooks, Out, Record
-from bench.common import cpu_seconds, create_topic
+from bench.common import cpu_seconds, create_topic, end_with_parent, say_how_long, turns_within
 from bench.eos import (
     MODES,
     SETTINGS,
@@ -220,6 +220,7 @@ def publish(turns: list[Turn], folder: Path) -> None:
 def main() -> None:
     """Measure, print the table, and publish it with --publish."""
     if sys.argv[1:2] == ["reduce"]:
+        end_with_parent()
         reduce(**json.loads(sys.argv[2]))
         return
     parser = argparse.ArgumentParser(
@@ -230,6 +231,7 @@ def main() -> None:
     parser.add_argument("partitions", nargs="*", type=int, default=list(PARTITIONS))
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement (2)")
+    parser.add_argument("--minutes", type=float, default=5.0, help="no turn ends later (5)")
     parser.add_argument(
         "--publish",
         type=Path,
@@ -244,7 +246,9 @@ def main() -> None:
         parser.error(f"the numbers of partitions have to divide {KEYS:,}")
     turns = [] if options.source is None else read_json(options.source)
     began = time.monotonic()
-    for number in range(options.turns if options.source is None else 0):
+    if options.source is None:
+        say_how_long(options.minutes)
+    for number in turns_within(options.turns if options.source is None else 0, options.minutes):
         for partitions in options.partitions:
             pair = measure(partitions, options.seconds, number)
             turns += pair
