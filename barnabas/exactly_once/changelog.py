@@ -36,6 +36,7 @@ _REQUEST_S = 10.0
 _SLACK_S = 20.0  # more than the client needs to report that a request has timed out
 _TOLD_EVERY_S = 5.0
 _BATCH = 2000
+_WAIT_S = 0.01
 _PENDING = 50_000
 
 
@@ -192,9 +193,10 @@ class Restorer:
         if row.end is not None and self._consumer is not None and not row.done:
             self._consumer.incremental_unassign([TopicPartition(row.topic, row.partition)])
 
-    def step(self) -> None:
+    def step(self) -> bool:
         """Do a part of the work: about a tenth of a second at most.
 
+        Gives:  whether there is more to do at once.
         Raises: ExactlyOnceError.
         """
         waiting = {place: row for place, row in self._rows.items() if row.end is None}
@@ -202,14 +204,16 @@ class Restorer:
             ends = self._topics.ends(waiting)
             self._begin_reading([(waiting[place], *ends[place]) for place in ends])
         if self._consumer is None:
-            return
+            return False
         if not self._rows:
             self.close()
-            return
-        for message in self._consumer.consume(_BATCH, 0.05):
+            return False
+        messages = self._consumer.consume(_BATCH, _WAIT_S)
+        for message in messages:
             found = self._rows.get(Place(message.topic(), message.partition()))
             if found is not None:
                 self._take(found, message)
+        return bool(messages)
 
     def _begin_reading(self, rows: Iterable[tuple[Restoring, int, int]]) -> None:
         """Read the partitions on which no transaction is open.

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
 from barnabas.exactly_once.changelog import Restorer, Restoring, Topics
+from barnabas.exactly_once.ending import Ending, Phase
 from barnabas.exactly_once.errors import (
     AbortRequired,
     ConfigurationError,
@@ -44,6 +45,7 @@ _LOG = logging.getLogger(__name__)
 _BATCH = 500
 _POLL_S = 0.1
 _TURN_S = 0.1  # the group is served this often while records wait
+_AHEAD_S = 0.005  # and this often while a transaction ends and there is nothing to read ahead
 _CHECKPOINT_S = 30.0
 _CHECKPOINT_CHANGES = 50_000
 _MOST_ABORTS = 10  # in a row, of one kind that is no rebalance
@@ -183,11 +185,14 @@ class Pipeline:
         self._offsets: dict[Place, int | None] = {}
         self._restoring: dict[int, list[tuple[State[Any, Any], Restoring]]] = {}
         self._parts: dict[int, list[_StatePart]] = {}
+        # What the transaction that is ending has changed in each of them.
+        self._changes: list[tuple[_StatePart, dict[bytes, bytes | None]]] = []
         self._topic_ids: dict[str, str] = {}
         self._told = 0.0
         self._reader: Reader
         self._transaction: Transaction
         self._restorer: Restorer | None = None
+        self._ending: Ending | None = None
         self._loop: asyncio.Runner | None = None
 
     # --- declaring
@@ -263,13 +268,20 @@ class Pipeline:
                 self._reader.subscribe()
                 while not self._stops.is_set():
                     self._turn()
-                    if until_end and self._reader.all_read() and not self._opening:
+                    if until_end and self._is_at_end():
                         break
                 self._commit_or_abort()
                 self._close()
             except BaseException:
                 self._close_after_failure()
                 raise
+
+    def _is_at_end(self) -> bool:
+        """Whether all records are read and committed. Commits them, if they are read."""
+        if self._opening or not self._reader.all_read():
+            return False
+        self._commit_or_abort()
+        return self._reader.all_read()  # not after an abort
 
     def stop(self) -> None:
         """End `run` after the record that is being handled. May be called from any thread."""
@@ -320,11 +332,18 @@ class Pipeline:
         self._hooks.on_waiting(what)
 
     def _turn(self) -> None:
-        """Serve the group, handle records for a while, and commit if it is time."""
+        """Serve the group, handle records for a while, and commit if it is time. While a
+        transaction ends, read ahead.
+        """
         try:
-            self._open_partitions()
+            if self._ending is not None:
+                if not self._reader.read_ahead() and self._ending is not None:
+                    self._ending.wait(_AHEAD_S)
+                self._go_on_committing(0)
+                return
+            is_restoring = self._open_partitions()
             now = time.monotonic()
-            wait_s = _POLL_S if not self._opening else 0.01
+            wait_s = 0.0 if is_restoring else 0.01 if self._opening else _POLL_S
             if self._transaction.is_open:
                 wait_s = min(wait_s, self._progress.due_in_s(now))
             if self._reader.poll(_BATCH, wait_s):
@@ -335,7 +354,7 @@ class Pipeline:
             if self._transaction.is_open:
                 self._transaction.poll()
                 if self._progress.is_due(time.monotonic()):
-                    self._commit()
+                    self._begin_commit()
         except AbortRequired as error:
             self._abort(error)
 
@@ -364,7 +383,10 @@ class Pipeline:
     async def _handle_concurrently(self) -> None:
         """Handle the waiting records, those of each partition in order."""
         lanes: dict[int, list[Record]] = {}
-        while (record := self._reader.next_record()) is not None:
+        for _ in range(_BATCH):
+            record = self._reader.next_record()
+            if record is None:
+                break
             # Topics with the same partition number share state.
             lanes.setdefault(record.partition, []).append(record)
             self._begin(record)
@@ -462,31 +484,48 @@ class Pipeline:
 
     # --- ending transactions
 
-    def _commit(self) -> None:
-        """Write the changelog, add the offsets, and commit.
+    def _begin_commit(self) -> None:
+        """Write the changelog, and begin to add the offsets.
 
         Raises: AbortRequired; ExactlyOnceError.
+        After:  `_go_on_committing` does the rest.
         """
-        began = time.monotonic()
-        step, progress = self._hooks.on_step, self._progress
-        changed = [(part, part.partition.changes()) for part in self._all_parts()]
-        if any(changes for _, changes in changed):
+        ending = Ending(time.monotonic())
+        step = self._hooks.on_step
+        self._changes = [(part, part.partition.changes()) for part in self._all_parts()]
+        if any(changes for _, changes in self._changes):
             step(Step.BEFORE_CHANGELOG)
-            for part, changes in changed:
+            for part, changes in self._changes:
                 self._write_changes(part, changes)
             step(Step.AFTER_CHANGELOG)
         step(Step.BEFORE_OFFSETS)
-        self._transaction.send_offsets(progress.ends, self._reader.membership())
-        step(Step.AFTER_OFFSETS)
-        step(Step.BEFORE_COMMIT)
-        self._transaction.commit()
-        for part, changes in changed:
-            part.commit(changes)
-        records, outputs = progress.records, progress.outputs
-        progress.clear()
-        self._aborts_in_a_row = 0
-        step(Step.AFTER_COMMIT)
-        self._hooks.on_commit(records, outputs, time.monotonic() - began)
+        ends, membership = self._progress.ends, self._reader.membership()
+        ending.start(Phase.OFFSETS, lambda: self._transaction.send_offsets(ends, membership))
+        self._ending = ending
+
+    def _go_on_committing(self, timeout_s: float | None = None) -> None:
+        """Do the next steps of a transaction's end, as far as the broker has answered.
+
+        Takes:  timeout_s, how long to wait for each answer; None for as long as it takes.
+        Raises: AbortRequired; ExactlyOnceError.
+        """
+        step, progress = self._hooks.on_step, self._progress
+        while (ending := self._ending) is not None and ending.wait(timeout_s):
+            self._ending = None
+            ending.check()
+            if ending.phase is Phase.OFFSETS:
+                step(Step.AFTER_OFFSETS)
+                step(Step.BEFORE_COMMIT)
+                ending.start(Phase.DECISION, self._transaction.commit)
+                self._ending = ending
+                continue
+            for part, changes in self._changes:
+                part.commit(changes)
+            records, outputs = progress.records, progress.outputs
+            progress.clear()
+            self._aborts_in_a_row = 0
+            step(Step.AFTER_COMMIT)
+            self._hooks.on_commit(records, outputs, time.monotonic() - ending.began)
 
     def _write_changes(self, part: _StatePart, changes: Mapping[bytes, bytes | None]) -> None:
         """Write the changes of a partition of a state to its changelog."""
@@ -506,10 +545,10 @@ class Pipeline:
 
         Raises: ExactlyOnceError.
         """
-        if not self._transaction.is_open:
-            return
         try:
-            self._commit()
+            if self._ending is None and self._transaction.is_open:
+                self._begin_commit()
+            self._go_on_committing()
         except AbortRequired as error:
             self._abort(error, places)
 
@@ -571,7 +610,9 @@ class Pipeline:
         self._hooks.on_revoked(places, lost=lost)
         gone = {place.partition for place in places}
         try:
-            if lost and self._transaction.is_open:
+            # A commit that was begun before decides by itself: the group refuses its offsets if
+            # another instance has the partitions.
+            if lost and self._transaction.is_open and self._ending is None:
                 self._abort(AbortRequired("partitions were lost", "lost"), places)
             else:
                 self._commit_or_abort(places)
@@ -603,19 +644,19 @@ class Pipeline:
             assert self._restorer is not None
             self._restorer.drop(row)
 
-    def _open_partitions(self) -> None:
+    def _open_partitions(self) -> bool:
         """Do a step for partitions that are assigned and not read yet: ask for their offsets, wait
         until these are stable, restore their state, then read them.
 
+        Gives:  whether there is more to do at once.
         Raises: ExactlyOnceError.
         """
         if not self._opening:
             if self._restorer is not None:
                 self._restorer.close()
-            return
+            return False
         self._ask_for_offsets()
-        if self._restorer is not None:
-            self._restorer.step()
+        is_restoring = self._restorer is not None and self._restorer.step()
         for number, places in list(self._opening.items()):
             if any(place not in self._offsets for place in places):
                 continue
@@ -624,6 +665,7 @@ class Pipeline:
             for place in places:
                 self._reader.open(place, self._offsets.pop(place), latest=self._starts == "latest")
             del self._opening[number]
+        return is_restoring
 
     def _ask_for_offsets(self) -> None:
         unknown = [
@@ -701,6 +743,9 @@ class Pipeline:
 
     def _close_after_failure(self) -> None:
         """Abort what is open and close, without hiding the failure that is being raised."""
+        if self._ending is not None:
+            self._ending.wait(_LAST_ABORT_S)
+            self._ending = None
         try:
             self._transaction.abort(_LAST_ABORT_S)
         except Exception as error:
