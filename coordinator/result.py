@@ -15,11 +15,11 @@ from __future__ import annotations
 import functools
 import struct
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.coordinator.transactions.transaction_state import (
     Decision,
@@ -27,6 +27,9 @@ from barnabas.coordinator.transactions.transaction_state import (
     TransactionMetadata,
 )
 from barnabas.protocol.messages.message import Message
+
+if TYPE_CHECKING:
+    from barnabas.coordinator.groups.group_offsets import OffsetInRecord
 
 RECORDS_PER_BATCH = 1_000
 _EIGHT_UNITS = struct.Struct(">8H")
@@ -46,6 +49,10 @@ class CoordinatorRecord(NamedTuple):
 
     key: bytes
     value: bytes | None
+
+
+EncodedRecord = tuple[bytes, bytes | None]
+"""The same as a plain tuple, which each record of a transaction is, since it is made sooner."""
 
 
 class Reply(NamedTuple):
@@ -122,27 +129,31 @@ class Counted(Enum):
     OFFSET_DELETION = ("barnabas_group_offset_deletions_total",)
     OFFSET_EXPIRATION = ("barnabas_group_offset_expirations_total",)
 
+    __hash__ = object.__hash__  # a plain Enum hashes the name, with two calls in Python
+
 
 @dataclass(slots=True, init=False)
 class Result:
     """The records, replies and effects of one event.
 
     records: the records for the partition `partition` of the internal topic, appended as one batch;
-    may be empty. transactions: the decoded content of records of __transaction_state, which the
-    host would otherwise decode. producer: (producer_id, producer_epoch) if the batch is
-    transactional (a TxnOffsetCommit), otherwise None. replies: the replies to send once the records
-    are committed, or immediately if there are none. effects: the effects to carry out after that,
-    in order. state_changes: the changes that the share coordinator then makes to the states of
-    share partitions. creation: topics that a streams group lacks, which are created after the
-    response. counts: the number of each event, added to the metrics once the records are appended.
-    more: further results, for other partitions, handled in order after this one (a tick may have
-    many). durable: whether the replies and effects wait until the records are durable. This has no
-    effect if the configuration requires no durable decisions.
+    may be empty. transactions, offsets: the decoded content of the records, if they are of
+    __transaction_state or of committed offsets, which the host would otherwise decode. producer:
+    (producer_id, producer_epoch) if the batch is transactional (a TxnOffsetCommit), otherwise None.
+    replies: the replies to send once the records are committed, or immediately if there are none.
+    effects: the effects to carry out after that, in order. state_changes: the changes that the
+    share coordinator then makes to the states of share partitions. creation: topics that a streams
+    group lacks, which are created after the response. counts: the number of each event, added to
+    the metrics once the records are appended. more: further results, for other partitions, handled
+    in order after this one (a tick may have many). durable: whether the replies and effects wait
+    until the records are durable. This has no effect if the configuration requires no durable
+    decisions.
     """
 
     partition: int
-    records: list[CoordinatorRecord]
+    records: list[EncodedRecord]
     transactions: list[TransactionMetadata]
+    offsets: list[OffsetInRecord]
     producer: tuple[int, int] | None
     replies: list[Reply]
     effects: list[Decision | SessionAtEnd]
@@ -155,7 +166,7 @@ class Result:
     def __init__(
         self,
         partition: int = -1,
-        records: list[CoordinatorRecord] | None = None,
+        records: Sequence[EncodedRecord] = (),
         transactions: list[TransactionMetadata] | None = None,
         producer: tuple[int, int] | None = None,
         replies: list[Reply] | None = None,
@@ -168,12 +179,12 @@ class Result:
         dataclass would take three times as long.)
         """
         self.partition, self.producer, self.durable = partition, producer, durable
-        self.records = [] if records is None else records
+        self.records = [*records]
         self.transactions = [] if transactions is None else transactions
         self.replies = [] if replies is None else replies
         self.effects = [] if effects is None else effects
         self.more = [] if more is None else more
-        self.state_changes, self.creation, self.counts = [], None, {}
+        self.offsets, self.state_changes, self.creation, self.counts = [], [], None, {}
 
     def count(self, what: Counted, count: int = 1) -> None:
         """Increase the count of an event."""
@@ -204,7 +215,7 @@ class ResultsByPartition:
             self._all.append(result)
         return result
 
-    def add(self, partition: int, records: Iterable[CoordinatorRecord]) -> None:
+    def add(self, partition: int, records: Iterable[EncodedRecord]) -> None:
         """Add records of one partition, RECORDS_PER_BATCH at a time."""
         remaining = iter(records)
         while batch := list(islice(remaining, RECORDS_PER_BATCH)):

@@ -44,14 +44,14 @@ class Timers(dict[Key, tuple[int, int]]):
 
     def schedule(self, key: Key, deadline_ms: int) -> None:
         """Set the deadline of `key`, in place of any earlier one. This takes O(log n) steps."""
-        row = (deadline_ms, self._next_sequence)
-        self._next_sequence += 1
-        self[key] = row
-        heapq.heappush(self._heap, (*row, key))
+        sequence, heap = self._next_sequence, self._heap
+        self._next_sequence = sequence + 1
+        self[key] = deadline_ms, sequence
+        heapq.heappush(heap, (deadline_ms, sequence, key))
         if self.earliest_ms is None or deadline_ms < self.earliest_ms:
             self.earliest_ms = deadline_ms
-        if len(self._heap) > _SMALL:
-            self._maybe_rebuild()
+        if len(heap) > _SMALL and len(heap) > 2 * len(self):
+            self._rebuild()
 
     def cancel(self, key: Key) -> bool:
         """Remove the deadline of `key`. Return False if the key had no deadline."""
@@ -92,9 +92,7 @@ class Timers(dict[Key, tuple[int, int]]):
         self.earliest_ms = None
         return None
 
-    def _maybe_rebuild(self) -> None:
-        """Drop the cancelled entries of the heap if they are more than half of it."""
-        if len(self._heap) <= 2 * len(self):
-            return
+    def _rebuild(self) -> None:
+        """Drop the cancelled entries of the heap, which are more than half of it."""
         self._heap = [(deadline_ms, sequence, key) for key, (deadline_ms, sequence) in self.items()]
         heapq.heapify(self._heap)

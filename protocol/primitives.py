@@ -163,17 +163,22 @@ def read_nullable_string(data: Buffer, at: int, compact: bool) -> tuple[str | No
 
 
 def read_string(data: Buffer, at: int, compact: bool) -> tuple[str, int]:
-    """Read a string that may not be null. Short strings are read without a further call."""
-    # `size` is the length plus one, so the text ends at `at + size`.
-    if compact and 0 < (size := data[at]) < 0x80:
-        end = at + size
-        if end > len(data):
-            _cut_off()
-        return str(data[at + 1 : end], "utf-8", "replace"), end
-    text, at = read_nullable_string(data, at, compact)
-    if text is None:
+    """Read a string that may not be null. Nearly all are read without a further call."""
+    if not compact:
+        (length,) = _INT16.unpack_from(data, at)
+        at += 2
+    elif 0 < data[at] < 0x80:  # a length below 127, plus one
+        length = data[at] - 1
+        at += 1
+    else:
+        length, at = read_uvarint(data, at)
+        length -= 1
+    if length < 0:
         _is_null()
-    return text, at
+    end = at + length
+    if end > len(data):
+        _cut_off()
+    return str(data[at:end], "utf-8", "replace"), end
 
 
 def read_nullable_records(data: Buffer, at: int, compact: bool) -> tuple[Buffer | None, int]:
@@ -265,10 +270,22 @@ def read_structs(
     read: Callable[[Buffer, int, int], tuple[Item, int]],
     version: int,
 ) -> tuple[list[Item], int]:
-    """Read an array of structs that may not be null."""
-    items, at = read_nullable_structs(data, at, compact, read, version)
-    if items is None:
-        _is_null()
+    """Read an array of structs that may not be null. The count of a short array in a small request
+    is read without a further call.
+    """
+    if compact and 0 < data[at] < 0x80 and type(data) is not BoundedBytes:
+        count = data[at] - 1
+        at += 1
+        if count > len(data) - at:
+            _cut_off()
+    else:
+        count, at = _read_count(data, at, compact)
+        if count < 0:
+            _is_null()
+    items = []
+    for _ in range(count):
+        item, at = read(data, at, version)
+        items.append(item)
     return items, at
 
 
@@ -384,7 +401,11 @@ def write_string(out: bytearray, text: str, compact: bool) -> None:
     """Append a string that may not be null."""
     if text is None:
         _may_not_be_null()
-    write_nullable_string(out, text, compact)
+    if compact and len(data := text.encode()) < _SHORT:  # nearly always: without a further call
+        out.append(len(data) + 1)
+        out += data
+    else:
+        write_nullable_string(out, text, compact)
 
 
 def write_nullable_bytes(out: bytearray, data: Buffer | None, compact: bool) -> None:
@@ -436,7 +457,12 @@ def write_structs(out: bytearray, items: Sequence[Writable], compact: bool, vers
     """Append an array of structs that may not be null."""
     if items is None:
         _may_not_be_null()
-    write_nullable_structs(out, items, compact, version)
+    if compact and len(items) < _SHORT:  # nearly always: without a further call
+        out.append(len(items) + 1)
+    else:
+        _write_count(out, len(items), compact)
+    for item in items:
+        item.write(out, version)
 
 
 def write_nullable_strings(out: bytearray, items: Sequence[str] | None, compact: bool) -> None:

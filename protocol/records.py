@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from barnabas.protocol.checksum import crc32c
@@ -67,9 +66,10 @@ _START = struct.Struct(">qiibI")  # base_offset, batch_length, leader_epoch, mag
 _TAIL = struct.Struct(">hiqqqhii")  # the header from attributes on
 _CONTROL_KEY = struct.Struct(">hh")
 _CONTROL_VALUE = struct.Struct(">hi")
-# The only record of a marker: its length, attributes, two deltas and key size; the key; the size of
-# the value; the value; no headers. The sizes are zigzag varints, so each is twice the number.
-_MARKER = struct.Struct(">5b hh b hi b")
+# The header from attributes on, and the only record of a marker: its length, attributes, two deltas
+# and key size; the key; the size of the value; the value; no headers. The sizes are zigzag varints,
+# so each is twice the number.
+_MARKER = struct.Struct(">hiqqqhii 5b hh b hi b")
 _MARKER_START, _MARKER_VALUE_SIZE = (2 * 16, 0, 0, 0, 2 * 4), 2 * 6
 
 Header = tuple[str, bytes | None]
@@ -498,37 +498,35 @@ def encode_pairs(
 ) -> bytearray:
     """Encode one batch of keys and values with the same timestamp, as coordinators write them.
 
-    The result is the same as that of `encode_batch`, but no function is called for each record.
+    The result is the same as that of `encode_batch`. Nearly all such batches have one record.
 
     Takes:  producer, (producer_id, producer_epoch) of a transactional batch.
     """
-    encoded: list[bytes] = []
-    for offset_delta, (key, value) in enumerate(pairs):
-        record = b"".join(
-            (
-                b"\0\0",  # no attributes, and a timestamp delta of 0
-                _VARINT[offset_delta],
-                _VARINT[len(key)],
-                key,
-                _VARINT[-1 if value is None else len(value)],
-                value or b"",
-                b"\0",  # no headers
-            )
+    count = len(pairs)
+    if count == 1:
+        body = _encode_pair(*pairs[0], b"\0")
+    else:
+        body = b"".join(
+            [_encode_pair(key, value, _VARINT[delta]) for delta, (key, value) in enumerate(pairs)]
         )
-        encoded += _VARINT[len(record)], record
-    producer_id, producer_epoch = producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-    return assemble_batch(
-        b"".join(encoded),
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        attributes=TRANSACTIONAL if producer else 0,
-        last_offset_delta=len(pairs) - 1,
-        base_timestamp=timestamp,
-        max_timestamp=timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=NO_SEQUENCE,
-        record_count=len(pairs),
+    attributes, producer_id, producer_epoch = 0, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+    if producer is not None:
+        attributes = TRANSACTIONAL
+        producer_id, producer_epoch = producer
+    fields = _TAIL.pack(
+        attributes, count - 1, timestamp, timestamp, producer_id, producer_epoch, NO_SEQUENCE, count
+    )
+    return bytearray(_with_start(fields + body, base_offset, leader_epoch))
+
+
+def _encode_pair(key: bytes, value: bytes | None, offset_delta: bytes) -> bytes:
+    """Encode one record with the timestamp of its batch. Takes: offset_delta, encoded."""
+    key_size, value_size = _VARINT[len(key)], _VARINT[-1 if value is None else len(value)]
+    content = value or b""
+    # the attributes, the timestamp delta and the number of headers are 0, one byte each
+    size = 3 + len(offset_delta) + len(key_size) + len(key) + len(value_size) + len(content)
+    return b"".join(
+        (_VARINT[size], b"\0\0", offset_delta, key_size, key, value_size, content, b"\0")
     )
 
 
@@ -569,7 +567,12 @@ def assemble_batch(
     return batch
 
 
-@lru_cache(maxsize=4)
+def _with_start(content: bytes, base_offset: int, leader_epoch: int) -> bytes:
+    """Make a batch from its bytes from `attributes` on, which the CRC covers."""
+    length = CRC_START - LENGTH_END + len(content)
+    return _START.pack(base_offset, length, leader_epoch, MAGIC, crc32c(content)) + content
+
+
 def encode_marker(
     *,
     commit: bool,
@@ -583,8 +586,7 @@ def encode_marker(
     """Encode the control batch that ends a transaction on one partition (KIP-98, "Control
     messages").
 
-    The markers of one transaction differ only in offset and leader epoch, which the log sets. The
-    last few markers are therefore cached.
+    The markers of one transaction differ only in offset and leader epoch, which the log sets.
 
     Takes:  timestamp, that of the record, in ms; base_timestamp, that of the batch, if it differs.
             The record contains the difference, as in every batch. headers: those of the record,
@@ -594,10 +596,13 @@ def encode_marker(
     if base_timestamp is None:
         base_timestamp = timestamp
     if base_timestamp == timestamp and not headers:
-        body = _MARKER.pack(*_MARKER_START, 0, kind, _MARKER_VALUE_SIZE, 0, coordinator_epoch, 0)
-    else:
-        key, value = _CONTROL_KEY.pack(0, kind), _CONTROL_VALUE.pack(0, coordinator_epoch)
-        body = encode_record(NewRecord(key, value, timestamp, headers), 0, base_timestamp)
+        content = _MARKER.pack(
+            TRANSACTIONAL | CONTROL, 0, timestamp, timestamp, producer_id, producer_epoch,
+            NO_SEQUENCE, 1, *_MARKER_START, 0, kind, _MARKER_VALUE_SIZE, 0, coordinator_epoch, 0,
+        )  # fmt: skip
+        return _with_start(content, 0, NO_LEADER_EPOCH)
+    key, value = _CONTROL_KEY.pack(0, kind), _CONTROL_VALUE.pack(0, coordinator_epoch)
+    body = encode_record(NewRecord(key, value, timestamp, headers), 0, base_timestamp)
     return bytes(
         assemble_batch(
             body,

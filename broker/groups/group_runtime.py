@@ -116,9 +116,17 @@ class GroupRuntime:
                     self._unwritten.note(f"records of groups to {log!r}", error, now_ms)
                     raise
                 offset = log.log_end_offset - len(result.records)
-                for key, value in result.records:
-                    self._groups.replay(result.partition, offset, key, value, result.producer)
-                    offset += 1
+                if result.offsets:
+                    assert len(result.offsets) == len(result.records), "a record without content"
+                    for content in result.offsets:
+                        self._groups.apply_offset(
+                            result.partition, offset, content, result.producer
+                        )
+                        offset += 1
+                else:
+                    for key, value in result.records:
+                        self._groups.replay(result.partition, offset, key, value, result.producer)
+                        offset += 1
                 self._progress.on_appended([log], now_ms)
                 if result.producer is not None and logger.isEnabledFor(logging.DEBUG):
                     _trace_offsets(log, result, offset)

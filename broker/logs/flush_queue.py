@@ -31,7 +31,7 @@ from barnabas.broker.logs.unwritten_work import RETRY_MS
 from barnabas.broker.outbox import FlushJob, Outbox
 from barnabas.storage.disk import NotWrittenError, Syncable
 from barnabas.storage.exception_guard import contain
-from barnabas.storage.files.flush_journal import FlushJournal, JournalEntry, JournalRecord
+from barnabas.storage.files.flush_journal import FlushJournal, JournalRecord, JournalRow
 
 if TYPE_CHECKING:
     from barnabas.storage.log.durability import FlushToken, LogEnd
@@ -184,12 +184,12 @@ class FlushQueue:
         is_in_journal, is_in_older = bool(journal.size_bytes), journal.has_older
         if not self._later:
             self._later_due_ms = now_ms + LONGEST_LATER_MS
-        for log in logs:
-            self._later[log] = log.durability.end
-            if is_in_journal:
-                self._in_journal[log] = None
-            if is_in_older:
-                self._to_checkpoint[log] = None
+        ends = {log: log.durability.end for log in logs}
+        self._later |= ends
+        if is_in_journal:
+            self._in_journal |= dict.fromkeys(ends)
+        if is_in_older:
+            self._to_checkpoint |= dict.fromkeys(ends)
 
     def hold_journals(self) -> None:
         """Keep all journals until `release_journals`, since effects of a record are not appended
@@ -317,7 +317,7 @@ class FlushQueue:
             self._take_to_checkpoint(most, tokens, files)
         if tokens or files:
             # without duplicates, since new logs share the data directory, which is flushed, too
-            each = tuple(dict.fromkeys(files))
+            each = tuple(dict.fromkeys(files) if len(files) > 1 else files)
             self._under_way = FlushJob(self._next_job_id, tuple(tokens), each)
             self._next_job_id += 1
             self._outbox.flushes.append(self._under_way)
@@ -350,7 +350,8 @@ class FlushQueue:
         if len(ends) > self.most_logs:
             ends = self._in_turn(later, next_logs)
         most_bytes = max(MOST_BYTES_OF_A_LOG, MOST_BYTES_OF_A_FLUSH // max(1, len(ends)))
-        entries: dict[Log, JournalEntry] = {}
+        entries: dict[Log, JournalRow] = {}
+        are_in_journal = uses_journal and True not in next_logs.values()
         left, left_bytes = self.most_logs, BYTES_OF_A_FRAME
         for log, end in ends.items():
             if left <= 0 or left_bytes <= 0:
@@ -359,22 +360,21 @@ class FlushQueue:
                 if log in later:
                     self._later[log] = later[log]
                 continue
-            in_place = next_logs.get(log, False)
-            end_offset = log.log_end_offset if end is None else end.offset
-            if not in_place and log.durability.durable_offset >= end_offset:
-                continue  # the previous flush has made it durable
+            begun, durability = None, log.durability
+            if are_in_journal or not next_logs.get(log, False):  # not in place
+                if durability.durable_offset >= (log.log_end_offset if end is None else end.offset):
+                    continue  # the previous flush has made it durable
+                if uses_journal:
+                    begun = durability.try_begin_journal(most_bytes, end)
             left -= 1
-            begun = None
-            if uses_journal and not in_place:
-                begun = log.durability.try_begin_journal(most_bytes, end)
             if begun is None:
                 self._take_files(log, tokens, files)
             else:
-                entry, token = begun
-                entries[log] = entry
-                left_bytes -= len(entry.data)
+                row, token = begun
+                entries[log] = row
+                left_bytes -= len(row[-1])
                 tokens.append((log, token))
-                self._in_journal[log] = None
+        self._in_journal |= dict.fromkeys(entries)
         return uses_journal and self._make_frame(entries, later, tokens, files, now_ms)
 
     def _in_turn(
@@ -388,7 +388,7 @@ class FlushQueue:
 
     def _make_frame(
         self,
-        entries: dict[Log, JournalEntry],
+        entries: dict[Log, JournalRow],
         later: dict[Log, LogEnd],
         tokens: list[tuple[Log, FlushToken]],
         files: list[Syncable],
@@ -421,7 +421,7 @@ class FlushQueue:
                     contain(error, AFTER_A_FLUSH)
         return was_called
 
-    def _offer(self, frame: Frame, entries: dict[Log, JournalEntry], now_ms: int) -> bool:
+    def _offer(self, frame: Frame, entries: dict[Log, JournalRow], now_ms: int) -> bool:
         """Call the callbacks whose data are durable, or become durable with the frame. Gives:
         whether any was called.
         """
@@ -443,7 +443,7 @@ class FlushQueue:
     def _write_frame(
         self,
         frame: Frame,
-        entries: dict[Log, JournalEntry],
+        entries: dict[Log, JournalRow],
         files: list[Syncable],
         now_ms: int,
     ) -> None:

@@ -120,6 +120,16 @@ class TopicRegistry:
             return None
         return logs[index]
 
+    def logs_at(self, partitions: Iterable[tuple[str, int]]) -> list[Log | None]:
+        """The logs of partitions, as `partition` gives each."""
+        logs: list[Log | None] = []
+        topic, of_topic = "", self._partitions.get("", [])
+        for name, index in partitions:
+            if name != topic:
+                topic, of_topic = name, self._partitions.get(name, [])
+            logs.append(of_topic[index] if 0 <= index < len(of_topic) else None)
+        return logs
+
     def is_later(self, topic: str, context: RequestContext) -> bool:
         """Whether the topic was created after the arrival of a request that has waited. Then the
         name in the request means an earlier topic, or none.

@@ -19,7 +19,7 @@ from barnabas.broker.logs.unwritten_work import UnwrittenWork
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.share_partitions.share_counts import StateWrites
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
-from barnabas.coordinator.result import CoordinatorRecord, Result
+from barnabas.coordinator.result import EncodedRecord, Result
 from barnabas.coordinator.share_states.share_coordinator import ShareCoordinator
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.coordinator.share_states.share_state import Change
@@ -154,7 +154,7 @@ class ShareRuntime:
             return
         self._progress.on_appended(list(raised), now_ms)
 
-    def _write(self, log: Log, records: list[CoordinatorRecord], now_ms: int) -> int:
+    def _write(self, log: Log, records: list[EncodedRecord], now_ms: int) -> int:
         """Append records. Gives: the offset of the first one."""
         try:
             append_records(log, records, now_ms)

@@ -43,6 +43,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -59,7 +60,7 @@ from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker, Unwr
 from barnabas.broker.transactions.whole_transactions import WholeTransactions
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from barnabas.coordinator.result import CoordinatorRecord, Result, partition_for
+from barnabas.coordinator.result import EncodedRecord, Result, partition_for
 from barnabas.coordinator.transactions.transaction_coordinator import (
     END_GIVES_EPOCH,
     TransactionCoordinator,
@@ -83,7 +84,7 @@ from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.disk import NotWrittenError, is_out_of_resources
 from barnabas.storage.exception_guard import contain
-from barnabas.storage.files.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
+from barnabas.storage.files.flush_journal import OFFLINE_END
 from barnabas.storage.log.append_info import NewMarker
 from barnabas.storage.log.broker_appends import append_records, write_marker
 from barnabas.storage.log.log import Log
@@ -152,7 +153,7 @@ class Row(NamedTuple):
 
 
 _S, _E, _D, _A = Step, Event, CommitDurability, Action
-_FLUSH_DATA = Row(_S.FLUSH_DATA, (_A.FLUSH_DATA,))
+_BEGIN_COMMIT = Row(_S.FLUSH_DATA, (_A.FLUSH_DATA,))
 _END_NOW = Row(_S.COMPLETE, (_A.WRITE_PREPARE, _A.WRITE_MARKERS, _A.WRITE_COMPLETE, _A.ANSWER))
 
 # A commit that has to survive a power loss begins in the column JOURNAL. If the flush queue
@@ -161,8 +162,8 @@ _END_NOW = Row(_S.COMPLETE, (_A.WRITE_PREPARE, _A.WRITE_MARKERS, _A.WRITE_COMPLE
 # node would add a column, in which the steps that wait for the disk also wait for in-sync replicas.
 LAW: Mapping[tuple[Step, Event], Mapping[CommitDurability, Row]] = {
     (_S.OPEN, _E.COMMIT): {
-        _D.JOURNAL: _FLUSH_DATA,
-        _D.FLUSH: _FLUSH_DATA,
+        _D.JOURNAL: _BEGIN_COMMIT,
+        _D.FLUSH: _BEGIN_COMMIT,
         _D.OS: _END_NOW,
     },
     (_S.FLUSH_DATA, _E.DATA): {
@@ -226,6 +227,13 @@ MARKERS_AT_ONCE, COSTS_OF_ABORT = 256, 16
 NO_VERSION = -1
 
 
+# Each commit uses these members, and a module's name is found sooner than an Enum's member.
+_OPEN, _FLUSH_DATA, _COMPLETE = _S.OPEN, _S.FLUSH_DATA, _S.COMPLETE
+_COMMIT, _DATA, _FLUSHED, _SENT = _E.COMMIT, _E.DATA, _E.FLUSHED, _E.SENT
+_JOURNAL, _FLUSH = _D.JOURNAL, _D.FLUSH
+_OF_ENDS = (Channel.COORDINATOR, Channel.ENDS)
+
+
 # --- the state of an ending transaction ---------------------------------------------------------
 
 
@@ -244,7 +252,7 @@ class Ending:
     tried. held_back: calls to make when the transaction has ended, in the order of arrival. left:
     the remaining actions of the step, if there was no disk space for the first of them; requests
     are not held back then. is_again: whether that first action has already appended some of its
-    markers.
+    markers. is_traced: whether its steps are logged.
     """
 
     __slots__ = (
@@ -254,6 +262,7 @@ class Ending:
         "frame",
         "held_back",
         "is_again",
+        "is_traced",
         "law",
         "left",
         "log",
@@ -273,7 +282,7 @@ class Ending:
         self, transactional_id: str, durability: CommitDurability, decision: Decision | None = None
     ) -> None:
         self.transactional_id = transactional_id
-        self.step = Step.OPEN
+        self.step = _OPEN
         self.law = LAW
         self.durability = durability
         self.request: EndTxnRequest | None = None
@@ -281,7 +290,7 @@ class Ending:
         self.transaction: TransactionMetadata | None = None
         self.decision = decision
         self.frame: Frame | None = None
-        self.prepare: CoordinatorRecord | None = None
+        self.prepare: EncodedRecord | None = None
         self.log: Log | None = None
         self.partition_logs: list[Log | None] = []
         self.looked_up_at = NO_VERSION
@@ -289,7 +298,7 @@ class Ending:
         self.topics_version, self.tried = NO_VERSION, 0
         self.held_back: list[Callable[[int], None]] = []
         self.left: tuple[Action, ...] = ()
-        self.is_again = False
+        self.is_again, self.is_traced = False, logger.isEnabledFor(logging.DEBUG)
 
     def look_up_logs(self, topics: TopicRegistry, partition_count: int, now_ms: int) -> None:
         """Look up the logs of the transaction's records and of its partitions. They are looked up
@@ -302,12 +311,11 @@ class Ending:
         index = partition_for(self.transactional_id, partition_count)
         self.log = topics.internal_log(TRANSACTIONS_TOPIC, index, now_ms)
         self.looked_up_at = topics.version
-        self.partition_logs = logs = []
-        for topic, index in transaction.partitions:
-            logs.append(topics.partition(topic, index))
+        self.partition_logs = topics.logs_at(transaction.partitions)
 
-    def partition_ends(self, topics: TopicRegistry) -> tuple[PartitionEnd, ...]:
-        """The end offsets of the transaction's partitions, for a start that finds the decision.
+    def partition_ends(self, topics: TopicRegistry) -> list[tuple[str, int, bytes, int]]:
+        """The end offsets of the transaction's partitions, for a start that finds the decision:
+        the fields of a PartitionEnd for each.
 
         Partitions that are off line are included, since a kill may come before their missing
         markers are recorded.
@@ -315,14 +323,18 @@ class Ending:
         assert self.decision is not None
         known, offline = topics.metadata.topics, topics.logs.offline
         ends = []
+        topic, topic_id = "", b""
         for (name, index), log in zip(self.decision.partitions, self.partition_logs, strict=True):
             if log is not None:
-                ends.append(
-                    PartitionEnd(name, index, known[name].topic_id.bytes, log.log_end_offset)
-                )
+                offset = log.log_end_offset
             elif (name, index) in offline and name in known:
-                ends.append(PartitionEnd(name, index, known[name].topic_id.bytes, OFFLINE_END))
-        return tuple(ends)
+                offset = OFFLINE_END
+            else:
+                continue
+            if name != topic:
+                topic, topic_id = name, known[name].topic_id.bytes
+            ends.append((name, index, topic_id, offset))
+        return ends
 
 
 def _cost_of_marker(decision: Decision) -> int:
@@ -359,14 +371,14 @@ class Endings:
     def is_decided(self, transactional_id: str) -> bool:
         """Whether a decision on the transaction of the transactional id is being carried out."""
         ending = self.by_id.get(transactional_id)
-        return ending is not None and ending.step is not Step.FLUSH_DATA
+        return ending is not None and ending.step is not _FLUSH_DATA
 
     def holds_back(self, transactional_id: str) -> bool:
         """Whether requests with the transactional id wait until a decision is carried out. While
         the decision waits for disk space, they do not wait, but get CONCURRENT_TRANSACTIONS.
         """
         ending = self.by_id.get(transactional_id)
-        return ending is not None and ending.step is not Step.FLUSH_DATA and not ending.left
+        return ending is not None and ending.step is not _FLUSH_DATA and not ending.left
 
     def after_end_of(
         self, transactional_id: str | None, call: Callable[[int], None], now_ms: int
@@ -377,27 +389,13 @@ class Endings:
         Takes: call, which answers its request even if there is no disk space.
         """
         ending = None if transactional_id is None else self.by_id.get(transactional_id)
-        if ending is None or ending.step is Step.FLUSH_DATA or ending.left:
+        if ending is None or ending.step is _FLUSH_DATA or ending.left:
             call(now_ms)
         else:
             ending.held_back.append(call)
 
 
 # --- markers ------------------------------------------------------------------------------------
-
-
-class Marker(NamedTuple):
-    """The fields of a transaction marker.
-
-    decided_ms: the time of the decision, by which decisions are ordered; None if the marker is
-    written without a decision, by an operator or at a start.
-    """
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    commit: bool
-    decided_ms: int | None = None
 
 
 class TransactionMarkers:
@@ -416,11 +414,12 @@ class TransactionMarkers:
         self._offline: Mapping[tuple[str, int], object] = topics.logs.offline
         self.unwritten = UnwrittenMarkers(topics.logs.disk, topics.logs.data_dir)
         self.commits_on: Callable[[Log, Decision], bool] | None = None
+        self._is_traced = False
 
     def write(
         self,
         decision: Decision,
-        logs: Iterable[Log | None],
+        logs: list[Log | None],
         marked: list[Log],
         now_ms: int,
         *,
@@ -436,11 +435,12 @@ class TransactionMarkers:
         Raises: NotWrittenError without disk space; some of the markers may be appended.
         After:  the missing markers of partitions that are off line are recorded durably.
         """
-        logs = list(logs)
-        is_kept_whole = decision.commit and (
-            self.whole.in_parts or any(log is not None and log.is_whole for log in logs)
-        )
-        if not is_kept_whole:
+        is_kept_whole = bool(self.whole.in_parts)
+        for log in logs:
+            if log is not None and log.is_whole:
+                is_kept_whole = True
+                break
+        if not is_kept_whole or not decision.commit:
             self._write(decision, logs, marked, now_ms, is_again=is_again)
             return
         self.whole.begin(decision, logs, now_ms)
@@ -460,7 +460,8 @@ class TransactionMarkers:
         *,
         is_again: bool,
     ) -> None:
-        marker = Marker(*decision[1:5], decision.decided_ms)
+        self._is_traced = logger.isEnabledFor(logging.DEBUG)
+        marker = NewMarker(*decision[1:5], True, decision.decided_ms)
         marked_before = frozenset(marked) if is_again else ()
         for log in logs:
             if log is None or log in marked_before:
@@ -475,17 +476,18 @@ class TransactionMarkers:
         if self._offline:
             self._note_offline(decision)
 
-    def append(self, topic: str, index: int, marker: Marker, now_ms: int) -> Log | None:
+    def append(self, topic: str, index: int, marker: NewMarker, now_ms: int) -> Log | None:
         """Append a marker to the log of a partition, as `append_to` does, which readers may have
         seen before a power loss. Gives: the log; None if no marker was appended.
         """
+        self._is_traced = logger.isEnabledFor(logging.DEBUG)
         log = self._topics.partition(topic, index)
         if log is None or not self.append_to(log, marker, now_ms, may_be_known=True):
             return None
         return log
 
     def append_to(
-        self, log: Log, marker: Marker, now_ms: int, *, may_be_known: bool = False
+        self, log: Log, marker: NewMarker, now_ms: int, *, may_be_known: bool = False
     ) -> bool:
         """Append a marker of the coordinator's own decision. The caller then tries the waiting
         fetches.
@@ -495,9 +497,9 @@ class TransactionMarkers:
         A transaction that is open in the log always ends (`epochs_of_decision`). A marker on a
         partition of __consumer_offsets also commits (or drops) the transaction's group offsets.
         """
-        producer_id, producer_epoch, coordinator_epoch, commit, decided_ms = marker
+        producer_id, producer_epoch = marker.producer_id, marker.producer_epoch
         epochs = log.producer_state.epochs_of_decision(
-            producer_id, producer_epoch, coordinator_epoch
+            producer_id, producer_epoch, marker.coordinator_epoch
         )
         if epochs is None:
             logger.info(
@@ -508,16 +510,17 @@ class TransactionMarkers:
                 extra={"producer_id": producer_id, "producer_epoch": producer_epoch},
             )
             return False
-        producer_epoch = epochs[0]
+        commit = marker.commit
+        if epochs[1] != marker.coordinator_epoch or epochs[0] != producer_epoch:
+            producer_epoch = epochs[0]
+            marker = replace(marker, producer_epoch=producer_epoch, coordinator_epoch=epochs[1])
         headers: tuple[Header, ...] = ()
-        if log.is_whole and commit and decided_ms is not None:
+        if log.is_whole and commit and marker.decided_ms is not None:
             headers = self.whole.headers(
-                log, producer_id, decided_ms, now_ms, is_live=not may_be_known
+                log, producer_id, marker.decided_ms, now_ms, is_live=not may_be_known
             )
-        offset = write_marker(
-            log, NewMarker(producer_id, *epochs, commit, True), now_ms, decided_ms, headers
-        )
-        if logger.isEnabledFor(logging.DEBUG):
+        offset = write_marker(log, marker, now_ms, headers)
+        if self._is_traced:
             logger.debug(
                 "%r: the marker %s of producer %d at offset %d",
                 log, "COMMIT" if commit else "ABORT", producer_id, offset,
@@ -530,7 +533,7 @@ class TransactionMarkers:
             self._groups.replay_marker(log.partition, offset, producer_id, producer_epoch, commit)
         return True
 
-    def _marker_of_a_start(self, log: Log, decision: Decision, marker: Marker) -> Marker:
+    def _marker_of_a_start(self, log: Log, decision: Decision, marker: NewMarker) -> NewMarker:
         """The marker that a start writes to one partition. It is an abort marker if a transaction
         other than the decided one is open there.
 
@@ -546,7 +549,7 @@ class TransactionMarkers:
             decision.producer_id,
             extra={"producer_id": decision.producer_id},
         )
-        return marker._replace(commit=False)
+        return replace(marker, commit=False)
 
     def _note_offline(self, decision: Decision) -> None:
         """Record the missing markers of partitions that are off line, before the transaction is
@@ -695,12 +698,12 @@ class TransactionEnds:
                 request.transactional_id,
                 (request.producer_id, request.producer_epoch),
                 context.connection_id,
-                (Channel.COORDINATOR, Channel.ENDS),
+                _OF_ENDS,
                 node_id=context.node_id,
             )
         self._requests.park(context)
         ending = self._by_id.get(request.transactional_id)
-        if ending is None or ending.step is Step.FLUSH_DATA or ending.left:
+        if ending is None or ending.step is _FLUSH_DATA or ending.left:
             self._end(request, context, context.now_ms)
         else:
             ending.held_back.append(lambda now_ms: self._end_again(request, context, now_ms))
@@ -720,7 +723,7 @@ class TransactionEnds:
         self._by_id[decision.transactional_id] = ending
         if len(decision.partitions) * _cost_of_marker(decision) > self.markers_at_once:
             ending.law = LAW_IN_PARTS
-        event = Event.COMMIT if decision.commit else Event.ABORT
+        event = _COMMIT if decision.commit else Event.ABORT
         self._with_files(decision, partial(self._on, ending, event), now_ms)
 
     def resume(self, decision: Decision, now_ms: int) -> None:
@@ -731,7 +734,7 @@ class TransactionEnds:
 
     def _durability_of(self, decision: Decision) -> CommitDurability:
         if self.flushes_commits and (decision.commit or decision.prepare.is_two_phase):
-            return CommitDurability.FLUSH
+            return _FLUSH
         return CommitDurability.OS
 
     def _set_session_at_end(self, effect: SessionAtEnd) -> None:
@@ -756,7 +759,7 @@ class TransactionEnds:
             self._endings.without_space.discard(ending.transactional_id)
         else:
             ending.step, actions = ending.law[before, event][ending.durability]
-            if logger.isEnabledFor(logging.DEBUG):
+            if ending.is_traced:
                 _trace_step(ending, before, event)
         action = actions[0]
         try:
@@ -770,7 +773,7 @@ class TransactionEnds:
             self._on_error(ending, error)
             return
         # The last action may have removed this ending, and a held-back call may have begun another.
-        if ending.step is Step.COMPLETE and self._by_id.get(ending.transactional_id) is ending:
+        if ending.step is _COMPLETE and self._by_id.get(ending.transactional_id) is ending:
             del self._by_id[ending.transactional_id]
             if ending.held_back:  # one of these calls may end the next transaction
                 self._release(ending.transactional_id, ending.held_back, now_ms)
@@ -939,10 +942,10 @@ class TransactionEnds:
                         lambda now_ms: self._end_again(request, context, now_ms)
                     )
                     return
-                ending = self._by_id[name] = Ending(name, CommitDurability.JOURNAL)
+                ending = self._by_id[name] = Ending(name, _JOURNAL)
                 ending.request, ending.context = request, context
                 ending.transaction = transaction
-                self._on(ending, Event.COMMIT, now_ms)
+                self._on(ending, _COMMIT, now_ms)
                 return
         self.run(coordinator.on_end_txn(request, context, now_ms), now_ms)
 
@@ -968,7 +971,7 @@ class TransactionEnds:
     def _calls_of(self, ending: Ending) -> list[Callable[[int], None]]:
         """The calls to make again when a commit was overtaken, beginning with its EndTxn."""
         request, context = ending.request, ending.context
-        assert ending.step is Step.FLUSH_DATA, "a decision was overtaken by another"
+        assert ending.step is _FLUSH_DATA, "a decision was overtaken by another"
         assert request is not None and context is not None
         return [lambda now_ms: self._end_again(request, context, now_ms), *ending.held_back]
 
@@ -999,14 +1002,14 @@ class TransactionEnds:
             self._release(name, self._calls_of(ending), now_ms)
             return
         ending.decision, ending.frame = decision, frame
-        ending.durability = CommitDurability.FLUSH if frame is None else CommitDurability.JOURNAL
+        ending.durability = _FLUSH if frame is None else _JOURNAL
         # transactions that become durable with the same flush may get their markers in one call
         count = self._soon_marked_count + len(decision.partitions)
         if count > self.markers_at_once:
             ending.law = LAW_IN_PARTS
         else:
             self._soon_marked_count = count
-        self._on(ending, Event.DATA, now_ms)
+        self._on(ending, _DATA, now_ms)
 
     def _with_files(self, decision: Decision, then: Callable[[int], None], now_ms: int) -> None:
         """Call `then`, which appends markers, once the logs of the partitions have their files.
@@ -1054,12 +1057,10 @@ class TransactionEnds:
             ending.look_up_logs(self._topics, self._coordinator.partition_count, now_ms)
         ends = ending.partition_ends(self._topics)
         ending.prepare, ending.frame = record_of(decision.prepare), None
-        key, value = ending.prepare
-        assert value is not None
         frame.add(
-            JournalDecision(key, value, ends),
+            (*ending.prepare, ends),
             log,
-            partial(self._on, ending, Event.FLUSHED),
+            partial(self._on, ending, _FLUSHED),
             partial(self._on_no_frame, ending),
         )
 
@@ -1068,7 +1069,7 @@ class TransactionEnds:
         assert ending.decision is not None
         if ending.law is LAW:
             self._soon_marked_count -= len(ending.decision.partitions)
-        ending.law, ending.step = LAW, Step.FLUSH_DATA
+        ending.law, ending.step = LAW, _FLUSH_DATA
         ending.decision = ending.prepare = None
         self._flush_data(ending, now_ms)
 
@@ -1083,7 +1084,7 @@ class TransactionEnds:
     def _append(
         self,
         ending: Ending,
-        record: CoordinatorRecord,
+        record: EncodedRecord,
         content: TransactionMetadata,
         now_ms: int,
     ) -> None:
@@ -1095,7 +1096,7 @@ class TransactionEnds:
 
     def _flush_prepare(self, ending: Ending, now_ms: int) -> None:
         assert ending.log is not None, "the Prepare record is in it"
-        self._flushes.wait([ending.log], partial(self._on, ending, Event.FLUSHED), now_ms)
+        self._flushes.wait([ending.log], partial(self._on, ending, _FLUSHED), now_ms)
 
     def _answer(self, ending: Ending, now_ms: int) -> None:
         assert ending.decision is not None
@@ -1107,7 +1108,7 @@ class TransactionEnds:
             self._requests.reply(waiting.ticket, response)
 
     def _await_sent(self, ending: Ending, now_ms: int) -> None:
-        self._outbox.deferred.append(partial(self._on, ending, Event.SENT))
+        self._outbox.deferred.append(partial(self._on, ending, _SENT))
 
     def _write_markers(self, ending: Ending, now_ms: int) -> None:
         """Append all markers, and only then try the waiting fetches.
@@ -1128,7 +1129,7 @@ class TransactionEnds:
             )
             ending.is_again = False
         finally:  # without disk space some of the markers may be written
-            if ending.durability is CommitDurability.JOURNAL:
+            if ending.durability is _JOURNAL:
                 # All data before the markers are durable, and the markers will be durable soon.
                 self._progress.try_fetches(ending.logs, now_ms)
             else:
@@ -1137,7 +1138,7 @@ class TransactionEnds:
     def _write_parts(self, ending: Ending, now_ms: int) -> None:
         if ending.topics_version == NO_VERSION:
             ending.topics_version = self._topics.version
-            if ending.durability is CommitDurability.JOURNAL:
+            if ending.durability is _JOURNAL:
                 self._flushes.hold_journals()
         self.in_parts.append(ending)
 
@@ -1158,7 +1159,7 @@ class TransactionEnds:
                 continue
             if ending.tried == len(partitions):
                 self.in_parts.popleft()
-                if ending.durability is CommitDurability.JOURNAL:
+                if ending.durability is _JOURNAL:
                     self._flushes.release_journals()
                 self._on(ending, Event.MARKED, now_ms)
 
@@ -1183,14 +1184,14 @@ class TransactionEnds:
             ending.is_again = False
         finally:
             marked = ending.logs[marked_count:]
-            if ending.durability is CommitDurability.JOURNAL:
+            if ending.durability is _JOURNAL:
                 self._progress.try_fetches(marked, now_ms)
                 self._flushes.flush_later(marked, now_ms)
             else:
                 self._progress.on_appended(marked, now_ms)
 
     def _flush_markers(self, ending: Ending, now_ms: int) -> None:
-        self._flushes.wait(ending.logs, partial(self._on, ending, Event.FLUSHED), now_ms)
+        self._flushes.wait(ending.logs, partial(self._on, ending, _FLUSHED), now_ms)
 
     def _flush_markers_later(self, ending: Ending, now_ms: int) -> None:
         self._flushes.flush_later(ending.logs, now_ms)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.outbox import Outbox
-from barnabas.broker.transactions.transaction_end import Marker, TransactionEnds, TransactionMarkers
+from barnabas.broker.transactions.transaction_end import TransactionEnds, TransactionMarkers
 from barnabas.broker.transactions.unwritten_markers import UnwrittenMarker
 from barnabas.coordinator.internal_topics import TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
@@ -26,6 +26,7 @@ from barnabas.coordinator.transactions.transaction_state import (
 )
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.files.flush_journal import OFFLINE_END, JournalDecision, PartitionEnd
+from barnabas.storage.log.append_info import NewMarker
 from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.transactions")
@@ -172,7 +173,7 @@ class TransactionRecovery:
             for one in self._journaled.values()
             if one.decision.producer_id == unwritten.producer_id
         ]
-        marker = Marker(*unwritten[3:7], max([unwritten.decided_ms, *journaled]))
+        marker = NewMarker(*unwritten[3:7], True, max([unwritten.decided_ms, *journaled]))
         self._markers.append(unwritten.topic, unwritten.partition, marker, now_ms)
         log.flush()
         return True
@@ -185,7 +186,7 @@ class TransactionRecovery:
         loss may have removed markers.
         """
         decision = journaled.decision
-        marker = Marker(*decision[1:5], decision.decided_ms)
+        marker = NewMarker(*decision[1:5], True, decision.decided_ms)
         for topic, index in decision.partitions:
             log = self._topics.partition(topic, index)
             if log is not None and journaled.is_open(log, self._topic_id(log)):
@@ -254,7 +255,7 @@ class TransactionRecovery:
                     producer_id,
                     extra={"producer_id": producer_id},
                 )
-                marker = Marker(
+                marker = NewMarker(
                     *producer, log.producer_state.coordinator_epoch_of(producer_id), commit=False
                 )
                 self._markers.append(topic, index, marker, now_ms)

@@ -1,7 +1,7 @@
 """The group coordinator as a value: requests and ticks go in, records and responses come out.
 
-The methods `on_*` decide from the hard state, and do not change it. Only `replay` and
-`replay_marker` change it. The coordinator's parts share one `GroupTable`, which they read:
+The methods `on_*` decide from the hard state, and do not change it. Only `replay`, `apply_offset`
+and `replay_marker` change it. The coordinator's parts share one `GroupTable`, which they read:
 
     this module              replay, the start, deadlines, Heartbeat
     group_kinds.py           the state machines of the four kinds of groups
@@ -31,7 +31,12 @@ from barnabas.coordinator.groups.consumer.topic_patterns import InvalidPatternEr
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_administration import GroupAdministration
 from barnabas.coordinator.groups.group_kinds import MODERN_KINDS, GroupKinds, GroupsContext
-from barnabas.coordinator.groups.group_offsets import OffsetReset, OpenTransaction
+from barnabas.coordinator.groups.group_offsets import (
+    CommittedOffset,
+    OffsetInRecord,
+    OffsetReset,
+    OpenTransaction,
+)
 from barnabas.coordinator.groups.group_records import (
     GroupKey,
     decode_key,
@@ -197,8 +202,30 @@ class GroupCoordinator:
             if group_id in self._groups:
                 self._groups[group_id].offsets.replay_tombstone(topic_partition)
             return
-        group = self._table.get_or_create(partition, group_id)
         committed = decode_offset(value, offset, self._wall)
+        self._store_offset(partition, group_id, topic_partition, committed, producer)
+
+    def apply_offset(
+        self,
+        partition: int,
+        offset: int,
+        content: OffsetInRecord,
+        producer: tuple[int, int] | None,
+    ) -> None:
+        """Apply the content of the record at `offset`, as `replay` does."""
+        group_id, topic_partition, value = content
+        committed = CommittedOffset(*value, offset, self._wall.since_ms(value[3]))
+        self._store_offset(partition, group_id, topic_partition, committed, producer)
+
+    def _store_offset(
+        self,
+        partition: int,
+        group_id: str,
+        topic_partition: TopicPartition,
+        committed: CommittedOffset,
+        producer: tuple[int, int] | None,
+    ) -> None:
+        group = self._table.get_or_create(partition, group_id)
         if producer is None:
             group.offsets.replay_commit(topic_partition, committed)
             return
@@ -308,7 +335,7 @@ class GroupCoordinator:
         results = ResultsByPartition()
         for group_id, topic, partition, committed, offset, leader_epoch in rows:
             changed = committed._replace(offset=offset, leader_epoch=leader_epoch)
-            record = offset_record(group_id, topic, partition, changed)
+            record = offset_record(group_id, topic, partition, changed[:5])
             results.add(self._groups[group_id].partition, [record])
         return results.as_one()
 

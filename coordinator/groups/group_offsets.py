@@ -37,6 +37,12 @@ class CommittedOffset(NamedTuple):
     since_ms: int = NO_TIMESTAMP
 
 
+OffsetValue = tuple[int, int, str, int, int]
+"""The first five fields of a CommittedOffset, which are those in its record."""
+OffsetInRecord = tuple[str, TopicPartition, OffsetValue]
+"""The content of an offset's record: the group, the partition, and the value."""
+
+
 class OffsetReset(NamedTuple):
     """An offset that was committed beyond the end of its log, and the offset that replaces it."""
 

@@ -13,8 +13,12 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple, NoReturn
 
-from barnabas.coordinator.groups.group_offsets import NO_TIMESTAMP, CommittedOffset
-from barnabas.coordinator.result import CoordinatorRecord
+from barnabas.coordinator.groups.group_offsets import (
+    NO_TIMESTAMP,
+    CommittedOffset,
+    OffsetValue,
+)
+from barnabas.coordinator.result import CoordinatorRecord, EncodedRecord
 from barnabas.protocol.internal_records import classic_group as wire
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
@@ -104,25 +108,18 @@ def split_offset_key(key: bytes) -> tuple[str, bytes] | None:
     return group_id, key[end:]
 
 
-def offset_record(
-    group_id: str, topic: str, partition: int, committed: CommittedOffset
-) -> CoordinatorRecord:
+def offset_record(group_id: str, topic: str, partition: int, value: OffsetValue) -> EncodedRecord:
     """The record of one committed offset."""
-    if committed.expire_timestamp_ms == NO_TIMESTAMP:
-        value = wire.encode_offset_commit_value_v3(
-            committed.offset,
-            committed.leader_epoch,
-            committed.metadata,
-            committed.commit_timestamp_ms,
+    offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms = value
+    if expire_timestamp_ms == NO_TIMESTAMP:
+        encoded = wire.encode_offset_commit_value_v3(
+            offset, leader_epoch, metadata, commit_timestamp_ms
         )
     else:
-        value = wire.encode_offset_commit_value_v1(
-            committed.offset,
-            committed.metadata,
-            committed.commit_timestamp_ms,
-            committed.expire_timestamp_ms,
+        encoded = wire.encode_offset_commit_value_v1(
+            offset, metadata, commit_timestamp_ms, expire_timestamp_ms
         )
-    return CoordinatorRecord(encode_offset_key(group_id, topic, partition), value)
+    return encode_offset_key(group_id, topic, partition), encoded
 
 
 def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:

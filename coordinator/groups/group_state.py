@@ -51,6 +51,9 @@ class CommitCheck(NamedTuple):
     since_epoch: int = 0
 
 
+MAY_COMMIT = CommitCheck(Code.NONE)
+
+
 class GroupState(ABC):
     """The state of one group.
 

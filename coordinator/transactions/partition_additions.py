@@ -126,7 +126,7 @@ class PartitionAdditions:
                 if added is not None:
                     decided[name] = added
             results.append(AddPartitionsToTxnResult(transactional_id=name, topic_results=topics))
-        response = AddPartitionsToTxnResponse(error_code=Code.NONE, results_by_transaction=results)
+        response = AddPartitionsToTxnResponse(error_code=_NONE, results_by_transaction=results)
         return self._table.results(decided.values(), [], [Reply(context.ticket, response)])
 
     def _add(
@@ -158,7 +158,7 @@ class PartitionAdditions:
         except KafkaError as error:
             code = fencing.code_for_version(error.code, context, _ADD_KNOWS_FENCED)
             return None, _results_by_topic(topics, {}, code)
-        return added, _results_by_topic(topics, {}, Code.NONE)
+        return added, _results_by_topic(topics, {}, _NONE)
 
     def _refused_partitions(
         self, pairs: Iterable[TopicPartition], *, is_from_client: bool
@@ -196,13 +196,15 @@ class PartitionAdditions:
             raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
         if transaction.is_kept:
             raise KafkaError(Code.INVALID_TXN_STATE)
+        partitions = transaction.partitions
+        for pair in pairs:
+            if pair not in partitions:
+                return transaction.with_partitions(
+                    pairs, now_ms + self._wall.ahead_ms, client_transaction_version
+                )
         # With an empty list nothing changes either, since a transaction does not begin without a
         # partition.
-        if all(pair in transaction.partitions for pair in pairs):
-            return None
-        return transaction.with_partitions(
-            pairs, now_ms + self._wall.ahead_ms, client_transaction_version
-        )
+        return None
 
     # --- AddOffsetsToTxn, and writes that add ----------------------------------------------------
 
@@ -215,7 +217,7 @@ class PartitionAdditions:
         CONCURRENT_TRANSACTIONS.
         """
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-        added, code = None, Code.NONE
+        added, code = None, _NONE
         try:
             added = self.with_partitions(
                 self._table.by_id.get(request.transactional_id),
@@ -360,7 +362,7 @@ class PartitionAdditions:
             is_lax = transaction is None or not transaction.is_kept
         if open_epoch is not None and is_lax:
             is_valid = open_epoch <= producer.producer_epoch < MAX_PRODUCER_EPOCH
-            return Code.NONE if is_valid else Code.INVALID_PRODUCER_EPOCH
+            return _NONE if is_valid else Code.INVALID_PRODUCER_EPOCH
         partitions = self.open_partitions(transactional_id, producer)
         if isinstance(partitions, Code):
             code = partitions
@@ -389,7 +391,7 @@ class PartitionAdditions:
             return _results_by_topic(topics, {}, error.code)
         knows_abortable = context.api_version >= _ADD_KNOWS_ABORTABLE
         missing = Code.TRANSACTION_ABORTABLE if knows_abortable else Code.INVALID_TXN_STATE
-        return _results_by_topic(topics, dict.fromkeys(transaction.partitions, Code.NONE), missing)
+        return _results_by_topic(topics, dict.fromkeys(transaction.partitions, _NONE), missing)
 
 
 def _results_by_topic(

@@ -51,16 +51,17 @@ from barnabas.coordinator.transactions.transaction_records import (
 )
 from barnabas.coordinator.transactions.transaction_state import (
     AT_REST,
+    DEAD,
     MAX_PRODUCER_EPOCH,
     NO_PRODUCER,
     NO_TIMEOUT_MS,
+    ONGOING,
     PREPARED,
     Channel,
     Decision,
     ProducerIdAndEpoch,
     SessionAtEnd,
     TransactionMetadata,
-    TransactionState,
     WaitingEndTxn,
 )
 from barnabas.coordinator.transactions.transaction_table import TransactionTable, TxnSettings
@@ -211,8 +212,8 @@ class TransactionCoordinator:
         Takes:  now_ms, when the record was appended; None at a start, when its timestamp is used
                 instead.
         """
-        transactional_id = metadata.transactional_id
-        if metadata.state is TransactionState.DEAD:
+        transactional_id, _, _, timeout_ms, state = metadata[:5]  # sooner than by name
+        if state is DEAD:
             self._forget(transactional_id)
             return
         before = self._transactions.get(transactional_id)
@@ -220,20 +221,20 @@ class TransactionCoordinator:
         if self.is_loaded and logger.isEnabledFor(logging.DEBUG):
             _trace(metadata)
         if (
-            metadata.timeout_ms == NO_TIMEOUT_MS
+            timeout_ms == NO_TIMEOUT_MS
             or metadata.next_producer_epoch >= 0
             or self.two_phase
             or self.kept_from
         ):
             self._note_two_phase(before, metadata)
-        if metadata.state is TransactionState.ONGOING:
-            if metadata.timeout_ms == NO_TIMEOUT_MS:
+        if state is ONGOING:
+            if timeout_ms == NO_TIMEOUT_MS:
                 self.timers.cancel(transactional_id)
             elif before is None or not _is_same_open_transaction(before, metadata):
                 began_ms = self._wall.since_ms(metadata.start_ms)
-                self.timers.schedule(transactional_id, began_ms + metadata.timeout_ms)
+                self.timers.schedule(transactional_id, began_ms + timeout_ms)
             # Otherwise the deadline stays the same, even if the wall clock has been changed since.
-        elif metadata.state in AT_REST:
+        elif state in AT_REST:
             since_ms = self._wall.since_ms(metadata.last_update_ms) if now_ms is None else now_ms
             expiration_ms = self._table.settings.transactional_id_expiration_ms
             self.timers.schedule(transactional_id, since_ms + expiration_ms)
@@ -348,7 +349,7 @@ class TransactionCoordinator:
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
             return
-        if (transaction.producer_id, transaction.producer_epoch) != producer and (
+        if transaction[1:3] != producer and (
             transaction.next_producer_epoch < 0  # no session has kept the transaction (KIP-939)
             or transaction.current_producer != producer
         ):
@@ -386,7 +387,7 @@ class TransactionCoordinator:
         suspended process, and it must not abort a commit that was requested in time.
         """
         transaction = self._transactions.get(transactional_id)
-        if transaction is None or transaction.state is not TransactionState.ONGOING:
+        if transaction is None or transaction.state is not ONGOING:
             return None
         current = transaction[1:3]  # the same as `producer`, but without a call
         if transaction.next_producer_epoch >= 0:  # a session has kept the transaction (KIP-939)
@@ -414,7 +415,7 @@ class TransactionCoordinator:
         if latest is not transaction:
             if (
                 latest is not None
-                and latest.state is TransactionState.ONGOING
+                and latest.state is ONGOING
                 and latest.timeout_ms != NO_TIMEOUT_MS
             ):
                 self.timers.schedule(name, now_ms + latest.timeout_ms)
@@ -502,7 +503,7 @@ class TransactionCoordinator:
             if self._table.is_ending(transaction):
                 continue  # the transaction ended in time; replaying its end sets the next deadline
             budget -= len(transaction.partitions)
-            if transaction.state is TransactionState.ONGOING:
+            if transaction.state is ONGOING:
                 fence = self.sessions.fenced(transaction, NO_PRODUCER, now_ms)
                 effects.append(self._table.decision(fence))
             else:
@@ -514,8 +515,7 @@ class TransactionCoordinator:
         fences = [
             self.sessions.fenced(transaction, NO_PRODUCER, now_ms)
             for transaction in self._transactions.values()
-            if transaction.state is TransactionState.ONGOING
-            and not self._table.is_ending(transaction)
+            if transaction.state is ONGOING and not self._table.is_ending(transaction)
         ]
         return self._table.results([], [self._table.decision(fence) for fence in fences], [])
 
@@ -530,7 +530,7 @@ class TransactionCoordinator:
         transaction = self._transactions.get(transactional_id)
         if (
             transaction is None
-            or transaction.state is not TransactionState.ONGOING
+            or transaction.state is not ONGOING
             or transaction.timeout_ms == NO_TIMEOUT_MS
         ):
             return
@@ -579,7 +579,7 @@ class TransactionCoordinator:
 
 def _is_same_open_transaction(before: TransactionMetadata, after: TransactionMetadata) -> bool:
     return (
-        before.state is after.state is TransactionState.ONGOING
+        before.state is after.state is ONGOING
         and before.producer == after.producer
         and (before.start_ms, before.timeout_ms) == (after.start_ms, after.timeout_ms)
     )

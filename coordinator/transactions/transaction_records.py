@@ -20,14 +20,19 @@ far from Kafka's, and readers skip unknown tags.
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 
-from barnabas.coordinator.result import CoordinatorRecord
+from barnabas.coordinator.result import EncodedRecord
 from barnabas.coordinator.transactions.transaction_state import (
+    DEAD,
+    EMPTY,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
     NUMBERS,
     STATE_BY_NUMBER,
     TransactionMetadata,
-    TransactionState,
 )
 from barnabas.protocol.internal_records.transaction_log import (
     encode_transaction_log_key,
@@ -39,6 +44,14 @@ from barnabas.protocol.internal_records.transaction_log import (
 from barnabas.protocol.topic_partition import TopicPartition
 
 _VALUE_START = struct.Struct(">hq")  # version, producer_id
+# The fields of a value around its partitions. In version 1 tags follow the times: in a transaction
+# of version 2 its version, and after the end also the producer that requested the end.
+_HEAD = struct.Struct(">hqhib")  # version, producer id and epoch, timeout, state
+_TIMES = struct.Struct(">qq")  # of the last update, and of the start
+_TIMES_OF_OPEN = struct.Struct(">qqb2sh")
+_TIMES_OF_ENDED = struct.Struct(">qqb2sq2sh3sh")
+_PREVIOUS_ID_TAG, _VERSION_TAG, _LAST_EPOCH_TAG = b"\0\x08", b"\2\2", b"\x90N\2"
+_MOST_CACHED_PARTITIONS = 32
 _UNREADABLE = (struct.error, IndexError, ValueError)
 # The fields that version 0 cannot store are the last ones, and have these values if they are not
 # set.
@@ -74,12 +87,83 @@ def decode_key(key: bytes) -> str | None:
 
 
 def encode_value(metadata: TransactionMetadata) -> bytes:
-    """Encode the value in the lowest version that can store it."""
+    """Encode the value in the lowest version that can store it.
+
+    Each transaction writes three values. So what nearly all of them contain is packed here, and the
+    partitions, which are often the same, are encoded once.
+    """
+    (
+        _,
+        producer_id,
+        producer_epoch,
+        timeout_ms,
+        state,
+        partitions,
+        last_update_ms,
+        start_ms,
+        previous_producer_id,
+        last_producer_epoch,
+        next_producer_id,
+        next_producer_epoch,
+        client_transaction_version,
+        epoch_is_a_fence,
+        latest_ms,
+    ) = metadata
+    number = NUMBERS[state]
+    if (
+        state is EMPTY
+        or next_producer_id != NO_PRODUCER_ID
+        or next_producer_epoch != NO_PRODUCER_EPOCH
+        or epoch_is_a_fence
+        or latest_ms != NO_TIMESTAMP
+        or len(partitions) > _MOST_CACHED_PARTITIONS
+    ):
+        return encode_any_value(metadata)
+    version = 1 if client_transaction_version else 0
+    if previous_producer_id == NO_PRODUCER_ID and last_producer_epoch == NO_PRODUCER_EPOCH:
+        if version:
+            times_and_tags = _TIMES_OF_OPEN.pack(
+                last_update_ms, start_ms, 1, _VERSION_TAG, client_transaction_version
+            )
+        else:
+            times_and_tags = _TIMES.pack(last_update_ms, start_ms)
+    elif (
+        version
+        and previous_producer_id != NO_PRODUCER_ID
+        and last_producer_epoch != NO_PRODUCER_EPOCH
+    ):
+        times_and_tags = _TIMES_OF_ENDED.pack(
+            last_update_ms, start_ms, 3, _PREVIOUS_ID_TAG, previous_producer_id,
+            _VERSION_TAG, client_transaction_version, _LAST_EPOCH_TAG, last_producer_epoch,
+        )  # fmt: skip
+    else:
+        return encode_any_value(metadata)
+    head = _HEAD.pack(version, producer_id, producer_epoch, timeout_ms, number)
+    return b"".join((head, _encoded_partitions(version, tuple(partitions)), times_and_tags))
+
+
+@lru_cache(maxsize=64)
+def _encoded_partitions(version: int, partitions: tuple[TopicPartition, ...]) -> bytes:
+    """The bytes of the partitions in a value, with their count."""
+    rows = _by_topic(partitions)
+    if version == 0:
+        value = encode_transaction_log_value_v0(0, 0, 0, 0, rows, 0, 0)
+        return value[_HEAD.size : -_TIMES.size]
+    value = encode_transaction_log_value_v1(0, 0, 0, 0, rows, 0, 0)
+    return value[_HEAD.size : -_TIMES.size - 1]  # without the number of tags
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> Collection[tuple[str, list[int]]]:
     topics: dict[str, list[int]] = {}
-    for topic, partition in metadata.partitions:
+    for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
-    rows = topics.items() if metadata.state is not TransactionState.EMPTY else None
-    assert rows is not None or not topics, "an Empty transaction has partitions"
+    return topics.items()
+
+
+def encode_any_value(metadata: TransactionMetadata) -> bytes:
+    """Encode the value with the generated encoder, whatever its fields are."""
+    rows = _by_topic(metadata.partitions) if metadata.state is not EMPTY else None
+    assert rows is not None or not metadata.partitions, "an Empty transaction has partitions"
     if metadata[_ONLY_IN_VERSION_1:] == _UNSET:
         return encode_transaction_log_value_v0(
             metadata.producer_id,
@@ -114,10 +198,10 @@ def producer_id_of(value: bytes) -> int:
     return producer_id
 
 
-def record_of(metadata: TransactionMetadata) -> CoordinatorRecord:
+def record_of(metadata: TransactionMetadata) -> EncodedRecord:
     """Return the record with this content. If the id has expired, the record is a tombstone."""
-    value = None if metadata.state is TransactionState.DEAD else encode_value(metadata)
-    return CoordinatorRecord(encode_key(metadata.transactional_id), value)
+    value = None if metadata.state is DEAD else encode_value(metadata)
+    return encode_key(metadata.transactional_id), value
 
 
 def decode_record(key: bytes, value: bytes) -> TransactionMetadata | None:

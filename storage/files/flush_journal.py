@@ -74,7 +74,8 @@ _NAME = re.compile(r"barnabas-flush-(\d{10})\.journal")
 _OLD_FRAME = struct.Struct(">II")
 _MAGIC = b"\xf5BJ2"
 _FRAME = struct.Struct(">4sIQQI")
-_CHECKED_FROM = 8
+_START, _HEAD = struct.Struct(">4sI"), struct.Struct(">QQI")  # the parts of _FRAME
+_CHECKED_FROM = _START.size
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +91,9 @@ class JournalEntry:
     position: int
     data: bytes
 
+
+JournalRow = tuple[str, int, bytes, int, int, bytes]
+"""An entry as it is written: the fields of a JournalEntry, with the bytes of the topic id."""
 
 OFFLINE_END = (1 << 63) - 1
 
@@ -239,44 +243,36 @@ class FlushJournal:
         self.has_older = bool(self._older)
 
     def append(
-        self, entries: Iterable[JournalEntry], records: Iterable[JournalRecord] = ()
+        self, entries: Iterable[JournalRow], records: Iterable[JournalRecord] = ()
     ) -> list[Syncable]:
         """Write one frame. Gives: the file to fsync. The frame is durable after the fsync.
 
         Takes:  records, the records to store in the frame; `read` returns them as decisions.
         Raises: NotWrittenError without disk space, in which case no frame is written; OSError.
         """
-        rows: list[object] = []
-        for entry in entries:
-            rows.append(
-                (
-                    entry.topic, entry.partition, entry.topic_id.bytes, entry.base_offset,
-                    entry.position, entry.data,
-                )
-            )  # fmt: skip
-        payload = self._packer.pack([*rows, *records])
-        if self._file is None:
+        payload = self._packer.pack([*entries, *records])
+        file = self._file
+        if file is None:
             try:
-                self._file = self._disk.open(self._path(self._number + 1), create=True)
+                file = self._disk.open(self._path(self._number + 1), create=True)
             except OSError as error:
                 raise not_written(error) from error
+            self._file = file
             self._number += 1
             self._durable_bytes, self._has_changed_names = 0, True
-        head = _FRAME.pack(_MAGIC, 0, self._file.size, self._durable_bytes, len(payload))[
-            _CHECKED_FROM:
-        ]
-        checksum = crc32c(payload, crc32c(head)).to_bytes(4)
-        size = self._file.size
+        size = file.size
+        checked = _HEAD.pack(size, self._durable_bytes, len(payload)) + payload
+        frame = _START.pack(_MAGIC, crc32c(checked)) + checked
         try:
-            self._file.append(_MAGIC + checksum + head + payload)
+            file.append(frame)
         except OSError as error:
-            cut_back(self._file.truncate, size)
+            cut_back(file.truncate, size)
             raise not_written(error) from error
-        self.size_bytes = self._file.size
-        has_names, self._has_changed_names = self._has_changed_names, False
-        return (
-            [self._file, DirectorySync(self._disk, self._data_dir)] if has_names else [self._file]
-        )
+        self.size_bytes = size + len(frame)
+        if not self._has_changed_names:
+            return [file]
+        self._has_changed_names = False
+        return [file, DirectorySync(self._disk, self._data_dir)]
 
     def note_flushed(self) -> None:
         """Record that everything that was appended so far is on the disk."""

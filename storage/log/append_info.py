@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(slots=True)
@@ -18,17 +19,30 @@ class AppendInfo:
     duplicate: bool
 
 
+class EncodedMarker(NamedTuple):
+    """The batch of a marker, its timestamp, and the wall-clock time at which it was encoded."""
+
+    batch: bytearray
+    timestamp_ms: int
+    wall_ms: int
+
+
 @dataclass(slots=True)
 class NewMarker:
-    """A marker to be appended.
+    """A marker to be appended. The partitions of a transaction have the same one.
 
     is_decided: whether the marker can be restored after a power loss from a coordinator's decision.
     If it cannot, and flush.messages=1, its transaction is stable only when the marker is on the
-    disk.
+    disk. decided_ms: the time of the decision, by which the decisions of a transactional id are
+    ordered; None if the marker is written without a decision, by an operator or at a start.
+    encoded: its batch, and the time at which it was encoded. Each partition gets these bytes, with
+    its own base offset and leader epoch.
     """
 
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
     commit: bool
-    is_decided: bool
+    is_decided: bool = True
+    decided_ms: int | None = None
+    encoded: EncodedMarker | None = field(default=None, init=False, repr=False, compare=False)

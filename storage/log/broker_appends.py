@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from barnabas.protocol.records import NO_SEQUENCE, Header, encode_marker, encode_pairs
 from barnabas.protocol.wall_clock import MOST_LEAD_MS
-from barnabas.storage.log.append_info import NewMarker
+from barnabas.storage.log.append_info import EncodedMarker, NewMarker
 from barnabas.storage.log.log import Log
 from barnabas.storage.producers.producer_state import NO_CRC
 
@@ -61,40 +61,40 @@ def append_marker(
     return write_marker(log, marker, now_ms)
 
 
-def write_marker(
-    log: Log,
-    marker: NewMarker,
-    now_ms: int,
-    decided_ms: int | None = None,
-    headers: tuple[Header, ...] = (),
-) -> int:
+def write_marker(log: Log, marker: NewMarker, now_ms: int, headers: tuple[Header, ...] = ()) -> int:
     """Write a marker whose epochs were checked. Gives: the marker's offset.
 
     As in Apache Kafka, the marker is written even if no transaction is open. Its timestamp is the
-    current time, since retention and look-ups by time use it.
+    current time, since retention and look-ups by time use it. The time of the decision becomes the
+    base timestamp of the batch, and also the record's timestamp if it is near the current time
+    (MOST_LEAD_MS).
 
-    Takes:  decided_ms, the time by which the decisions of the transactional id are ordered. It
-            becomes the base timestamp of the batch, and also the record's timestamp if it is near
-            the current time (MOST_LEAD_MS). headers: those of the marker's record.
+    Takes:  headers: those of the marker's record.
     Raises: NotWrittenError if the disk has no space for the marker.
     After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted
             transaction with data is in the aborted index.
     """
-    time_ms = now_ms + log.wall.ahead_ms
-    if decided_ms is None or -MOST_LEAD_MS <= decided_ms - time_ms <= MOST_LEAD_MS:
-        time_ms = time_ms if decided_ms is None else decided_ms
-        base_ms = time_ms
-    else:
-        base_ms = decided_ms
-    batch = bytearray(
-        encode_marker(
-            commit=marker.commit,
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            coordinator_epoch=marker.coordinator_epoch,
-            timestamp=time_ms,
-            base_timestamp=base_ms,
-            headers=headers,
-        )
+    wall_ms = now_ms + log.wall.ahead_ms
+    encoded = marker.encoded
+    if encoded is None or encoded[2] != wall_ms or headers:
+        encoded = _encoded(marker, wall_ms, headers)
+        marker.encoded = None if headers else encoded  # the headers are those of one partition
+    batch = encoded[0]
+    return log.write(batch, len(batch), 0, encoded[1], now_ms, None, marker)[0]
+
+
+def _encoded(marker: NewMarker, wall_ms: int, headers: tuple[Header, ...]) -> EncodedMarker:
+    time_ms = wall_ms
+    base_ms = wall_ms if marker.decided_ms is None else marker.decided_ms
+    if -MOST_LEAD_MS <= base_ms - wall_ms <= MOST_LEAD_MS:
+        time_ms = base_ms
+    batch = encode_marker(
+        commit=marker.commit,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        coordinator_epoch=marker.coordinator_epoch,
+        timestamp=time_ms,
+        base_timestamp=base_ms,
+        headers=headers,
     )
-    return log.write(batch, len(batch), 0, time_ms, now_ms, None, marker)[0]
+    return EncodedMarker(bytearray(batch), time_ms, wall_ms)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.disk import DirectorySync, Disk, FileSync, Syncable
-from barnabas.storage.files.flush_journal import JournalEntry
+from barnabas.storage.files.flush_journal import JournalRow
 from barnabas.storage.files.segment_files import LOG_SUFFIX
 from barnabas.storage.segments.segment import Segment
 from barnabas.storage.segments.segment_list import SegmentList
@@ -67,12 +67,13 @@ class Durability:
         "_durable_names",
         "_durable_position",
         "_name_changes",
+        "_names",
         "_new_paths",
+        "_partition",
         "_pending_markers",
         "_segments",
         "_unflushed",
         "durable_offset",
-        "partition",
         "recovery_point",
         "waits_for_disk",
     )
@@ -105,6 +106,16 @@ class Durability:
         self.waits_for_disk = False
 
     # --- reading ---------------------------------------------------------------------------------
+
+    @property
+    def partition(self) -> TopicIdPartition:
+        """The partition whose log this is."""
+        return self._partition
+
+    @partition.setter
+    def partition(self, partition: TopicIdPartition) -> None:
+        self._partition = partition
+        self._names = partition.topic, partition.partition, partition.topic_id.bytes
 
     @property
     def end(self) -> LogEnd:
@@ -170,7 +181,7 @@ class Durability:
 
     def try_begin_journal(
         self, most_bytes: int, end: LogEnd | None = None
-    ) -> tuple[JournalEntry, FlushToken] | None:
+    ) -> tuple[JournalRow, FlushToken] | None:
         """Make an entry for the flush journal with the bytes that are not durable.
 
         Gives:  None if the log has to be flushed in place. That is the case if the bytes are more
@@ -178,26 +189,29 @@ class Durability:
                 file. The journals therefore have only the end of one segment.
         Takes:  end, the log's end up to which bytes are written; None for all.
         """
-        segment, position = self._segments.active, self._durable_position
-        batches = segment.batches
+        segments, position = self._segments, self._durable_position
+        segment = segments.active
+        batches, base_offset = segment.batches, segment.base_offset
         if end is None:  # the fields of `self.end`
-            end_offset, base_offset, end_position = (
-                self._segments.end_offset, segment.base_offset, batches.size,
-            )  # fmt: skip
+            end_offset, end_position = segments.end_offset, batches.size
         else:
-            end_offset, base_offset, end_position = end.offset, end.base_offset, end.position
+            end_offset, end_position = end.offset, end.position
         size = end_position - position
-        has_new_names = self._name_changes > self._durable_names
-        if position < 0 or size > most_bytes or has_new_names or len(self._unflushed) > 1:
+        if (
+            position < 0
+            or size > most_bytes
+            or self._name_changes > self._durable_names
+            or len(self._unflushed) > 1
+        ):
             return None
-        assert base_offset == segment.base_offset, (
+        assert end is None or end.base_offset == base_offset, (
             f"{self.partition} is not durable up to {end}, which is in an earlier segment"
         )
         data = (batches.open_file or batches.file).pread(size, position)
         assert len(data) == size, f"{batches.path(LOG_SUFFIX)} is shorter than {end_position} bytes"
-        topic, index, topic_id = self.partition
-        entry = JournalEntry(topic, index, topic_id, segment.base_offset, position, data)
-        return entry, FlushToken((), end_offset, base_offset, end_position, False)
+        topic, index, topic_id = self._names
+        row = topic, index, topic_id, base_offset, position, data
+        return row, FlushToken((), end_offset, base_offset, end_position, False)
 
     def finish_flush(self, token: FlushToken) -> None:
         """Record that the token's files, or the journal with its entry, are on the disk."""
@@ -206,11 +220,13 @@ class Durability:
             self.durable_offset = token.end_offset
             if token.base_offset == active.base_offset:
                 self._durable_position = token.end_position
-        if token.in_place and token.name_changes > self._durable_names:
+        if not token.in_place:
+            return
+        if token.name_changes > self._durable_names:
             self._durable_names = token.name_changes
             if not self.names_changed:
                 self._new_paths = []
-        if token.in_place and token.end_offset >= self.recovery_point:
+        if token.end_offset >= self.recovery_point:
             self.recovery_point = token.end_offset
             self._unflushed = [
                 segment

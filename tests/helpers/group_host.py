@@ -20,6 +20,7 @@ from barnabas.coordinator.groups.consumer.consumer_group import held, topics_of
 from barnabas.coordinator.groups.consumer.consumer_group_settings import ConsumerGroupSettings
 from barnabas.coordinator.groups.group import Group
 from barnabas.coordinator.groups.group_coordinator import GroupCoordinator
+from barnabas.coordinator.groups.group_offsets import OffsetInRecord
 from barnabas.coordinator.groups.group_settings import GroupSettings
 from barnabas.coordinator.groups.group_types import CONSUMER_TYPE
 from barnabas.coordinator.groups.share.share_group_settings import ShareGroupSettings
@@ -347,11 +348,15 @@ class GroupHost:
             offsets[row[0]] += 1
         return coordinator
 
-    def _append(self, row: LogRow) -> None:
-        """Append a row to the log, and have the coordinator replay it."""
+    def _append(self, row: LogRow, content: OffsetInRecord | None = None) -> None:
+        """Append a row to the log, and have the coordinator replay it, or apply its content."""
         self.log.append(row)
-        _feed(self.coordinator, row, self._next_offset[row[0]])
-        self._next_offset[row[0]] += 1
+        partition, offset = row[0], self._next_offset[row[0]]
+        if content is None:
+            _feed(self.coordinator, row, offset)
+        else:
+            self.coordinator.apply_offset(partition, offset, content, row[3])
+        self._next_offset[partition] += 1
 
     def handle(self, result: Result) -> None:
         """Do what a result requires: append its records, and store its responses. With `checks`, a
@@ -360,9 +365,10 @@ class GroupHost:
         for part in (result, *result.more):
             assert part.producer is None or len(part.records) > 0
             self.counts.update(part.counts)
-            for key, value in part.records:
+            contents = part.offsets or [None] * len(part.records)
+            for (key, value), content in zip(part.records, contents, strict=True):
                 assert type(key) is bytes and (value is None or type(value) is bytes)
-                self._append((part.partition, key, value, part.producer))
+                self._append((part.partition, key, value, part.producer), content)
             for ticket, response in part.replies:
                 assert ticket not in self.answers, (
                     f"request {self.requests[ticket]} is answered twice"

@@ -64,7 +64,7 @@ class Written(NamedTuple):
 
     log: Log
     end: int
-    data = b"data"
+    data: bytes = b"data"
 
 
 class Record(NamedTuple):
@@ -105,7 +105,7 @@ class Journal:
             effects = [one] if isinstance(one, Written) else one.effects
             assert effects, "a record is not appended yet"
             assert isinstance(one, Written) or not one.left, "some of its effects are to come"
-            for log, end in effects:
+            for log, end, _ in effects:
                 assert log.recovery_point >= end, f"{log} is durable in a deleted journal alone"
         self.older, self.has_older = [], False
 

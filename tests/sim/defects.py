@@ -632,7 +632,7 @@ def hanging_transactions_are_committed() -> Iterator[None]:
         def append_commit(
             self: TransactionMarkers, log: Log, marker: Any, then_ms: int, **how: Any
         ) -> Any:
-            return append(self, log, marker._replace(commit=True), then_ms, **how)
+            return append(self, log, replace(marker, commit=True), then_ms, **how)
 
         with changed(TransactionMarkers, "append_to", append_commit):
             abort(self, now_ms)
@@ -1665,19 +1665,12 @@ def compaction_forgets_what_was_aborted() -> Iterator[None]:
 
 @defect("offsets of a transaction hold before its marker", "offsets", tweak=focuses.with_group)
 def offsets_before_the_marker() -> Iterator[None]:
-    replay = GroupCoordinator.replay
+    store = GroupCoordinator._store_offset
 
-    def eager(
-        self: GroupCoordinator,
-        partition: int,
-        offset: int,
-        key: bytes,
-        value: bytes | None,
-        producer: Any,
-    ) -> None:
-        replay(self, partition, offset, key, value, None)
+    def eager(self: GroupCoordinator, *arguments: Any) -> None:
+        store(self, *arguments[:-1], None)
 
-    with changed(GroupCoordinator, "replay", eager):
+    with changed(GroupCoordinator, "_store_offset", eager):
         yield
 
 

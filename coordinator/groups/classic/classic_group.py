@@ -29,7 +29,12 @@ from barnabas.coordinator.groups.group_records import (
     group_tombstone,
 )
 from barnabas.coordinator.groups.group_settings import GroupSettings
-from barnabas.coordinator.groups.group_state import CommitCheck, CommitSender, GroupState
+from barnabas.coordinator.groups.group_state import (
+    MAY_COMMIT,
+    CommitCheck,
+    CommitSender,
+    GroupState,
+)
 from barnabas.coordinator.groups.group_timers import TimerKey
 from barnabas.coordinator.groups.group_types import CLASSIC_TYPE
 from barnabas.coordinator.result import CoordinatorRecord, Reply, Result
@@ -42,6 +47,9 @@ from barnabas.protocol.wall_clock import WallClock
 MAX_PROTOCOLS = 1000  # the maximum number of protocols in a JoinGroup
 FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
+
+# a module's name is found sooner than the member of an Enum
+_NONE, _COMPLETING = Code.NONE, State.COMPLETING_REBALANCE
 
 
 class ClassicGroup(GroupState):
@@ -205,23 +213,24 @@ class ClassicGroup(GroupState):
 
         Source: KIP-447 for commits inside transactions.
         """
-        return CommitCheck(self._check_commit(sender))
+        code = self._check_commit(sender)
+        return MAY_COMMIT if code is _NONE else CommitCheck(code)
 
     def _check_commit(self, sender: CommitSender) -> Code:
         member_id, generation, _, transactional, group_instance_id, _ = sender
         if generation < 0 and self.state is State.EMPTY:
-            return Code.NONE
+            return _NONE
         if generation >= 0 or member_id or group_instance_id is not None:
             code = self._members.check(member_id, group_instance_id)
-            if code is not Code.NONE:
+            if code is not _NONE:
                 return code
             if generation != self.rebalance.generation:
                 return Code.ILLEGAL_GENERATION
         elif not transactional:
             return Code.UNKNOWN_MEMBER_ID
-        if not transactional and self.state is State.COMPLETING_REBALANCE:
+        if not transactional and self.state is _COMPLETING:
             return Code.REBALANCE_IN_PROGRESS
-        return Code.NONE
+        return _NONE
 
     def check_offset_delete(self) -> Code:
         """NONE if offsets may be deleted, otherwise the error code.
@@ -230,7 +239,7 @@ class ClassicGroup(GroupState):
         known.
         """
         if self.state is State.EMPTY or self.uses_consumer_protocol:
-            return Code.NONE
+            return _NONE
         return Code.NON_EMPTY_GROUP
 
     def decide_again(self) -> None:
@@ -334,7 +343,7 @@ class ClassicGroup(GroupState):
             self._add_member(join.member_id, join, result, now_ms)
             return
         code = self._members.check(join.member_id, join.group_instance_id)
-        if code is not Code.NONE:
+        if code is not _NONE:
             _refuse(join, code, join.member_id, result)
             return
         member = self._members.by_id[join.member_id]
@@ -420,7 +429,7 @@ class ClassicGroup(GroupState):
         """
         members = self._members
         code = self._check_sync(request)
-        if code is not Code.NONE:
+        if code is not _NONE:
             result.replies.append(Reply(parked.ticket, sync_response(code)))
             return
         member = members.by_id[request.member_id]
@@ -443,7 +452,7 @@ class ClassicGroup(GroupState):
         return (
             self.state is State.COMPLETING_REBALANCE
             and request.member_id == self._members.leader_id
-            and self._check_sync(request) is Code.NONE
+            and self._check_sync(request) is _NONE
         )
 
     def _check_sync(self, request: SyncGroupRequest) -> Code:
@@ -452,7 +461,7 @@ class ClassicGroup(GroupState):
         """
         rebalance = self.rebalance
         code = self._members.check(request.member_id, request.group_instance_id)
-        if code is not Code.NONE:
+        if code is not _NONE:
             return code
         if request.generation_id != rebalance.generation:
             return Code.ILLEGAL_GENERATION
@@ -462,7 +471,7 @@ class ClassicGroup(GroupState):
         ):
             if None not in (requested, current) and requested != current:
                 return Code.INCONSISTENT_GROUP_PROTOCOL
-        return Code.REBALANCE_IN_PROGRESS if self.state is State.PREPARING_REBALANCE else Code.NONE
+        return Code.REBALANCE_IN_PROGRESS if self.state is State.PREPARING_REBALANCE else _NONE
 
     # --- staying and leaving ---------------------------------------------------------------------
 
@@ -471,14 +480,14 @@ class ClassicGroup(GroupState):
         again.
         """
         code = self._members.check(request.member_id, request.group_instance_id)
-        if code is not Code.NONE:
+        if code is not _NONE:
             return code
         rebalance = self.rebalance
         if request.generation_id != rebalance.generation:
             return Code.ILLEGAL_GENERATION
         self._members.restart_session(self._members.by_id[request.member_id], now_ms)
         is_preparing = rebalance.state is State.PREPARING_REBALANCE
-        return Code.REBALANCE_IN_PROGRESS if is_preparing else Code.NONE
+        return Code.REBALANCE_IN_PROGRESS if is_preparing else _NONE
 
     def on_commit(self, member_id: str, now_ms: int) -> None:
         """Restart the session of a member that commits offsets, as a heartbeat does."""
@@ -499,8 +508,8 @@ class ClassicGroup(GroupState):
             if not member_id and group_instance_id is not None:
                 member_id = self._members.id_of_instance(group_instance_id) or ""
             is_pending = member_id in self._members.pending_ids
-            code = Code.NONE if is_pending else self._members.check(member_id, group_instance_id)
-            if code is Code.NONE:
+            code = _NONE if is_pending else self._members.check(member_id, group_instance_id)
+            if code is _NONE:
                 member_left |= self.rebalance.remove_member(
                     member_id, Code.UNKNOWN_MEMBER_ID, result
                 )

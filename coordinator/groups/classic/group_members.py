@@ -24,6 +24,8 @@ from barnabas.coordinator.result import Reply, Result
 from barnabas.coordinator.timers import Timers
 from barnabas.protocol.errors import Code
 
+_NONE = Code.NONE  # a module's name is found sooner than the member of an Enum
+
 
 @dataclass(slots=True)
 class Member:
@@ -88,7 +90,7 @@ class GroupMembers:
                 return Code.UNKNOWN_MEMBER_ID
             if current_id != member_id:
                 return Code.FENCED_INSTANCE_ID
-        return Code.NONE if member_id in self.by_id else Code.UNKNOWN_MEMBER_ID
+        return _NONE if member_id in self.by_id else Code.UNKNOWN_MEMBER_ID
 
     def id_of_instance(self, group_instance_id: str) -> str | None:
         """The member id of a static member; None if the instance has not joined."""

@@ -14,14 +14,10 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.coordinator.groups.group import PartitionCodes
-from barnabas.coordinator.groups.group_offsets import (
-    LAST_TIMESTAMP,
-    NO_TIMESTAMP,
-    CommittedOffset,
-)
+from barnabas.coordinator.groups.group_offsets import LAST_TIMESTAMP, NO_TIMESTAMP
 from barnabas.coordinator.groups.group_records import offset_record
 from barnabas.coordinator.groups.group_settings import GroupSettings
-from barnabas.coordinator.groups.group_state import CommitCheck, CommitSender
+from barnabas.coordinator.groups.group_state import MAY_COMMIT, CommitCheck, CommitSender
 from barnabas.coordinator.groups.group_table import GroupTable
 from barnabas.coordinator.groups.offsets.offset_removal import OffsetRemoval
 from barnabas.coordinator.groups.offsets.topics_by_id import (
@@ -48,8 +44,10 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from barnabas.protocol.request_context import RequestContext
+from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
 
+_NONE = Code.NONE  # a module's name is found sooner than the member of an Enum
 # The version of OffsetCommit from which on a missing group has a code of its own (KIP-848).
 GROUP_NOT_FOUND_SINCE = 9
 # The name of a topic, and the row of one of its partitions in the request.
@@ -151,7 +149,7 @@ class OffsetCommits:
             of_topic = codes.setdefault(topic.name, {})
             for requested in topic.partitions:
                 if self._partition_exists(topic.name, requested.partition_index):
-                    of_topic[requested.partition_index] = Code.NONE
+                    of_topic[requested.partition_index] = _NONE
                     existing.append((topic.name, requested))
                 else:
                     of_topic[requested.partition_index] = Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -179,7 +177,7 @@ class OffsetCommits:
                 )
             )
         if generation < 0:
-            return CommitCheck(Code.NONE)
+            return MAY_COMMIT
         is_old = api_version < GROUP_NOT_FOUND_SINCE or self._is_preview
         if transactional or is_old:
             return CommitCheck(Code.ILLEGAL_GENERATION)
@@ -195,7 +193,7 @@ class OffsetCommits:
         """The offsets that may be committed. After: `codes` has an error code for each other
         offset.
         """
-        if check.code is not Code.NONE:
+        if check.code is not _NONE:
             for topic, requested in offsets:
                 codes[topic][requested.partition_index] = check.code
             return []
@@ -231,7 +229,7 @@ class OffsetCommits:
             if len(metadata) > self._settings.offset_metadata_max_size:
                 codes[topic][requested.partition_index] = Code.OFFSET_METADATA_TOO_LARGE
                 continue
-            committed = CommittedOffset(
+            value = (
                 requested.committed_offset,
                 requested.committed_leader_epoch,
                 metadata,
@@ -239,9 +237,9 @@ class OffsetCommits:
                 expire_ms,
             )
             count += 1
-            result.records.append(
-                offset_record(group_id, topic, requested.partition_index, committed)
-            )
+            index = requested.partition_index
+            result.records.append(offset_record(group_id, topic, index, value))
+            result.offsets.append((group_id, TopicPartition(topic, index), value))
         if count:
             result.count(Counted.OFFSET_COMMIT, count)
 

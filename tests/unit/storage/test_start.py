@@ -32,7 +32,7 @@ from barnabas.storage.files.checkpoints import (
     decode_offsets,
     encode_offsets,
 )
-from barnabas.storage.files.flush_journal import JournalDecision, JournalEntry
+from barnabas.storage.files.flush_journal import JournalDecision
 from barnabas.storage.files.leader_epochs import HIGHEST_EPOCH_NAME, HighestEpoch
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_directory import LogDirectoryError
@@ -236,7 +236,7 @@ DECISION = JournalDecision(b"key", b"value", ())
 def journal_of(manager: LogManager, log: Log, *, decision: bool = False) -> bytes:
     """Write a journal that contains the whole file of the log. Gives the file's content."""
     data = log_path(log).read_bytes()
-    entry = JournalEntry(log.topic, log.partition, log.topic_id, 0, 0, data)
+    entry = log.topic, log.partition, log.topic_id.bytes, 0, 0, data
     records = [DECISION] if decision else []
     for file in manager.journal.append([entry], records):
         file.fsync()

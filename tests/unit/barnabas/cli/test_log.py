@@ -22,7 +22,6 @@ from barnabas.storage.disk import OsDisk
 from barnabas.storage.files.flush_journal import (
     FlushJournal,
     JournalDecision,
-    JournalEntry,
     PartitionEnd,
 )
 from barnabas.storage.log.broker_appends import append_records
@@ -232,7 +231,7 @@ def test_flush_journal_is_dumped_and_verified(barnabas: CommandLine, tmp_path: P
     journal = FlushJournal(OsDisk(), data_dir)
     shown = TransactionMetadata("payments", 7, 1, 60_000, TransactionState.PREPARE_COMMIT)
     topic_id = uuid.UUID(int=5)
-    journal.append([JournalEntry("plain", 0, topic_id, 0, 10, b"\0" * 61)])
+    journal.append([("plain", 0, topic_id.bytes, 0, 10, b"\0" * 61)])
     journal.note_flushed()
     decision = JournalDecision(
         encode_key("payments"), encode_value(shown), (PartitionEnd("plain", 0, topic_id.bytes, 9),)

@@ -13,7 +13,6 @@ from helpers.disk_broker import DiskBroker, Producer
 from sim.disk import Crash
 
 from barnabas.broker.slices import run_through
-from barnabas.broker.transactions.transaction_end import Marker
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -32,6 +31,7 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from barnabas.protocol.records import decode_marker
+from barnabas.storage.log.append_info import NewMarker
 
 Restart = Callable[[DiskBroker], None]
 ENDS = pytest.mark.parametrize("again", [DiskBroker.stop, DiskBroker.kill, DiskBroker.lose_power])
@@ -479,6 +479,6 @@ def test_a_marker_with_a_lower_producer_epoch_and_no_open_transaction_is_dropped
     pid = b.init(None)[1]
     assert b.produce("t", (b"x",), pid=pid, epoch=5, sequence=0)[0] == 0
     with caplog.at_level("INFO"):
-        marker = Marker(pid, 3, 0, True)
+        marker = NewMarker(pid, 3, 0, True)
         assert b.parts.coordinators.get().markers.append("t", 0, marker, b.now_ms) is None
     assert "has no open transaction to end" in caplog.text

@@ -224,8 +224,7 @@ class FakeEntry(NamedTuple):
 
     name: str
     end: int
-
-    data = b""
+    data: bytes = b""
 
 
 class FakeJournal:
@@ -240,7 +239,7 @@ class FakeJournal:
         self.begun = self.flushed = 0
 
     def append(self, entries: Any, records: Any) -> list[Any]:
-        self.frames.append((list(entries), list(records)))
+        self.frames.append(([entry[:2] for entry in entries], list(records)))
         self.size_bytes += 100
         return ["journal"]
 

@@ -30,6 +30,8 @@ def test_partitions_that_do_not_exist_are_none(registry: TopicRegistry) -> None:
     assert (log.topic, log.partition) == ("t", 1)
     assert [registry.partition("t", index) for index in (-1, 2)] == [None, None]
     assert registry.partition("u", 0) is None
+    at = [("u", 0), ("t", 1), ("t", -1), ("t", 2), ("u", 1), ("t", 1)]
+    assert registry.logs_at(at) == [None, log, None, None, None, log]
     assert registry.logs_of("t") == registry.partitions_of("t")
     assert [registry.partition_exists("t", index) for index in (0, 1, 2)] == [True, True, False]
 

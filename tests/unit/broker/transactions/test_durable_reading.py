@@ -11,8 +11,8 @@ from helpers.admin_host import CountedIds
 from helpers.disk_broker import DiskBroker, Producer
 
 from barnabas.broker.settings.config import BrokerConfig
-from barnabas.broker.transactions.transaction_end import Marker
 from barnabas.daemon.opening import open_broker
+from barnabas.storage.log.append_info import NewMarker
 
 
 def test_records_that_are_not_durable_are_not_read() -> None:
@@ -23,7 +23,7 @@ def test_records_that_are_not_durable_are_not_read() -> None:
     log = b.broker.topics.partition("t", 0)
     assert log is not None
     # a marker whose flush no request waits for
-    b.parts.coordinators.get().markers.append("t", 0, Marker(77, 0, 0, True), b.now_ms)
+    b.parts.coordinators.get().markers.append("t", 0, NewMarker(77, 0, 0, True), b.now_ms)
     assert (log.high_watermark, log.log_end_offset) == (1, 2)
     assert b.end_offset("t") == 1 and b.read("t") == [b"kept"]
     b.lose_power()

@@ -500,7 +500,7 @@ def test_the_time_of_a_decision_is_that_of_its_cleaned_marker_too(
     producer = Producer(log, 1)
     producer.put(k=b"a")
     decided_ms = NOW_MS - decided_before_ms
-    marker = write_marker(log, NewMarker(1, 0, 0, True, True), NOW_MS, decided_ms)
+    marker = write_marker(log, NewMarker(1, 0, 0, True, True, decided_ms), NOW_MS)
     put(log, b"k", b"b")
     producer.put(k=b"c")
     compact(manager, log)

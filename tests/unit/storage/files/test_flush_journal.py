@@ -9,7 +9,6 @@ import logging
 import random
 import struct
 import uuid
-from dataclasses import replace
 from pathlib import Path
 
 import msgpack
@@ -36,6 +35,7 @@ from barnabas.storage.files.flush_journal import (
     FlushJournal,
     JournalDecision,
     JournalEntry,
+    JournalRow,
     PartitionEnd,
     Redo,
     frames_in,
@@ -243,36 +243,36 @@ def test_data_above_the_limit_is_flushed_in_place(tmp_path: Path) -> None:
     assert log.durability.try_begin_journal(69) is not None
 
 
-def entries(count: int, seed: int = 1) -> list[JournalEntry]:
+def entries(count: int, seed: int = 1, position: int = 1000) -> list[JournalRow]:
     rng = random.Random(seed)
     return [
-        JournalEntry("t", number, TOPIC_ID, 100, 1000, rng.randbytes(50)) for number in range(count)
+        ("t", number, TOPIC_ID.bytes, 100, position, rng.randbytes(50)) for number in range(count)
     ]
 
 
 def test_a_journal_is_read_up_to_its_torn_frame(tmp_path: Path) -> None:
     journal = FlushJournal(OsDisk(), str(tmp_path))
-    first, second = entries(3, 1), entries(3, 2)
+    first, second = entries(3, 1), entries(3, 2, position=1050)
     sync(journal.append(first))
     kept = journal.size_bytes
-    journal.append([replace(entry, position=1050) for entry in second])
+    journal.append(second)
     path = tmp_path / journals(tmp_path)[0]
     whole = path.read_bytes()
     for end in range(kept, len(whole)):
         path.write_bytes(whole[:end])
         found = FlushJournal(OsDisk(), str(tmp_path)).read()
-        assert [found.tail("t", entry.partition, TOPIC_ID, 100, 1000) for entry in first] == [
-            entry.data for entry in first
+        assert [found.tail("t", number, TOPIC_ID, 100, 1000) for number in range(3)] == [
+            data for *_, data in first
         ]
     path.write_bytes(whole)
     found = FlushJournal(OsDisk(), str(tmp_path)).read()
-    assert found.tail("t", 0, TOPIC_ID, 100, 1000) == first[0].data + second[0].data
+    assert found.tail("t", 0, TOPIC_ID, 100, 1000) == first[0][-1] + second[0][-1]
     for position in range(kept, len(whole)):
         damaged = bytearray(whole)
         damaged[position] ^= 1
         path.write_bytes(damaged)
         found = FlushJournal(OsDisk(), str(tmp_path)).read()
-        assert found.tail("t", 0, TOPIC_ID, 100, 1000) == first[0].data
+        assert found.tail("t", 0, TOPIC_ID, 100, 1000) == first[0][-1]
 
 
 def test_a_frames_decisions_and_data_are_read_together_or_not_at_all(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_a_frames_decisions_and_data_are_read_together_or_not_at_all(tmp_path: P
     first, second = JournalDecision(b"key", b"\x00value", ends), JournalDecision(b"", b"", ())
     sync(journal.append(entries(1), [first]))
     kept = journal.size_bytes
-    journal.append([replace(entry, position=1050) for entry in entries(1, 2)], [second, first])
+    journal.append(entries(1, 2, position=1050), [second, first])
     path = tmp_path / journals(tmp_path)[0]
     whole = path.read_bytes()
     assert FlushJournal(OsDisk(), str(tmp_path)).read().decisions == [first, second, first]

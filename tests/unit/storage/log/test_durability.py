@@ -54,14 +54,14 @@ def test_a_flush_to_the_journal_advances_the_durable_offset_but_not_the_recovery
     append(log)
     begun = log.durability.try_begin_journal(1 << 20)
     assert begun is not None
-    entry, token = begun
-    assert (entry.base_offset, entry.position, len(entry.data)) == (0, 0, 69)
+    (*_, base_offset, position, data), token = begun
+    assert (base_offset, position, len(data)) == (0, 0, 69)
     assert not token.in_place and token.files == ()
     log.finish_flush(token)
     assert points(log) == (0, 1) and log.durability.recovery_point < 1
     append(log)
     following = log.durability.try_begin_journal(1 << 20)
-    assert following is not None and following[0].position == 69
+    assert following is not None and following[0][4] == 69
 
 
 def test_data_above_the_limit_or_of_two_segments_does_not_go_to_a_journal(log: Log) -> None:
@@ -158,7 +158,7 @@ def test_after_a_start_on_a_durable_log_the_journal_may_be_used(log: Log) -> Non
     append(log)
     begun = durability.try_begin_journal(1 << 20)
     assert begun is not None
-    assert (begun[0].base_offset, begun[0].position, len(begun[0].data)) == (4, 69, 69)
+    assert (*begun[0][3:5], len(begun[0][-1])) == (4, 69, 69)
 
 
 def test_names_that_may_not_be_durable_are_flushed_without_data(log: Log) -> None:
@@ -216,7 +216,7 @@ def test_the_end_of_a_flush_never_lowers_what_is_durable(
         )
         begun = log.durability.try_begin_journal(1 << 20)
         assert begun is not None
-        assert begun[0].position == max(token.end_position for token in ended)
+        assert begun[0][4] == max(token.end_position for token in ended)
 
 
 def test_readers_wait_for_the_disk_only_with_flush_messages_of_one(tmp_path: Path) -> None:
@@ -281,8 +281,8 @@ def test_an_entry_of_a_journal_may_end_before_the_log_does(log: Log) -> None:
     append(log)
     begun = log.durability.try_begin_journal(69, end)
     assert begun is not None
-    entry, token = begun
-    assert (len(entry.data), token.end_offset, token.end_position) == (69, 1, 69)
+    (*_, data), token = begun
+    assert (len(data), token.end_offset, token.end_position) == (69, 1, 69)
 
 
 def test_a_late_end_of_a_flush_before_a_roll_does_not_affect_the_new_segment(
@@ -298,7 +298,7 @@ def test_a_late_end_of_a_flush_before_a_roll_does_not_affect_the_new_segment(
     append(log)
     begun = log.durability.try_begin_journal(1 << 20)
     assert begun is not None
-    assert (begun[0].base_offset, begun[0].position, len(begun[0].data)) == (2, 0, 69)
+    assert (*begun[0][3:5], len(begun[0][-1])) == (2, 0, 69)
 
 
 def test_a_file_added_during_a_flush_is_in_the_next_flush(log: Log) -> None:

@@ -783,7 +783,7 @@ def test_a_markers_record_has_the_wall_clock_time_if_its_decision_is_far_away(
     log = new_log(tmp_path)[1]
     send(log, pid=2, epoch=0, seq=0, transactional=True)
     decided_ms = NOW_MS + behind_ms
-    write_marker(log, NewMarker(2, 0, 7, True, True), NOW_MS, decided_ms)
+    write_marker(log, NewMarker(2, 0, 7, True, True, decided_ms), NOW_MS)
     header, marker = list(log.read_batches())[-1]
     is_near = abs(behind_ms) <= 1000
     assert (header.base_timestamp, header.max_timestamp) == (
