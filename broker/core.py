@@ -32,7 +32,7 @@ from barnabas.broker.logs.purgatory import Purgatory
 from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.logs.unwritten_work import UnwrittenWork
 from barnabas.broker.observation.counters import Counters
-from barnabas.broker.outbox import Encoded, FlushJob, NoResponse, Outbox, Parked, Work
+from barnabas.broker.outbox import Encoded, FlushJob, NoResponse, Outbox, Parked, Settled, Work
 from barnabas.broker.quotas.quotas import Quotas
 from barnabas.broker.requests.large_requests import NARROW_BYTES
 from barnabas.broker.requests.pending_requests import FRAME, Requests, failure
@@ -44,7 +44,7 @@ from barnabas.broker.settings.listeners import ListenerConfig
 from barnabas.protocol.api import Api
 from barnabas.protocol.api_table import API_VERSIONS
 from barnabas.protocol.errors import ProtocolViolation
-from barnabas.protocol.framing import GIVEN_AWAY_BYTES, header_fields, read_request_header
+from barnabas.protocol.framing import GIVEN_AWAY_BYTES, HeaderReader, read_request_header
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import (
     BoundedBytes,
@@ -82,6 +82,9 @@ class Broker:
     """One broker. Connections and frames go in, an outbox comes out, and time passes by ticks.
 
     Its parameters are the parts that an input or a tick uses. The rim also reads them.
+
+    timer_is_set: whether the next deadline is not earlier than when the rim last set its timer to
+    it. Each input clears it, except a request with a `Settled` response.
 
     Time: every `now_ms` is a time of the steady clock. The rim sets `wall` to the wall clock's time
           before each event.
@@ -127,8 +130,11 @@ class Broker:
         self.counters, self.unwritten = counters, unwritten
         self.disk_space = topics.disk_space
         self._apis = config.release.apis
+        self._read_header = HeaderReader(self._apis).read
         # the connection whose current request the gate has already accepted
         self._resumed: ConnectionState | None = None
+        self._log_dir = logs.log_dir
+        self.timer_is_set = False
 
     @property
     def groups(self) -> GroupCoordinator:
@@ -161,6 +167,7 @@ class Broker:
                broker; listener, the listener that accepted the connection, None for the first
                listener.
         """
+        self.timer_is_set = False
         connection = self.connections[connection_id] = ConnectionState(
             connection_id,
             f"/{client_host}",
@@ -176,16 +183,19 @@ class Broker:
         """A client has completed the TLS handshake. principal: taken from the client's certificate,
         if it has one.
         """
+        self.timer_is_set = False
         self.logins.on_certificate(self.connections[connection_id], principal)
 
     def on_not_identified(self, connection_id: int) -> None:
         """The TLS handshake failed on a listener that accepts client certificates."""
+        self.timer_is_set = False
         self.logins.on_no_certificate(self.connections[connection_id])
 
     def on_hung_up(self, connection_id: int, now_ms: int) -> None:
         """The client will send nothing more, but may still read the response to its request. A
         fetch that waits for data is answered at once, and none will wait.
         """
+        self.timer_is_set = False
         connection = self.connections.get(connection_id)
         if connection is not None:
             connection.has_hung_up = True
@@ -193,6 +203,7 @@ class Broker:
 
     def on_closed(self, connection_id: int) -> None:
         """A connection has closed. Its request under way is finished without a response."""
+        self.timer_is_set = False
         self.wide.on_closed(connection_id)
         connection = self.connections.pop(connection_id, None)
         if self.shares.made is not None:
@@ -219,6 +230,7 @@ class Broker:
         """
         if self.outbox.deferred:
             self.on_sent(now_ms)
+        timer_is_set, self.timer_is_set = self.timer_is_set, False
         connection = self.connections[connection_id]
         assert not connection.in_flight, "the connection's last request is not answered yet"
         connection.in_flight = True
@@ -241,9 +253,8 @@ class Broker:
                 assert self.sasl is not None
                 if not self.sasl.is_served(connection, authentication, frame, now_ms):
                     return
-            api, api_key, version, correlation_id, client_id, body_start = header_fields(
-                frame, self._apis
-            )
+            header, correlation_id = self._read_header(frame)
+            api, api_key, version, client_id, body_start = header
             if api is None:
                 self._refuse(connection, frame)
                 return
@@ -276,9 +287,16 @@ class Broker:
             except NotWrittenError as error:
                 self._refuse_unwritten(context, row, request, error)
                 return
-            # This is `_answer`, inlined, since every Produce and Fetch comes here.
+            # This is `_answer` and `Requests.answer`, inlined, since every Produce and Fetch comes
+            # here.
             if isinstance(response, Encoded):
-                requests.answer(connection_id, response)
+                connection.in_flight = False
+                large = requests.large
+                if large.held or large.objects:
+                    large.end(connection_id)
+                self.outbox.sends.append((connection_id, response))
+                if timer_is_set and type(response) is Settled:
+                    self.timer_is_set = not self._log_dir.has_new_work
             elif not isinstance(response, Parked):
                 self._answer(context, response)
         except ProtocolViolation as error:
@@ -438,6 +456,7 @@ class Broker:
         """The rim has sent the responses in the outbox. Run the deferred calls, which may add to
         the outbox.
         """
+        self.timer_is_set = False
         deferred, self.outbox.deferred = self.outbox.deferred, []
         for call in deferred:
             try:
@@ -447,6 +466,7 @@ class Broker:
 
     def on_flushed(self, job: FlushJob, now_ms: int) -> None:
         """The rim has flushed the files of a job to the disk."""
+        self.timer_is_set = False
         if self.outbox.deferred:  # deferred calls run before any other input (see Outbox)
             self.on_sent(now_ms)
         if job.then is not None:
@@ -462,6 +482,7 @@ class Broker:
         """The cleaning of a log has ended. Takes: result, None if the cleaning failed; error, the
         reason for the failure.
         """
+        self.timer_is_set = False
         self.compaction.on_cleaned(job, result, error, now_ms)
 
     def on_worked(self, work: Work, result: Any, error: Exception | None, now_ms: int) -> None:
@@ -534,10 +555,14 @@ class Broker:
         if made.cuts.due_ms is not None and made.cuts.due_ms <= now_ms:
             made.cuts.on_tick(now_ms)
 
+    def on_timer_set(self) -> None:
+        """The rim has set its timer to `next_deadline_ms`, or it fires earlier."""
+        self.timer_is_set, self._log_dir.has_new_work = True, False
+
     def next_deadline_ms(self) -> int:
         """The time at which `on_tick` next has work to do; 0 if it has work now."""
         requests, made = self.requests, self.coordinators.made
-        # This runs after each request. Nearly all queues are empty, and an empty queue costs no
+        # This runs after most requests. Nearly all queues are empty, and an empty queue costs no
         # call.
         if requests.reading.queue or (requests.work.queue and requests.work.is_ready):
             return 0
@@ -550,7 +575,7 @@ class Broker:
         if made is not None and made.transaction_ends.in_parts:
             return 0
         earliest = self.logs.next_deadline_ms()
-        # Each queue is compared by itself: a tuple of them would be made after each request.
+        # Each queue is compared by itself: a tuple of them would be made each time.
         if made is not None:
             at = made.groups.timers.earliest_ms
             if at is not None and at < earliest:

@@ -131,6 +131,14 @@ class Encoded(tuple["Piece", ...]):
     __slots__ = ()
 
 
+class Settled(Encoded):
+    """The response to a request after which no part of the core has work at an earlier time than
+    before it. So the next deadline need not be computed again, see `Broker.next_deadline_ms`.
+    """
+
+    __slots__ = ()
+
+
 Answer = Message | Encoded | Parked | NoResponse
 """The result of a handler."""
 

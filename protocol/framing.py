@@ -32,6 +32,12 @@ PRODUCE = 0
 HEADER = struct.Struct(">hhi")
 CLIENT_ID_SIZE = struct.Struct(">h")
 _HEADER_START = struct.Struct(">hhih")  # the header, and the size of the client id
+_WHOLE_START = struct.Struct(">iih")  # the same, with the key and the version as one number
+# the size of a client id in a header that is remembered, and how many are
+_LONGEST_CLIENT_ID, _MOST_HEADERS = 128, 1000
+# by the size of a client id: this size, the id, and one byte more
+_CLIENT_ID_FORMS = [struct.Struct(f"{size + 3}s") for size in range(_LONGEST_CLIENT_ID)]
+KnownHeaders = dict
 SHARED_BYTES = 256 * 1024
 # the maximum number of bytes to receive in one call while the limit of ReceiveMemory is reached
 SCARCE_BYTES = 16 * 1024
@@ -55,6 +61,10 @@ class RequestHeader(NamedTuple):
     correlation_id: int
     client_id: str
     body_start: int
+
+
+HeaderFields = tuple[Api | None, int, int, str, int]
+"""The fields of a `RequestHeader` without the correlation id."""
 
 
 class ReceiveMemory:
@@ -138,6 +148,7 @@ class FrameBuffer:
     __slots__ = (
         "_max_other_bytes",
         "_memory",
+        "_usual_bytes",
         "_view",
         "end",
         "max_frame_bytes",
@@ -151,12 +162,18 @@ class FrameBuffer:
         """Takes:  max_other_bytes, the limit for requests other than Produce; None for
         max_frame_bytes.
         """
-        self.max_frame_bytes = max_frame_bytes
         self._max_other_bytes = max_frame_bytes if max_other_bytes is None else max_other_bytes
+        self.set_limit(max_frame_bytes)
         self._memory = memory
         self.own: Buffer | None = None
         self._view = memory.shared
         self.start = self.end = 0
+
+    def set_limit(self, max_frame_bytes: int) -> None:
+        """Set the largest size of a frame."""
+        self.max_frame_bytes = max_frame_bytes
+        # no limit depends on what such a frame is
+        self._usual_bytes = min(max_frame_bytes, self._max_other_bytes, GIVEN_AWAY_BYTES)
 
     def writable(self) -> memoryview:
         """Return the memory to receive into, which is never empty."""
@@ -199,9 +216,26 @@ class FrameBuffer:
                 the rest of the frame is received.
         """
         start = self.start + 4
-        if self.end < start:
+        received_end = self.end
+        if received_end < start:
             return None
-        (size,) = SIZE.unpack_from(self._view, self.start)
+        size = SIZE.unpack_from(self._view, self.start)[0]
+        if not 0 < size <= self._usual_bytes:
+            self._check_size(size, start)
+        end = start + size
+        if received_end < end:
+            return None
+        # `start` is moved before this call, since `_give_away` copies the bytes after `start`.
+        self.start = end
+        frame = self._view[start:end]
+        if size > GIVEN_AWAY_BYTES:
+            self._give_away()
+        return frame
+
+    def _check_size(self, size: int, start: int) -> None:
+        """Reject a size that is above a limit, or not positive. Takes: start, the position of the
+        frame, of which perhaps nothing is received yet.
+        """
         if not 0 < size <= self.max_frame_bytes:
             raise ProtocolViolation(
                 f"a request of {size} bytes: it must be between 1 and {self.max_frame_bytes} "
@@ -212,14 +246,6 @@ class FrameBuffer:
         # rejected before its body is received.
         if size > self._max_other_bytes and self.end >= start + API_KEY.size:
             self._check_other(start, size)
-        if self.end < start + size:
-            return None
-        # `start` is moved before this call, since `_give_away` copies the bytes after `start`.
-        self.start = start + size
-        frame = self._view[start : start + size]
-        if size > GIVEN_AWAY_BYTES:
-            self._give_away()
-        return frame
 
     def _check_other(self, start: int, size: int) -> None:
         """Reject a large request that is not a Produce. A megabyte of it could become 100,000
@@ -364,6 +390,48 @@ def header_fields(
         return api, api_key, api_version, correlation_id, client_id, position
     except (struct.error, IndexError) as error:
         raise ProtocolViolation("a request's header is cut off") from error
+
+
+class HeaderReader:
+    """Reads the headers of a broker's requests.
+
+    A client sends the same bytes around the correlation id again and again. `_known` has what such
+    bytes mean: for the API key and version, and the bytes from the client id on. It depends on
+    nothing else but the supported APIs, so it never has to be forgotten, but for the space.
+    """
+
+    __slots__ = ("_apis", "_known")
+
+    def __init__(self, apis: Mapping[int, Api]) -> None:
+        """Takes: apis, the supported APIs by key."""
+        self._apis = apis
+        self._known: dict[tuple[int, bytes], HeaderFields] = KnownHeaders()
+
+    def read(self, frame: memoryview) -> tuple[HeaderFields, int]:
+        """Parse a request's header. Gives: its fields, and its correlation id.
+
+        Raises: ProtocolViolation if the header or its tagged fields are cut off.
+        """
+        key = None
+        try:
+            key_and_version, correlation_id, size = _WHOLE_START.unpack_from(frame)
+            if 0 <= size < _LONGEST_CLIENT_ID:
+                # with one byte more, which is 0 if a flexible header has no tagged fields
+                key = key_and_version, _CLIENT_ID_FORMS[size].unpack_from(frame, 8)[0]
+                known = self._known.get(key)
+                if known is not None:
+                    return known, correlation_id
+        except struct.error:
+            pass  # it may be cut off; `header_fields` finds out
+        api, api_key, version, correlation_id, client_id, body_start = header_fields(
+            frame, self._apis
+        )
+        row = api, api_key, version, client_id, body_start
+        if key is not None and api is not None and body_start <= _WHOLE_START.size + size + 1:
+            if len(self._known) >= _MOST_HEADERS:
+                self._known.clear()
+            self._known[key] = row
+        return row, correlation_id
 
 
 def skip_tagged_fields(frame: memoryview, position: int) -> int:

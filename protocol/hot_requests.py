@@ -21,6 +21,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Callable
+from functools import lru_cache
 
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -64,8 +65,12 @@ _ROW_5 = struct.Struct(">iqqi")
 _ROW_9 = struct.Struct(">iiqqi")
 _ROW_12 = struct.Struct(">iiqiqix")
 _NO_REPLICA = ReplicaState()
+# no tagged fields of a partition, its topic and the request
+_TAGS, _NO_TAGS = struct.Struct("3s"), bytes(3)
 _MOST_HEADS = 1000
 _LONGEST_HEAD = 512  # more bytes than a head with lengths of one byte, and what follows the records
+# by its size, the form of a head and the two bytes after it
+head_form = lru_cache(maxsize=_LONGEST_HEAD)(lambda size: struct.Struct(f"{size}sBB"))
 _Head = tuple[str | None, int, int, str, uuid.UUID | None, int]
 # The fields of a Produce before the records of its only partition, by their bytes.
 _HEADS_BY_NAME: dict[bytes, _Head] = {}
@@ -187,65 +192,76 @@ def _read_rows(
 
 
 def produce_reader(
-    most_other_bytes: int,
+    most_other_bytes: int | None,
 ) -> Callable[[Buffer, int, int], tuple[ProduceRequest, int]]:
-    """Make a `read_produce` with a limit on the bytes of a request that are not records.
-
-    Takes:  most_other_bytes, the limit, which applies to topics, partitions and other fields.
-    Gives:  the function for the table of requests, called with data, position and version.
-    """
-
-    def read(data: Buffer, at: int, version: int) -> tuple[ProduceRequest, int]:
-        return read_produce(data, at, version, most_other_bytes)
-
-    return read
-
-
-def read_produce(
-    data: Buffer, at: int, version: int, most_other_bytes: int | None = None
-) -> tuple[ProduceRequest, int]:
-    """Read a Produce as `ProduceRequest.read` does, in one piece. Only the records are views.
+    """Make the function that reads a Produce as `ProduceRequest.read` does, in one piece. Only the
+    records are views.
 
     Nearly all requests have one partition of one topic, and a client sends the same bytes before
     the records again and again. `_HEADS_BY_NAME` and `_HEADS_BY_ID` have what such bytes mean. It
-    depends on nothing else, so it never has to be forgotten, but for the space.
+    depends on nothing else, so it never has to be forgotten, but for the space. What they do not
+    have is read by `_read_produce`.
 
-    In the flexible form nearly all counts and lengths have one byte. These are read without a call,
-    others by a function. Six calls would take a twentieth of the time of the request.
-
-    Takes:  most_other_bytes, the limit of the bytes that are not records; None for no limit.
-    Raises: MalformedMessageError if there are more such bytes, or more topics, partitions and
-            tagged fields than `MOST_PRODUCE_ELEMENTS`. It is raised before the objects of the array
-            are made. With the smallest partitions, a Produce of 100 MiB would become 4 GB of
-            objects.
+    Takes:  most_other_bytes, the limit of the bytes that are not records: topics, partitions and
+            other fields; None for no limit.
+    Gives:  the function for the table of requests, called with data, position and version.
     """
-    compact = version >= PRODUCE_FLEXIBLE
-    by_id = version >= PRODUCE_TOPIC_IDS
-    size_bytes = len(data)
-    head, name_at, begin = b"", 0, at
-    heads = _HEADS_BY_ID if by_id else _HEADS_BY_NAME
-    if compact and type(data) is memoryview and at < size_bytes:
+    knows_heads = most_other_bytes is None or most_other_bytes >= _LONGEST_HEAD
+
+    def read(data: Buffer, at: int, version: int) -> tuple[ProduceRequest, int]:
+        size_bytes = len(data)
+        if version < PRODUCE_FLEXIBLE or type(data) is not memoryview or at >= size_bytes:
+            return _read_produce(data, at, version, most_other_bytes, b"")
         # the transactional id, acks, timeout and number of topics come first
-        name_at = at + (data[at] or 1) + 7
-        if name_at < size_bytes:
-            head = data[at : name_at + (16 if by_id else data[name_at]) + 5].tobytes()
+        size_at = at + (data[at] or 1) + 28
+        heads = _HEADS_BY_ID
+        if version < PRODUCE_TOPIC_IDS:
+            if size_at - 21 >= size_bytes:
+                return _read_produce(data, at, version, most_other_bytes, b"")
+            size_at += data[size_at - 21] - 16
+            heads = _HEADS_BY_NAME
+        if size_at + 2 > size_bytes:
+            return _read_produce(data, at, version, most_other_bytes, b"")
+        head, size, high = head_form(size_at - at).unpack_from(data, at)
         known = heads.get(head)
-        if known is not None and (most_other_bytes is None or most_other_bytes >= _LONGEST_HEAD):
-            size_at = at + len(head)
-            size, start = data[size_at] - 1, size_at + 1
-            if size >= MOST_IN_PLACE:
-                if (high := data[start]) <= MOST_IN_PLACE:  # two bytes, as in most batches
-                    size, start = size + (high << 7) - 0x80, start + 1
-                else:
-                    size, start = read_uvarint(data, size_at)
-                    size -= 1
-            end = start + size
-            # no tagged fields of the partition, its topic and the request: a byte of 0 each
-            if size >= 0 and end + 3 == size_bytes and not (data[end] or data[end + 1] or data[-1]):
+        if known is not None and knows_heads:
+            if size <= MOST_IN_PLACE:
+                start = size_at + 1
+            elif high <= MOST_IN_PLACE:  # two bytes, as in most batches
+                size, start = size + (high << 7) - 0x80, size_at + 2
+            else:
+                size, start = read_uvarint(data, size_at)
+            end = start + size - 1
+            if end + 3 == size_bytes and size and _TAGS.unpack_from(data, end)[0] == _NO_TAGS:
                 transactional_id, acks, timeout_ms, name, topic_id, index = known
                 partition = PartitionProduceData(index, data[start:end])
                 topic = TopicProduceData(name, topic_id, [partition])
                 return ProduceRequest(transactional_id, acks, timeout_ms, [topic]), size_bytes
+        return _read_produce(data, at, version, most_other_bytes, head)
+
+    return read
+
+
+def _read_produce(
+    data: Buffer, at: int, version: int, most_other_bytes: int | None, head: bytes
+) -> tuple[ProduceRequest, int]:
+    """Read every field of a Produce, and remember what its head means.
+
+    In the flexible form nearly all counts and lengths have one byte. These are read without a call,
+    others by a function. Six calls would take a twentieth of the time of the request.
+
+    Takes:  head, the bytes before the size of the records, if the request has the usual form; b""
+            if it has not.
+    Raises: MalformedMessageError if there are more bytes that are not records than the limit, or
+            more topics, partitions and tagged fields than `MOST_PRODUCE_ELEMENTS`. It is raised
+            before the objects of the array are made. With the smallest partitions, a Produce of 100
+            MiB would become 4 GB of objects.
+    """
+    compact = version >= PRODUCE_FLEXIBLE
+    by_id = version >= PRODUCE_TOPIC_IDS
+    size_bytes = len(data)
+    begin = at
+    name_at = at + (data[at] or 1) + 7 if head else at  # where the topic is
     # The highest position at which the request may end. The size of each batch is added to it.
     end = at + (size_bytes if most_other_bytes is None else most_other_bytes)
     elements_left = MOST_PRODUCE_ELEMENTS
@@ -335,11 +351,16 @@ def read_produce(
         and (by_id or head[name_at - begin] <= MOST_IN_PLACE)
         and topics[0].partition_data  # else the head ends with the request, before the index
     ):
+        heads = _HEADS_BY_ID if by_id else _HEADS_BY_NAME
         if len(heads) >= _MOST_HEADS:
             heads.clear()
         index = topics[0].partition_data[0].index
         heads[head] = (transactional_id, acks, timeout_ms, topics[0].name, topic_id, index)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics), at
+
+
+read_produce = produce_reader(None)
+"""Read a Produce of any size."""
 
 
 def _check_elements(left: int) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.core import Broker
 from barnabas.broker.rim.clocks import MACHINE_CLOCK
+from barnabas.broker.rim.poller import PolledLoop, Poller
 from barnabas.broker.rim.server import Server
 from barnabas.daemon.announcing import announce, shown
 from barnabas.daemon.garbage import collect_rarely, exclude_loaded
@@ -64,6 +65,8 @@ class Daemon:
         self._broker, self._socks, self._side_sockets = broker, socks, side_sockets
         self._began, self._options = began, options
         self._measuring = _measuring() if "--metrics-port" in side_sockets else None
+        # with metrics, the loop's selector is measured
+        self._poller = Poller() if self._measuring is None else self._measuring.selector
         self._leader: Leader | None = None
         # the same object as _leader, if this node leads by a lease
         self._leased_leader: LeasedLeader | None = None
@@ -128,9 +131,8 @@ class Daemon:
         log_output.reopen()
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop for `run`; with metrics, its selector is measured."""
-        measuring = self._measuring
-        return asyncio.SelectorEventLoop(None if measuring is None else measuring.selector)
+        """The event loop for `run`."""
+        return PolledLoop(self._poller)
 
     def _server(self, loop: asyncio.AbstractEventLoop) -> Server:
         """Make the server with its gate and its observer, and the HTTP servers alongside it."""
@@ -145,6 +147,7 @@ class Daemon:
             clock=MACHINE_CLOCK if control is None else control.server_clock(),
             gate=self._leader if control is None else control,
             observer=measuring,
+            sockets=self._poller,
         )
         if "--metrics-port" in sides or "--console-port" in sides:
             broker.coordinators.get()  # metrics and console read their state

@@ -22,7 +22,7 @@ from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.logs.log_progress import LogProgress
 from barnabas.broker.logs.new_files import MADE_AT_ONCE, FilesAhead
 from barnabas.broker.logs.topics import TopicRegistry
-from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded
+from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded, Settled
 from barnabas.broker.quotas.quotas import Quotas
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
@@ -61,7 +61,6 @@ from barnabas.storage.batch.validate import (
     check_client_batch,
 )
 from barnabas.storage.disk import NotWrittenError, is_out_of_resources
-from barnabas.storage.log.append_info import AppendInfo
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.new_files import NewFiles
 from barnabas.storage.log_config import NEVER_MS
@@ -127,6 +126,8 @@ class _Pending(NamedTuple):
 
 # the empty queue of requests that defer no batch, which are most requests; it is never changed
 NOTHING_PENDING: deque[_Pending] = deque()
+# the same for logs that a request waits for
+NO_LOGS: list[Log] = []
 
 
 class _Produce:
@@ -136,7 +137,8 @@ class _Produce:
     topics that the receiving broker has. pending: the deferred batches, in order. held_bytes: their
     total size. record_errors_left: how many more record errors the response may contain.
     made_files: the number of logs whose files the loop made for this request. verified: the
-    producer whose transaction was looked up in this event. partitions: what was found.
+    producer whose transaction was looked up in this event. partitions: what was found. has_flushes:
+    whether a log is flushed because of this request.
     """
 
     __slots__ = (
@@ -145,6 +147,7 @@ class _Produce:
         "budget",
         "context",
         "failed",
+        "has_flushes",
         "held_bytes",
         "made_files",
         "partitions",
@@ -173,11 +176,11 @@ class _Produce:
         self.budget = FOR_ONE_BATCH
         self.answers: Answers = []
         self.appended: list[Log] = []
-        self.unflushed: list[Log] = []
+        self.unflushed = NO_LOGS
         self.pending = NOTHING_PENDING
         self.held_bytes = 0
         self.record_errors_left = MOST_RECORD_ERRORS
-        self.failed = False
+        self.failed = self.has_flushes = False
         self.made_files = 0
         self.producer: tuple[int, int] | None = None
         self.verified: ProducerIdAndEpoch | None = None
@@ -186,6 +189,12 @@ class _Produce:
         # belong to other topics.
         if context.topics_version < topics.version:
             _refuse_later_topics(self, topics)
+
+    def wait_for_disk(self, log: Log) -> None:
+        """Let the response wait until the log is flushed."""
+        if self.unflushed is NO_LOGS:
+            self.unflushed = []
+        self.unflushed.append(log)
 
     def begins_epoch(self, name: str, partition: int) -> bool:
         """Whether the log's file of leader epochs has to be written before its next batch."""
@@ -355,6 +364,7 @@ class ProduceHandler:
         "_files_ahead",
         "_flushes",
         "_progress",
+        "_purgatory",
         "_quotas",
         "_requests",
         "_topics",
@@ -384,7 +394,7 @@ class ProduceHandler:
         self._addresses = addresses
         self._disk_space = disk_space
         self._flushes = flushes
-        self._progress = progress
+        self._progress, self._purgatory = progress, progress.purgatory
         self._transactions = transactions
         self._batches = TransactionalBatches(
             cluster, transactions, endings, transaction_ends, disk_space
@@ -434,7 +444,7 @@ class ProduceHandler:
         """
         if denied and not request.topic_data:
             return self._all_denied(request, context, denied, denied_code)
-        unreadable, refused = self._prepare(request, context.api_version)
+        unreadable, refused, row_count = self._prepare(request, context.api_version)
         produce = _Produce(self._cluster, self._topics, request, context, unreadable)
         name = request.transactional_id
         if name is not None and refused is None:
@@ -444,14 +454,16 @@ class ProduceHandler:
                     return self._hold_back(request, context, name, denied)
                 self._batches.add_partitions(produce, name)
         if refused is None:
-            self._append_rows(produce)
+            self._append_rows(produce, row_count)
         else:
             produce.refuse(request.topic_data, refused)
         if denied:
             produce.refuse(denied, denied_code)
         # called after all appends, so that a fetch that waits for several logs gets all new data in
         # one response
-        self._progress.on_appended(produce.appended, context.now_ms)
+        purgatory, has_work = self._purgatory, False
+        if produce.has_flushes or purgatory.waiting_count or purgatory.watchers:
+            has_work = self._progress.on_appended(produce.appended, context.now_ms)
         if produce.pending:
             self._requests.park(context)
             for topic in request.topic_data:
@@ -470,34 +482,34 @@ class ProduceHandler:
             return PARKED
         if produce.failed or self._quotas.clients is not None:
             return self._encoded(produce)
-        return Encoded(
-            (encode_produce(context.correlation_id, context.api_version, produce.answers),)
-        )
+        frame = encode_produce(context.correlation_id, context.api_version, produce.answers)
+        if has_work or produce.has_flushes or name is not None:
+            return Encoded((frame,))
+        return Settled((frame,))
 
-    def _append_rows(self, produce: _Produce) -> None:
-        """Append the first batches, and defer the rest."""
-        row_count = size = begun = 0
-        for topic in produce.request.topic_data:
-            row_count += len(topic.partition_data)
+    def _append_rows(self, produce: _Produce, row_count: int) -> None:
+        """Append the first batches, and defer the rest. Takes: row_count, how many there are."""
+        size = begun = 0
         if row_count > 1:
             produce.budget = CheckBudget()
         for topic in produce.request.topic_data:
+            name = topic.name
             row: list[ProducedPartition] = []
+            produce.answers.append((topic.topic_id or name, row))
             for partition in topic.partition_data:
-                if row_count > ROWS_AT_ONCE or size > BYTES_AT_ONCE or begun >= EPOCHS_AT_ONCE:
-                    answer = produce.put_off(_kept(row, topic, partition, produce.context))
-                else:
-                    if partition.records is not None:
-                        size += len(partition.records)
+                index, records = partition.index, partition.records
+                if row_count > 1:
+                    if row_count > ROWS_AT_ONCE or size > BYTES_AT_ONCE or begun >= EPOCHS_AT_ONCE:
+                        row.append(produce.put_off(_kept(row, topic, partition, produce.context)))
+                        continue
+                    if records is not None:
+                        size += len(records)
                     if row_count > EPOCHS_AT_ONCE:
-                        begun += produce.begins_epoch(topic.name, partition.index)
-                    answer = self._append(
-                        produce, row, topic.name, partition.index, partition.records
-                    )
+                        begun += produce.begins_epoch(name, index)
+                answer = self._append(produce, row, name, index, records)
                 if answer.error_code:
                     produce.failed = True
                 row.append(answer)
-            produce.answers.append((topic.topic_id or topic.name, row))
 
     def _all_denied(
         self,
@@ -704,30 +716,36 @@ class ProduceHandler:
         )
         return Encoded((frame,))
 
-    def _prepare(self, request: ProduceRequest, version: int) -> tuple[Unreadable, Code | None]:
+    def _prepare(
+        self, request: ProduceRequest, version: int
+    ) -> tuple[Unreadable, Code | None, int]:
         """Convert the request to the form of the latest version.
 
         Gives: the partitions whose messages cannot be read; the error code if the whole request is
-               refused.
+               refused; the number of partitions.
         """
         unreadable = ALL_READABLE
         if version < BATCHES_IN_PRODUCE:
             unreadable = _upgrade(request)
         elif version >= PRODUCE_TOPIC_IDS:
             self._name_topics(request)
-        if request.acks not in (-1, 0, 1):
-            return unreadable, Code.INVALID_REQUIRED_ACKS
-        if request.transactional_id is None:
-            for topic in request.topic_data:
-                for partition in topic.partition_data:
-                    records = partition.records
-                    if (
-                        records is not None
-                        and len(records) >= HEADER_SIZE
-                        and records[FLAGS_AT] & TRANSACTIONAL
-                    ):
-                        return unreadable, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return unreadable, None
+        if not -1 <= request.acks <= 1:
+            return unreadable, Code.INVALID_REQUIRED_ACKS, 0
+        row_count = 0
+        may_be_transactional = request.transactional_id is not None
+        for topic in request.topic_data:
+            row_count += len(topic.partition_data)
+            if may_be_transactional:
+                continue
+            for partition in topic.partition_data:
+                records = partition.records
+                if (
+                    records is not None
+                    and len(records) >= HEADER_SIZE
+                    and records[FLAGS_AT] & TRANSACTIONAL
+                ):
+                    return unreadable, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, 0
+        return unreadable, None, row_count
 
     def _append(
         self,
@@ -759,15 +777,22 @@ class ProduceHandler:
                 return ProducedPartition(index, code)
         try:
             if pending is not None:
-                info = self._append_pending(produce, log, records, pending, result)
+                first_offset, last_offset, log_append_time_ms, _ = self._append_pending(
+                    produce, log, records, pending, result
+                )
             else:
-                if not self._disk_space.reserve(len(records)):
+                space, size = self._disk_space, len(records)
+                if size <= space.left_bytes:
+                    space.left_bytes -= size  # `reserve`, inlined
+                elif not space.reserve(size):
                     return _no_room(self._disk_space, log, index, records)
                 if log.producer_state.refused:
                     check_overtaking(log.producer_state, records)
                 if not log.files.are_made and self._waits_for_files(produce, log):
                     return _put_off(produce, row, log, records)
-                info = log.append(records, now_ms=context.now_ms, at_once=produce.budget)
+                first_offset, last_offset, log_append_time_ms, _ = log.append_fields(
+                    records, context.now_ms, produce.budget
+                )
         except TakesLongError as error:
             written = error.written if isinstance(error, ComparisonTakesLong) else None
             if pending is None:
@@ -781,14 +806,10 @@ class ProduceHandler:
             return _refusal(produce, log, index, error)
         produce.appended.append(log)
         if transactional_id is not None:
-            self._on_transactional(produce, log, info, records)
-        elif log.log_end_offset - log.durability.durable_offset >= log.flush_messages:
-            produce.unflushed.append(log)
-        elif log.flush_ms < NEVER_MS:
-            self._progress.flush_later(log, context.now_ms + log.flush_ms)
-        return ProducedPartition(
-            index, 0, info.first_offset, info.log_append_time_ms, log.log_start_offset
-        )
+            self._on_transactional(produce, log, first_offset, last_offset, records)
+        elif log.has_flush_limit:
+            self._flush_in_time(produce, log)
+        return ProducedPartition(index, 0, first_offset, log_append_time_ms, log.log_start_offset)
 
     def _not_appended(
         self, produce: _Produce, log: Log | None, name: str, index: int, records: Any
@@ -815,11 +836,12 @@ class ProduceHandler:
         records: Any,
         pending: _Pending,
         result: Checked | _Compared | AppendRefused | None,
-    ) -> AppendInfo:
+    ) -> tuple[int, int, int, bool]:
         """Append a deferred batch. result: the result of the worker's check, which is valid if the
         log's rules have not changed since.
 
-        Raises: what `Log.append` raises; OSError if there is no space.
+        Gives:  what `Log.append_fields` gives.
+        Raises: what it raises; OSError if there is no space.
         """
         if not pending.is_counted and not self._disk_space.reserve(len(records)):
             raise OSError(errno.ENOSPC, "")
@@ -827,29 +849,38 @@ class ProduceHandler:
             check_overtaking(log.producer_state, records)
         now_ms = produce.context.now_ms
         if result is None or pending.rules != log.rules:
-            return log.append(records, now_ms=now_ms, at_once=produce.budget)
+            return log.append_fields(records, now_ms, produce.budget)
         if isinstance(result, AppendRefused):
             raise result.again()
         comparison = None
         if isinstance(result, _Compared):
             result, comparison = result
-        return log.append(
-            records, now_ms=now_ms, at_once=produce.budget, checked=result, comparison=comparison
+        return log.append_fields(
+            records, now_ms, produce.budget, checked=result, comparison=comparison
         )
 
     def _on_transactional(
-        self, produce: _Produce, log: Log, info: AppendInfo, records: Any
+        self, produce: _Produce, log: Log, first_offset: int, last_offset: int, records: Any
     ) -> None:
         """Let the response wait for the disk if flush.messages or two-phase commit requires it."""
         transactional_id = produce.request.transactional_id
         assert transactional_id is not None
         if logger.isEnabledFor(logging.DEBUG):
-            _trace(log, transactional_id, info, records)
-        if log.log_end_offset - log.durability.durable_offset >= log.flush_messages or (
+            _trace(log, transactional_id, first_offset, last_offset, records)
+        if (
             transactional_id in self._transactions.two_phase
             and self._transactions.settings.is_durable
         ):
-            produce.unflushed.append(log)
+            produce.has_flushes = True
+            produce.wait_for_disk(log)
+        elif log.has_flush_limit:
+            self._flush_in_time(produce, log)
+
+    def _flush_in_time(self, produce: _Produce, log: Log) -> None:
+        """Let the response wait for the disk (flush.messages), or flush later (flush.ms)."""
+        produce.has_flushes = True
+        if log.log_end_offset - log.durability.durable_offset >= log.flush_messages:
+            produce.wait_for_disk(log)
         elif log.flush_ms < NEVER_MS:
             self._progress.flush_later(log, produce.context.now_ms + log.flush_ms)
 
@@ -947,15 +978,17 @@ def _first_producer(request: ProduceRequest) -> tuple[int, int] | None:
     return None
 
 
-def _trace(log: Log, transactional_id: str, info: AppendInfo, records: Any) -> None:
+def _trace(
+    log: Log, transactional_id: str, first_offset: int, last_offset: int, records: Any
+) -> None:
     """Log the offsets of a transaction's batch at debug level."""
     producer_id, producer_epoch, _ = producer_of(records)
     logger.debug(
         "%r: offsets %d to %d of %s",
-        log, info.first_offset, info.last_offset, transactional_id,
+        log, first_offset, last_offset, transactional_id,
         extra={
             "transactional_id": transactional_id, "producer_id": producer_id,
-            "producer_epoch": producer_epoch, "offset": info.first_offset,
+            "producer_epoch": producer_epoch, "offset": first_offset,
         },
     )  # fmt: skip
 

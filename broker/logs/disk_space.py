@@ -29,9 +29,9 @@ class DiskSpace:
 
     The last `reserve_bytes` of the disk are kept for markers, offsets and checkpoints, so that
     transactions can still be ended and readers can continue. The free space is measured again after
-    every 16 MB, and whenever it seems too small. is_full: whether the last reservation was refused.
-    refused_count: the number of refused writes since the start. refusals: the writes that are
-    being refused now; None if there are none.
+    every 16 MB, and whenever it seems too small. left_bytes: what may be written until then.
+    is_full: whether the last reservation was refused. refused_count: the number of refused writes
+    since the start. refusals: the writes that are being refused now; None if there are none.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class DiskSpace:
     ) -> None:
         self._free_bytes, self._reserve_bytes = free_bytes, reserve_bytes
         self._directory = directory
-        self._left_bytes = 0
+        self.left_bytes = 0
         self.is_full = False
         self.refused_count = 0
         self.refusals: Refusals | None = None
@@ -50,17 +50,17 @@ class DiskSpace:
         """Reserve bytes. Gives: whether they may be written; if so they count as written."""
         # The free space is measured again only after MEASURED_EVERY_BYTES, since each measurement
         # is a system call.
-        if self._left_bytes < count:
+        if self.left_bytes < count:
             free = self._free_bytes()
-            self._left_bytes = min(free - self._reserve_bytes, max(MEASURED_EVERY_BYTES, count))
-            self.is_full = self._left_bytes < count
+            self.left_bytes = min(free - self._reserve_bytes, max(MEASURED_EVERY_BYTES, count))
+            self.is_full = self.left_bytes < count
             if self.is_full:
-                left, self._left_bytes = self._left_bytes, 0
+                left, self.left_bytes = self.left_bytes, 0
                 # a topic of very many partitions may be too large for a disk that is not full
                 if left < MEASURED_EVERY_BYTES:
                     self._on_refused(self._shortage(free), min(count, MEASURED_EVERY_BYTES))
                 return False
-        self._left_bytes -= count
+        self.left_bytes -= count
         return True
 
     def on_not_written(self, error: OSError) -> None:

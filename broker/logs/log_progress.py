@@ -15,22 +15,26 @@ if TYPE_CHECKING:
 class LogProgress:
     """Notifies waiting fetches of the progress of logs, and flushes logs in time (`flush.ms`).
 
-    next_due_ms: the time at which the next flush for `flush.ms` is due, or None. risen: further
-    logs whose last stable offsets have risen, because that of another log has.
+    purgatory: the waiting fetches. While it is empty, only logs that are flushed have to be
+    reported to `on_appended`. next_due_ms: the time at which the next flush for `flush.ms` is due,
+    or None. risen: further logs whose last stable offsets have risen, because that of another log
+    has.
     """
 
     def __init__(self, purgatory: Purgatory, flushes: FlushQueue) -> None:
-        self._purgatory, self._flushes = purgatory, flushes
+        self.purgatory, self._flushes = purgatory, flushes
         self._due_ms: dict[Log, int] = {}
         self.risen: list[Log] = []
         self.next_due_ms: int | None = None
 
-    def on_appended(self, logs: Sequence[Log], now_ms: int) -> None:
+    def on_appended(self, logs: Sequence[Log], now_ms: int) -> bool:
         """Notify the waiting fetches that the logs have grown, or their last stable offsets have
         risen.
 
         Logs whose records are visible only when they are durable (`flush.messages=1`) are flushed,
         in one flush.
+
+        Gives:  whether something else than fetches may have got work by this.
         """
         for log in logs:
             if log.high_watermark < log.log_end_offset:
@@ -39,16 +43,19 @@ class LogProgress:
                     lambda _: None,
                     now_ms,
                 )
-                break
-        if self._purgatory.waiting_count or self._purgatory.watchers:
+                self.try_fetches(logs, now_ms)
+                return True
+        if self.purgatory.waiting_count or self.purgatory.watchers:
             self.try_fetches(logs, now_ms)
+            return bool(self.purgatory.watchers)
+        return False
 
     def try_fetches(self, logs: Sequence[Log], now_ms: int) -> None:
         """Try to answer the fetches that wait for the logs."""
         risen, self.risen = self.risen, []
-        if self._purgatory.waiting_count or self._purgatory.watchers:
+        if self.purgatory.waiting_count or self.purgatory.watchers:
             for log in (*logs, *risen) if risen else logs:
-                self._purgatory.on_progress(log, now_ms)
+                self.purgatory.on_progress(log, now_ms)
 
     def try_risen(self, now_ms: int) -> None:
         """Try to answer the fetches that wait for the logs in `risen`."""
@@ -63,7 +70,7 @@ class LogProgress:
 
     def on_deleted(self, log: Log, now_ms: int) -> None:
         """Answer the fetches that wait for a deleted log, and cancel the log's flush."""
-        self._purgatory.on_progress(log, now_ms)
+        self.purgatory.on_progress(log, now_ms)
         self._due_ms.pop(log, None)
         self._flushes.forget(log, now_ms)
 

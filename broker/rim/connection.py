@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas.broker.outbox import CloseReason
 from barnabas.broker.rim.clocks import NS_PER_MS
+from barnabas.broker.rim.poller import Sockets
 from barnabas.broker.rim.receive_turns import ReceiveTurns
 from barnabas.broker.seams.host import HandleFrame
 from barnabas.protocol.errors import ProtocolViolation
@@ -53,15 +54,23 @@ SMALL_SLICE_BYTES = 4096
 _POLL_HUNG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)
 
 
+class TimedCore(Protocol):
+    """The core. timer_is_set: whether the server's timer is early enough."""
+
+    timer_is_set: bool
+
+
 class ConnectionHost(Protocol):
     """The part of the server that a connection uses.
 
-    turns, memory: for authenticated clients. greeting_turns, greeting_memory: for other clients.
+    sockets: what reports that a connection's socket is ready, the loop or its selector. turns,
+    memory: for authenticated clients. greeting_turns, greeting_memory: for other clients.
     silence: a function that returns the reason why no data may be sent any more, or None if data
     may be sent. It is None instead of a function if data may always be sent.
     """
 
     loop: asyncio.AbstractEventLoop
+    sockets: Sockets
     turns: ReceiveTurns
     memory: ReceiveMemory
     greeting_turns: ReceiveTurns
@@ -71,6 +80,10 @@ class ConnectionHost(Protocol):
     event_ns: int
     on_frame: HandleFrame
     silence: Callable[[], str | None] | None
+
+    @property
+    def broker(self) -> TimedCore:
+        """The core."""
 
     def now_ms(self) -> int:
         """The steady time in ms, for an event that is passed to the core now."""
@@ -118,8 +131,8 @@ class Connection:
     __slots__ = (
         "_buffer", "_gathered", "_gathered_bytes", "_is_active", "_loop", "_out", "_pumping",
         "_quiet_sweeps", "_reading", "_server",
-        "_socket", "_turns", "_waits_for_turn", "_writing", "closed", "connection_id", "in_flight",
-        "is_held", "peer",
+        "_socket", "_sockets", "_turns", "_waits_for_turn", "_writing", "closed", "connection_id",
+        "in_flight", "is_held", "peer",
     )  # fmt: skip
 
     def __init__(
@@ -132,6 +145,7 @@ class Connection:
     ) -> None:
         """Takes: greeting_bytes, the largest request before the login; 0 if no login is needed."""
         self._server, self._socket, self._loop = server, sock, server.loop
+        self._sockets = server.sockets
         self.connection_id, self.peer = connection_id, peer
         self._turns, memory = server.turns, server.memory
         if greeting_bytes:
@@ -152,7 +166,7 @@ class Connection:
         """Let the loop report received bytes again."""
         if not self._reading and not self.closed:
             self._reading = True
-            self._loop.add_reader(self._socket.fileno(), self._on_readable)
+            self._sockets.add_reader(self._socket.fileno(), self._on_readable)
             self._read_pending()
 
     def _read_pending(self) -> None:
@@ -161,13 +175,13 @@ class Connection:
         """
         sock = self._socket
         if not isinstance(sock, socket.socket) and sock.pending():
-            self._loop.call_soon(self._on_readable)
+            self._sockets.call_soon(self._on_readable)
 
     def _pause_reading(self) -> None:
         """Leave further bytes in the kernel's buffer, which slows the client down."""
         if self._reading:
             self._reading = False
-            self._loop.remove_reader(self._socket.fileno())
+            self._sockets.remove_reader(self._socket.fileno())
 
     def _on_readable(self) -> None:
         """Receive bytes, and pass every whole frame to the core. Reading pauses only when received
@@ -201,7 +215,7 @@ class Connection:
                 self._server.disconnect(self, None)
                 return
             self._is_active = True
-            buffer.received(count)
+            buffer.end += count  # `received`, inlined
             self.pump()
             if self.closed or self._waits_for_turn or count < len(view):
                 return
@@ -226,19 +240,20 @@ class Connection:
         turn_ends_ns = 0
         try:
             while not (self.in_flight or self._out or self.closed):
-                has_more = buffer.end > buffer.start
-                now_ms = server.now_ms() if has_more else 0
-                if turn_ends_ns and has_more and server.event_ns >= turn_ends_ns:
-                    self._wait_for_turn()
-                    return
-                frame = buffer.next_frame() if has_more else None
+                frame = None
+                if buffer.end > buffer.start:
+                    now_ms = server.now_ms()
+                    if not turn_ends_ns:
+                        turn_ends_ns = server.event_ns + TURN_NS
+                    elif server.event_ns >= turn_ends_ns:
+                        self._wait_for_turn()
+                        return
+                    frame = buffer.next_frame()
                 if frame is None:
                     if not self._reading:
                         self._resume_reading()
                     return
                 self.in_flight = True
-                if not turn_ends_ns:
-                    turn_ends_ns = server.event_ns + TURN_NS
                 server.on_frame(self.connection_id, frame, now_ms)
                 server.empty_outbox()
         except ProtocolViolation as error:
@@ -247,9 +262,14 @@ class Connection:
             server.on_request_failed(self, error)
         finally:
             self._pumping = False
-            if turn_ends_ns:
+            if turn_ends_ns and not server.broker.timer_is_set:
                 server.set_timer()  # once for all requests of the turn
-            if buffer.keep_rest() or (
+            if buffer.own is None and buffer.start == buffer.end:
+                buffer.start = buffer.end = 0  # `keep_rest`, inlined
+                is_released = False
+            else:
+                is_released = buffer.keep_rest()
+            if is_released or (
                 self._turns.holders and (self.in_flight or self._out) and self._turns.has_turn(self)
             ):
                 self._turns.on_released(self)
@@ -260,7 +280,7 @@ class Connection:
         """Continue once every other readable connection has had its turn."""
         if not self._waits_for_turn:
             self._waits_for_turn = True
-            self._loop.call_soon(self._take_turn)
+            self._sockets.call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
         self._waits_for_turn = False
@@ -269,8 +289,10 @@ class Connection:
     def _take_gathered(self) -> Any:
         """The gathered small answers, of which there is at least one, as one piece."""
         gathered = self._gathered
-        self._gathered, self._gathered_bytes = [], 0
-        return gathered[0] if len(gathered) == 1 else b"".join(gathered)
+        piece = gathered[0] if len(gathered) == 1 else b"".join(gathered)
+        gathered.clear()
+        self._gathered_bytes = 0
+        return piece
 
     @property
     def owner(self) -> str:
@@ -316,7 +338,7 @@ class Connection:
     def admit(self) -> None:
         """Lift the smaller limit of requests, since the client is authenticated."""
         server = self._server
-        self._buffer.max_frame_bytes = server.max_frame_bytes
+        self._buffer.set_limit(server.max_frame_bytes)
         if self._turns is not server.turns:
             self._buffer.move_to(server.memory)
             self._turns.on_released(self)
@@ -362,7 +384,7 @@ class Connection:
         events.
         """
         if not self._pumping and (not self._reading or self._buffer.held_bytes):
-            self._loop.call_soon(self.pump)
+            self._sockets.call_soon(self.pump)
 
     def send(self, pieces: Any) -> None:
         """Send as much of a response as the socket accepts, and the rest when the socket is
@@ -377,8 +399,7 @@ class Connection:
             except OSError as error:
                 self._server.disconnect(self, str(error))
                 return
-        piece = pieces[0]
-        if self._pumping and len(pieces) == 1 and type(piece) is not Slice:
+        if self._pumping and len(pieces) == 1 and type(piece := pieces[0]) is not Slice:
             self._gathered.append(piece)
             self._gathered_bytes += len(piece)
             if self._gathered_bytes >= GATHERED_BYTES:
@@ -480,7 +501,7 @@ class Connection:
             return
         if self._writing:
             self._writing = False
-            self._loop.remove_writer(sock.fileno())
+            self._sockets.remove_writer(sock.fileno())
 
     def _flush_through_tls(self, sock: TlsSocket) -> None:
         """Send the unsent bytes in pieces of equal size, since a call has a fixed cost, whatever
@@ -515,7 +536,7 @@ class Connection:
         """Let the loop report when the socket accepts more."""
         if not self._writing:
             self._writing = True
-            self._loop.add_writer(self._socket.fileno(), self._on_writable)
+            self._sockets.add_writer(self._socket.fileno(), self._on_writable)
 
     @property
     def has_stirred(self) -> bool:
@@ -550,7 +571,7 @@ class Connection:
                 self._socket.send(self._take_gathered())
         self._pause_reading()
         if self._writing:
-            self._loop.remove_writer(self._socket.fileno())
+            self._sockets.remove_writer(self._socket.fileno())
         self._out.clear()
         self._socket.close()
         self._buffer.drop()

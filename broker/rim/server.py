@@ -38,6 +38,7 @@ from barnabas.broker.rim.clocks import MACHINE_CLOCK, NS_PER_MS, busy_ns, steady
 from barnabas.broker.rim.closing_lines import ClosingLines
 from barnabas.broker.rim.connection import Connection
 from barnabas.broker.rim.flusher import Flusher
+from barnabas.broker.rim.poller import Sockets, Timer
 from barnabas.broker.rim.receive_turns import ReceiveTurns
 from barnabas.broker.rim.thread_calls import ThreadCalls
 from barnabas.broker.rim.worker import Worker
@@ -96,7 +97,8 @@ class Server:
     core's latest event. is_closed: whether sending and writing have ended.
 
     Takes: sock, the socket of the only listener, or for each listener a socket for each broker;
-           gate and observer, see these classes, each None if there is none.
+           gate and observer, see these classes, each None if there is none. sockets, the selector
+           of the loop, if it calls connections directly.
     """
 
     _tls_chunk: memoryview | None = None
@@ -110,9 +112,11 @@ class Server:
         clock: Clock = MACHINE_CLOCK,
         gate: Gate | None = None,
         observer: Observer | None = None,
+        sockets: Sockets | None = None,
     ) -> None:
         self.broker: Broker = broker
         self.loop = loop
+        self.sockets: Sockets = loop if sockets is None else sockets
         self._steady_ns, self._wall_ns = clock
         broker.quotas.busy_ns = busy_ns
         self.max_frame_bytes = broker.config.socket_request_max_bytes
@@ -125,7 +129,7 @@ class Server:
         socks = [sock] if isinstance(sock, socket.socket) else sock
         self.acceptor = Acceptor(self, broker, socks)
         self._muted: dict[int, asyncio.TimerHandle] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._timer_at_ms = self.event_ns = self._catch_up_rounds = 0
         self._closing_lines = ClosingLines(loop)
         self._carrying_out = self._is_after_flush = self.is_closed = False
@@ -347,45 +351,62 @@ class Server:
 
     def empty_outbox(self) -> None:
         """Carry out the outbox until it is empty. The caller then calls `set_timer`."""
-        if self._carrying_out or self.failure.done() or self.is_closed:
+        if self._carrying_out or self.is_closed or self.failure.done():
             # A send in the loop below made this call, or the broker has failed or is closed.
             return
         self._carrying_out = True
         outbox = self.broker.outbox
         try:
-            while outbox.sends or outbox.closes or outbox.flushes or outbox.deferred:
-                if outbox.sends:
-                    self._send_answers()
-                # the order of the outbox: answers are sent before their connections are closed
-                if outbox.admitted:
-                    self._admit()
-                if outbox.mutes:
-                    self._mute()
-                if outbox.closes:
-                    self._close()
-                if outbox.flushes:
-                    self._submit_flushes()
-                if outbox.deferred and not outbox.sends and not self._do_deferred():
+            while True:
+                sends = outbox.sends
+                if sends:
+                    outbox.sends = []
+                    if self._observer is not None:
+                        self._observer.on_answers(sends, after_flush=self._is_after_flush)
+                    send, connections = self._send, self._connections
+                    for connection_id, pieces in sends:
+                        connection = connections.get(connection_id)
+                        if connection is not None:
+                            # a connection whose request is answered may pass on its next one
+                            connection.in_flight = False
+                            if pieces:
+                                send(connection, pieces)
+                            connection.wake()
+                # nearly always there is nothing but answers
+                if not (
+                    outbox.flushes or outbox.deferred or outbox.closes or outbox.admitted
+                    or outbox.mutes or outbox.cleanings or outbox.work or outbox.held_bytes
+                    or outbox.audit
+                ):  # fmt: skip
+                    if not outbox.sends:
+                        return
+                elif not self._carry_out_others():
                     return
-            if outbox.cleanings or outbox.work or outbox.held_bytes:
-                self._submit_work()
-            if outbox.audit:
-                self._write_audit_log()
         finally:
             self._carrying_out = False
 
-    def _send_answers(self) -> None:
-        """Send the answers. A connection whose request is answered may pass on its next request."""
-        sends, self.broker.outbox.sends = self.broker.outbox.sends, []
-        if self._observer is not None:
-            self._observer.on_answers(sends, after_flush=self._is_after_flush)
-        for connection_id, pieces in sends:
-            connection = self._connections.get(connection_id)
-            if connection is not None:
-                connection.in_flight = False
-                if pieces:
-                    self._send(connection, pieces)
-                connection.wake()
+    def _carry_out_others(self) -> bool:
+        """Carry out what the outbox has besides answers, which are sent before their connections
+        are closed. Gives: whether there may be more answers.
+        """
+        outbox = self.broker.outbox
+        if outbox.admitted:
+            self._admit()
+        if outbox.mutes:
+            self._mute()
+        if outbox.closes:
+            self._close()
+        if outbox.flushes:
+            self._submit_flushes()
+        if outbox.deferred and not outbox.sends and not self._do_deferred():
+            return False
+        if outbox.sends or outbox.closes or outbox.flushes or outbox.deferred:
+            return True
+        if outbox.cleanings or outbox.work or outbox.held_bytes:
+            self._submit_work()
+        if outbox.audit:
+            self._write_audit_log()
+        return False
 
     def _admit(self) -> None:
         """Lift the smaller limit of requests for clients that are now authenticated."""
@@ -519,6 +540,7 @@ class Server:
             # broker that has failed or is closed needs none.
             return
         deadline = self.broker.next_deadline_ms()
+        self.broker.on_timer_set()
         if self._timer is not None and self._timer_at_ms <= deadline:
             return  # the present timer is early enough, and is set again when it fires
         now_ms = self._steady_ns() // NS_PER_MS
@@ -529,7 +551,7 @@ class Server:
                 return
             self._timer.cancel()
         self._timer_at_ms = at_ms
-        self._timer = self.loop.call_later((at_ms - now_ms) / 1000, self._on_timer)
+        self._timer = self.sockets.call_later((at_ms - now_ms) / 1000, self._on_timer)
 
     @property
     def is_quiet(self) -> bool:

@@ -33,6 +33,7 @@ Source: Kafka's message format. The walk rejects the records that DefaultRecord.
 
 from __future__ import annotations
 
+import struct
 from functools import cache
 from itertools import accumulate, compress
 from operator import add
@@ -98,6 +99,43 @@ class _Shape(NamedTuple):
     head_size: int  # the number of bytes before the value
 
 
+def _head_of_only_record(size: int) -> tuple[int, int]:
+    """The bytes before the value of the only record of a batch, without key, deltas and headers.
+
+    Its size determines them. Takes: size, that of the whole record. Gives: how many bits of the
+    first eight bytes belong to the value, and the other bits as a number; -1 if no such record has
+    that size, or if its length fields have more than two bytes.
+    """
+    for length_width in (1, 2):
+        for value_width in (1, 2):
+            length = size - length_width
+            # attributes, two deltas, a null key; after the value the number of headers
+            value_size = length - 4 - value_width - 1
+            if value_size >= 0 and length < 1 << 13:
+                sizes = _two_bytes_at_most(length), _two_bytes_at_most(value_size)
+                if (len(sizes[0]), len(sizes[1])) == (length_width, value_width):
+                    head = bytes([*sizes[0], 0, 0, 0, 1, *sizes[1]])
+                    return 8 * (8 - len(head)), int.from_bytes(head)
+    return _NO_HEAD
+
+
+def _two_bytes_at_most(number: int) -> list[int]:
+    """The bytes of a varint, of which one or two are enough."""
+    zigzag = number << 1
+    return [zigzag] if zigzag < 0x80 else [zigzag & 0x7F | 0x80, zigzag >> 7]
+
+
+_EIGHT_BYTES = struct.Struct(">Q")
+_NO_HEAD = 0, -1
+# the heads of records below this size, made when they are needed
+_HEADS: list[tuple[int, int] | None] = [None] * 2048
+
+
+def _remember_head(size: int) -> tuple[int, int]:
+    head = _HEADS[size] = _head_of_only_record(size)
+    return head
+
+
 def highest_time_delta(body: Body, position: int, count: int) -> int:
     """Check that `count` records fill `body` from `position` to its end.
 
@@ -107,8 +145,15 @@ def highest_time_delta(body: Body, position: int, count: int) -> int:
     Raises: KafkaError INVALID_RECORD.
     """
     try:
-        if count == 1 and _is_plain_record(body, position):
-            return 0
+        if count == 1:
+            size = len(body) - position
+            if 8 <= size < 2048:
+                head = _HEADS[size] or _remember_head(size)
+                (first_bytes,) = _EIGHT_BYTES.unpack_from(body, position)
+                if first_bytes >> head[0] == head[1] and not body[-1]:
+                    return 0
+            if _is_plain_record(body, position):
+                return 0
         if count <= _FIRST_BLOCK:
             if type(body) is memoryview and len(body) - position < count * _COPIED_RECORD_BYTES:
                 body, position = bytes(body[position:]), 0

@@ -62,7 +62,7 @@ CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 HIGHEST_CODEC = 4
 # the header size of the oldest format; the length of a batch is never smaller
 _SMALLEST_BATCH = LENGTH_END + 14
-_KNOWN_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+_OF_CLIENTS = CODEC_MASK | TRANSACTIONAL  # the attributes that a client may set
 _MOST_RECORDS_AT_ONCE = 10_000  # walking over this many records takes 5 ms, or 30 ms with headers
 _MOST_BYTES_AT_ONCE = 1 << 20  # decompressed bytes
 # The limits of checks on the loop, for all batches of a request together.
@@ -136,41 +136,39 @@ FOR_ONE_BATCH = CheckBudget(1 << 62, 1 << 62)
 """The budget of requests with one batch, which has its own bounds: it is never exhausted."""
 
 
-class Rules(NamedTuple):
+class Rules:
     """The rules of a LogConfig that apply to each batch, computed once for each config.
 
-    needs_time: whether the rules depend on the wall clock.
+    needs_time: whether the rules depend on the wall clock. are_few: whether records are neither
+    opened, nor recompressed, nor given the time of the append, as nearly everywhere. It is no
+    tuple, whose fields take longer to read.
     """
 
-    max_bytes: int
-    max_decompressed_bytes: int
-    needs_keys: bool
-    oldest_ms: int
-    newest_ms: int
-    codec: int
-    levels: Levels
-    log_append_time: bool
-    opens_records: bool
-    needs_time: bool
+    __slots__ = (
+        "are_few", "codec", "levels", "log_append_time", "max_bytes", "max_decompressed_bytes",
+        "needs_keys", "needs_time", "newest_ms", "oldest_ms", "opens_records",
+    )  # fmt: skip
 
-    @classmethod
-    def of(cls, config: LogConfig) -> Rules:
-        """The rules for batches of a topic with these settings."""
-        log_append_time = config.timestamp_type_log_append
-        oldest = NEVER_MS if log_append_time else config.timestamp_before_max_ms
-        newest = NEVER_MS if log_append_time else config.timestamp_after_max_ms
-        return cls(
-            max_bytes=config.max_message_bytes,
-            max_decompressed_bytes=config.max_decompressed_bytes,
-            needs_keys=config.is_compacted,
-            oldest_ms=oldest,
-            newest_ms=newest,
-            codec=CODECS.get(config.compression_type, -1),
-            levels=config.compression_levels,
-            log_append_time=log_append_time,
-            opens_records=config.is_compacted or oldest != NEVER_MS or newest != NEVER_MS,
-            needs_time=log_append_time or oldest != NEVER_MS or newest != NEVER_MS,
-        )
+    def __init__(self, config: LogConfig) -> None:
+        self.log_append_time = config.timestamp_type_log_append
+        self.oldest_ms = NEVER_MS if self.log_append_time else config.timestamp_before_max_ms
+        self.newest_ms = NEVER_MS if self.log_append_time else config.timestamp_after_max_ms
+        has_bounds = self.oldest_ms != NEVER_MS or self.newest_ms != NEVER_MS
+        self.max_bytes: int = config.max_message_bytes
+        self.max_decompressed_bytes: int = config.max_decompressed_bytes
+        self.needs_keys: bool = config.is_compacted
+        self.codec = CODECS.get(config.compression_type, -1)
+        self.levels: Levels = config.compression_levels
+        self.opens_records = config.is_compacted or has_bounds
+        self.needs_time = self.log_append_time or has_bounds
+        self.are_few = not self.opens_records and not self.log_append_time and self.codec < 0
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Rules):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment] # rules are compared, and no key
 
 
 class Checked(NamedTuple):
@@ -249,14 +247,14 @@ def checked_fields(
     ):
         raise _refusal(codec, attributes, last_delta, producer_id, sequence, count)
     # If the request has only this batch, only the limits of a batch apply.
-    if at_once is not None and (at_once is not FOR_ONE_BATCH or count > _MOST_RECORDS_AT_ONCE):
+    if (at_once is not FOR_ONE_BATCH or count > _MOST_RECORDS_AT_ONCE) and at_once is not None:
         at_once.take_records(count)  # checked before decompression, which may take a long time
     body: memoryview | bytearray | bytes = view
     start = HEADER_SIZE
     if codec:
         body, start = _decompressed(codec, view[HEADER_SIZE:], rules, at_once), 0
-    recompressed = rules.codec >= 0 and rules.codec != codec
-    if at_once is not None and recompressed and len(body) > _MOST_COMPRESSED_AT_ONCE:
+    is_recompressed = not rules.are_few and rules.codec >= 0 and rules.codec != codec
+    if is_recompressed and at_once is not None and len(body) > _MOST_COMPRESSED_AT_ONCE:
         raise TakesLongError
     try:
         youngest = base_timestamp + highest_time_delta(body, start, count)
@@ -268,26 +266,26 @@ def checked_fields(
         youngest = NO_TIMESTAMP
     elif youngest >= 1 << 63:
         raise AppendRefused(Code.INVALID_RECORD, "a timestamp of more than 64 bits")
-    if rules.opens_records:
-        _look_into_records(body, start, count, base_timestamp, rules, now_ms)
-    if recompressed:
-        plain = bytes(body[start:])
-        attributes = (attributes & ~CODEC_MASK) | rules.codec
-        view = memoryview(_rebuilt(view, compress(rules.codec, plain, rules.levels), attributes))
-        size = len(view)
-        if size > rules.max_bytes:
-            raise AppendRefused(
-                Code.MESSAGE_TOO_LARGE,
-                f"{size} bytes in the topic's codec, over {rules.max_bytes}",
-                knows_log_start=False,
-            )
-    if rules.log_append_time:
-        attributes |= LOG_APPEND_TIME
-        youngest = now_ms
-    else:
-        # The client has set LogAppendTime, but the topic uses CreateTime.
-        attributes &= ~LOG_APPEND_TIME
-    attributes &= _KNOWN_ATTRIBUTES
+    # a client may not set the bit LogAppendTime, nor bits without a meaning
+    attributes &= _OF_CLIENTS
+    if not rules.are_few:
+        if rules.opens_records:
+            _look_into_records(body, start, count, base_timestamp, rules, now_ms)
+        if is_recompressed:
+            plain = bytes(body[start:])
+            attributes = (attributes & ~CODEC_MASK) | rules.codec
+            compressed = compress(rules.codec, plain, rules.levels)
+            view = memoryview(_rebuilt(view, compressed, attributes))
+            size = len(view)
+            if size > rules.max_bytes:
+                raise AppendRefused(
+                    Code.MESSAGE_TOO_LARGE,
+                    f"{size} bytes in the topic's codec, over {rules.max_bytes}",
+                    knows_log_start=False,
+                )
+        if rules.log_append_time:
+            attributes |= LOG_APPEND_TIME
+            youngest = now_ms
     # If nothing has to be changed, the batch keeps its bytes and its CRC: computing another
     # checksum takes as long as the first.
     if attributes != fields[5] or youngest != max_timestamp:

@@ -79,8 +79,8 @@ class LogUpkeep:
         """When a task next has work to do; 0 if one has work now."""
         if self._to_retain or self._to_expire:
             return 0
-        due = min(self._next_retention_ms, self._next_expiration_ms)
-        log_dir = self._log_dir
+        due, log_dir = self._next_retention_ms, self._log_dir
+        due = min(due, self._next_expiration_ms)
         if log_dir.changed_logs and self._next_checkpoint_ms < due:
             due = self._next_checkpoint_ms
         at = self.deleted_directories.next_due_ms

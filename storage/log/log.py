@@ -63,7 +63,7 @@ from barnabas.storage.log.log_files import LogFiles
 from barnabas.storage.log.log_reader import FetchData, Isolation, LogReader, unreadable
 from barnabas.storage.log.retention import expired_count
 from barnabas.storage.log.segment_turnover import SegmentTurnover
-from barnabas.storage.log_config import LogConfig
+from barnabas.storage.log_config import NEVER_MS, LogConfig
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots, aborted_entry
 from barnabas.storage.producers.producer_state import (
     ProducerEntry,
@@ -115,12 +115,13 @@ class Log:
     """The log of one partition. `LogManager.create` or `recovery.load_log` makes it.
 
     leader_epoch: the epoch that is written into every batch. flush_messages, flush_ms: from the
-    config. is_whole: whether readers get whole transactions, also across partitions, by the config.
-    whole_from: the end of the log when it began to be so in this run: 0 for a new log. held_from:
-    an offset at which the last stable offset stays for that reason, or None. observer: what set it;
-    None if there is nothing to observe. awaited_offset: the stable offset without held_from, at
-    which the observer is called. unread_bytes: the amount written since the last checkpoint, which
-    a start after a kill would have to read. A batch counts as its size plus UNREAD_BATCH_BYTES.
+    config; has_flush_limit: whether one of them is set. is_whole: whether readers get whole
+    transactions, also across partitions, by the config. whole_from: the end of the log when it
+    began to be so in this run: 0 for a new log. held_from: an offset at which the last stable
+    offset stays for that reason, or None. observer: what set it; None if there is nothing to
+    observe. awaited_offset: the stable offset without held_from, at which the observer is called.
+    unread_bytes: the amount written since the last checkpoint, which a start after a kill would
+    have to read. A batch counts as its size plus UNREAD_BATCH_BYTES.
     """
 
     def __init__(
@@ -191,9 +192,10 @@ class Log:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
-        self._rules = Rules.of(config)
+        self._rules = Rules(config)
         self._segment_bytes = config.segment_bytes
         self.flush_messages, self.flush_ms = config.flush_messages, config.flush_ms
+        self.has_flush_limit = config.flush_messages < NEVER_MS or config.flush_ms < NEVER_MS
         self.turnover.set_config(config)
         self.durability.waits_for_disk = config.flush_messages <= 1
         self._is_bounded = self.durability.waits_for_disk or self.observer is not None
@@ -263,6 +265,20 @@ class Log:
         checked: Checked | None = None,
         comparison: Comparison | None = None,
     ) -> AppendInfo:
+        """Append a batch as `append_fields` does, for a caller that keeps the result."""
+        return AppendInfo(
+            *self.append_fields(batch, now_ms, at_once, checked=checked, comparison=comparison)
+        )
+
+    def append_fields(
+        self,
+        batch: memoryview | bytearray,
+        now_ms: int,
+        at_once: CheckBudget | None = None,
+        *,
+        checked: Checked | None = None,
+        comparison: Comparison | None = None,
+    ) -> tuple[int, int, int, bool]:
         """Check one batch of a client, assign offsets, and write it to the active segment.
 
         Takes:  batch, writable: the records field of one partition. The base offset and the leader
@@ -271,8 +287,9 @@ class Log:
                 checked: the result of an earlier `check_client_batch` by these rules. Checks
                 against the log and its producers are made here, with no other event in between.
                 comparison: the result of a comparison that an earlier call requested.
-        Gives:  first_offset, last_offset (inclusive), log_append_time_ms; for a duplicate those of
-                the earlier batch.
+        Gives:  the fields of `AppendInfo` as a plain tuple: first_offset, last_offset (inclusive),
+                log_append_time_ms, and whether it is a duplicate, which has those of the earlier
+                batch.
         Raises: AppendRefused, see validate; TakesLongError and ComparisonTakesLong, only with
                 at_once; KafkaError OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH,
                 INVALID_TXN_STATE; UNKNOWN_PRODUCER_ID if its sequences were used for other records
@@ -319,16 +336,13 @@ class Log:
                     comparison=comparison,
                 ):
                     raise used_again(producer_id, sequence)
-                return AppendInfo(
-                    duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True
-                )
+                return duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True
             batch_of = (producer_id, epoch, sequence, last_sequence, transactional, crc)
         first_offset, last_offset = self.write(
             view, size, last_delta, max_timestamp, now_ms, batch_of
         )
-        return AppendInfo(
-            first_offset, last_offset, max_timestamp if rules.log_append_time else -1, False
-        )
+        log_append_time_ms = max_timestamp if rules.log_append_time else -1
+        return first_offset, last_offset, log_append_time_ms, False
 
     def write(
         self,
@@ -368,6 +382,7 @@ class Log:
         segment.append(view, size, first_offset, last_offset, max_timestamp)
         if not self.unread_bytes:
             self._changed_logs.setdefault(self, now_ms)
+            self.log_dir.has_new_work = True
         self.unread_bytes += size + UNREAD_BATCH_BYTES
         state = self.producer_state
         if batch_of is not None:
@@ -560,6 +575,7 @@ class Log:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.log_dir.changed_starts.add((self.topic, self.partition))
+            self.log_dir.has_new_work = True
             self._update_stable()
             try:
                 self.epochs.truncate_from_start(offset)

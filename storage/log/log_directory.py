@@ -10,6 +10,8 @@ changed_starts   the manager  logs whose log start offset has to be stored
 changed_logs     the manager  logs that differ from their last checkpoint, in the order of their
                               first change, with its time
 builds           the manager  indexes that are being built in slices
+has_new_work     the broker   whether the manager may have got work since the broker last asked for
+                              its next deadline, because of an append, a look-up or a deletion
 unstored_epoch   logs         the highest leader epoch, if there was no space to store it; else None
 """
 
@@ -66,6 +68,7 @@ class LogDirectory:
     changed_starts: set[tuple[str, int]] = field(default_factory=set)
     changed_logs: dict[ChangedLog, int] = field(default_factory=dict)
     builds: IndexBuilds | None = None
+    has_new_work: bool = False
     unstored_epoch: int | None = None
 
     def build_later(self, put_off: BuildPutOff, then: Callable[[int], None]) -> None:
@@ -76,6 +79,7 @@ class LogDirectory:
             # imported here, since most directories do not need it
 
             self.builds = IndexBuilds()
+        self.has_new_work = True
         self.builds.add(put_off, then)
 
     def store_epoch(self) -> None:
@@ -123,3 +127,4 @@ class LogDirectory:
             self.disk.unlink(path)
             return
         self.trash.add(due_ms, path + DELETED_SUFFIX)
+        self.has_new_work = True

@@ -56,6 +56,7 @@ NAMES_KEPT = {
     ".fetch_sessions._sessions": "sessions outlive connections",
     ".transactions._last_due": "the ids of the last tick, a few",
     "._topic_partitions": "decoded keys of offsets, up to a bound",
+    "._read_header": "client ids, up to a bound",
     ".counters._counts": "labels of metrics, which a group may be named like",
 }
 # Containers that may have more rows; what is in the rows is compared nevertheless.
@@ -78,6 +79,7 @@ GROWING = {
     ".transaction_ends._completions": "internal logs whose Complete records nothing waits for",
     ".unwritten._lines": "lines of the last minute",
     "._topic_partitions": "decoded keys of offsets, up to a bound",
+    "._read_header": "headers by their bytes, up to a bound",
     ".group_configs._parsed": "of groups that have settings, which outlive groups",
     ".counters._counts": "a number for each metric and its labels",
     ".share.counts": "a number for each kind of acknowledgement",

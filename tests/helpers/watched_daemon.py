@@ -1,10 +1,10 @@
 """The daemon with a watch on its event loop: `python -P watched_daemon.py start …`.
 
-It is the same program as `python -m barnabas`, but four functions of the standard library and one
-of the core are wrapped before it starts. From the end of the start to the beginning of the stop,
-each of these events writes a fault, which is a text file in the directory FAULTS_DIRECTORY:
+It is the same program as `python -m barnabas`, but four functions of the standard library and
+four of the broker are wrapped before it starts. From the end of the start to the beginning of the
+stop, each of these events writes a fault, which is a text file in the directory FAULTS_DIRECTORY:
 
-    a callback of the loop uses more CPU time of its thread than BOUND_MS
+    a callback of the loop, or of a client's socket, uses more CPU time of its thread than BOUND_MS
     a garbage collection does so, in any thread (all other threads wait for it)
     the loop's thread calls fsync, fdatasync or sync
     the loop's thread imports a module, which the worker should do before the first request for it
@@ -218,6 +218,17 @@ class LoopWatch:
         self._is_closed = True
 
 
+class _Callback:
+    """The callback of a socket that the loop's selector calls directly, without a handle."""
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self._callback = callback
+
+    def run(self) -> None:
+        """Call it."""
+        self._callback()
+
+
 class ImportWatch:
     """The first import finder. It finds no module, but reports each name to the watch."""
 
@@ -278,11 +289,21 @@ def watch_thread(watch: LoopWatch) -> Callable[[], None]:
     function that undoes this.
     """
     from barnabas.broker.core import Broker
+    from barnabas.broker.rim.poller import Poller
 
     run, on_frame = events.Handle._run, Broker.on_frame
+    adders = {name: getattr(Poller, name) for name in ("add_reader", "add_writer", "call_soon")}
 
     def watched_run(handle: Any) -> None:
         watch.run(handle, run)
+
+    def watched_adder(add: Callable[..., None]) -> Callable[..., None]:
+        def added(poller: Any, *arguments: Any) -> None:
+            *fds, callback = arguments
+            one = _Callback(callback)
+            add(poller, *fds, lambda: watch.run(one, _Callback.run))
+
+        return added
 
     def watched_on_frame(broker: Any, connection_id: int, frame: Any, now_ms: int) -> None:
         watch.on_request(on_frame, broker, connection_id, frame, now_ms)
@@ -304,11 +325,15 @@ def watch_thread(watch: LoopWatch) -> Callable[[], None]:
         gc.callbacks.remove(watch.on_garbage)
         setattr(events.Handle, "_run", run)  # noqa: B010
         setattr(Broker, "on_frame", on_frame)  # noqa: B010
+        for name, add in adders.items():
+            setattr(Poller, name, add)
         for name, sync in syncs.items():
             setattr(os, name, sync)
 
     setattr(events.Handle, "_run", watched_run)  # noqa: B010
     setattr(Broker, "on_frame", watched_on_frame)  # noqa: B010
+    for name, add in adders.items():
+        setattr(Poller, name, watched_adder(add))
     for name, sync in syncs.items():
         setattr(os, name, watched_sync(name, sync))
     sys.meta_path.insert(0, imports)

@@ -4,15 +4,18 @@ Headers are decoded from kafka-python's encoding.
 
 from __future__ import annotations
 
+import re
 import struct
+from typing import Any
 
 import pytest
 from helpers import kafka_messages as messages
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.protocol import framing
 from barnabas.protocol.api import Api
-from barnabas.protocol.api_table import APIS
+from barnabas.protocol.api_table import APIS, BY_KEY
 from barnabas.protocol.errors import ProtocolViolation
 from barnabas.protocol.framing import (
     KEPT_BYTES,
@@ -20,7 +23,9 @@ from barnabas.protocol.framing import (
     SHARED_BYTES,
     SMALL_BYTES,
     FrameBuffer,
+    HeaderReader,
     ReceiveMemory,
+    header_fields,
     read_request_header,
 )
 
@@ -228,6 +233,52 @@ def test_headers_are_read_as_they_are_written(
         client_id or "",
     )
     assert header.body_start == len(encoded)
+
+
+clients = st.sampled_from([b"", b"a", b"rdkafka", b"\xff", b"c" * 127, b"c" * 128, b"c" * 300])
+bodies = st.sampled_from([b"", b"\0", b"\1\2\1x", b"\0" * 9, b"\1body", b"\x80\1"])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                [(0, 9), (0, 3), (0, 99), (1, 11), (12, 4), (18, 3), (18, 0), (500, 1)]
+            ),
+            st.integers(-(2**31), 2**31 - 1),
+            st.none() | clients,
+            bodies,
+            st.integers(0, 8),
+        ),
+        max_size=12,
+    )
+)
+def test_a_header_that_is_remembered_is_that_of_its_bytes(requests: Any) -> None:
+    """In any order, also where it is cut off, has tagged fields, or is of an unsupported API."""
+    reader = HeaderReader(BY_KEY)
+    for (key, version), correlation_id, client, body, cut in requests:
+        size = -1 if client is None else len(client)
+        start = struct.pack(">hhih", key, version, correlation_id, size) + (client or b"")
+        frame = memoryview(start + body)
+        frame = frame[: len(frame) - cut] if cut > 4 else frame
+        try:
+            api, *fields = header_fields(frame, BY_KEY)
+        except ProtocolViolation as error:
+            with pytest.raises(ProtocolViolation, match=re.escape(str(error))):
+                reader.read(frame)
+            continue
+        api_key, api_version, _, client_id, body_start = fields
+        row, read_id = reader.read(frame)
+        assert (row[0] is api, read_id) == (True, correlation_id)
+        assert row[1:] == (api_key, api_version, client_id, body_start)
+
+
+def test_remembered_headers_are_bounded() -> None:
+    reader = HeaderReader(BY_KEY)
+    for number in range(framing._MOST_HEADERS + 5):
+        client = b"%d" % number
+        reader.read(memoryview(struct.pack(">hhih", 18, 3, 1, len(client)) + client + bytes(3)))
+    assert 0 < len(reader._known) <= framing._MOST_HEADERS
 
 
 @given(st.binary(max_size=60))

@@ -8,31 +8,42 @@ from typing import Any
 
 from checkers import Finding
 
-from barnabas.protocol import hot_requests
+from barnabas.broker.core import Broker
+from barnabas.protocol import framing, hot_requests
+from barnabas.storage.batch import record_walk
 from barnabas.storage.segments import segment
 from sim.world import Report, run_seed
 
 
-class _Forgetful(dict[bytes, Any]):
+class _Forgetful(dict[Any, Any]):
     """A cache that keeps nothing."""
 
-    def __setitem__(self, key: bytes, value: Any) -> None:
+    def __setitem__(self, key: Any, value: Any) -> None:
         pass
 
 
 @contextlib.contextmanager
 def without_caches() -> Iterator[None]:
-    """Remember nothing between requests: neither the fields of a Produce by their bytes, nor what
-    fits in a segment for certain.
+    """Remember nothing between requests: neither the fields of a header or a Produce by their
+    bytes, nor what fits in a segment for certain, nor whether the timer is early enough, nor the
+    head of a record.
     """
     by_name, by_id, room = hot_requests._HEADS_BY_NAME, hot_requests._HEADS_BY_ID, segment.Room
     hot_requests._HEADS_BY_NAME, hot_requests._HEADS_BY_ID = _Forgetful(), _Forgetful()
     segment.Room = lambda *_: segment.NO_ROOM  # type: ignore[assignment, misc]
+    remember_head = record_walk._remember_head
+    record_walk._remember_head = lambda size: record_walk._NO_HEAD
+    framing.KnownHeaders = _Forgetful  # type: ignore[misc]
+    on_timer_set = Broker.on_timer_set
+    Broker.on_timer_set = lambda broker: None  # type: ignore[method-assign]
     try:
         yield
     finally:
         hot_requests._HEADS_BY_NAME, hot_requests._HEADS_BY_ID = by_name, by_id
         segment.Room = room  # type: ignore[misc]
+        record_walk._remember_head = remember_head
+        framing.KnownHeaders = dict  # type: ignore[misc]
+        Broker.on_timer_set = on_timer_set  # type: ignore[method-assign]
 
 
 def run_without_caches(seed: int, **options: Any) -> Report:

@@ -115,7 +115,7 @@ class Node:
         self.was_restored = False
         self._sessions: dict[int, _Session] = {}
         self._zero_ms = 0
-        self._timer_ms = -1
+        self._timer_ms = self._deadline_ms = -1
         self._carrying_out = False
         self._pumping: set[int] = set()
         self.stops: list[tuple[int, int]] = []
@@ -509,11 +509,22 @@ class Node:
         """
         try:
             event(*arguments)
+            self._judge_timer()
             self._carry_out()
         except (Crash, OSError):
             self.world.on_crash(self)
         else:
             self.world.observe()
+
+    def _judge_timer(self) -> None:
+        """Report a finding if the core believes that the timer is early enough, and it is not."""
+        if self.broker is not None and self.broker.timer_is_set:
+            deadline_ms = self.broker.next_deadline_ms()
+            if self._deadline_ms > deadline_ms:
+                text = (
+                    f"the timer is set to {self._deadline_ms}, and there is work at {deadline_ms}"
+                )
+                self.world.history.incident("stuck", text)
 
     # --- the outbox ------------------------------------------------------------------------------
 
@@ -630,9 +641,8 @@ class Node:
     def _set_timer(self) -> None:
         """Plan the core's next tick."""
         assert self.broker is not None
-        deadline = self.broker.next_deadline_ms()
-        if deadline is None:
-            return
+        deadline = self._deadline_ms = self.broker.next_deadline_ms()
+        self.broker.on_timer_set()
         when_ms = max(deadline + self._zero_ms, self.world.loop.now_ms)
         if self._part_delays is not None and self.broker.routes.parts.transaction_ends.in_parts:
             when_ms = self.world.loop.now_ms + self._part_delays.randint(0, MOST_PART_DELAY_MS)

@@ -749,6 +749,16 @@ def test_caches_of_the_hot_path_make_no_difference(seed: int) -> None:
     assert not run_without_caches(seed).findings
 
 
+def test_a_deadline_that_is_believed_to_be_the_same_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The logs do not say that an append has given their manager work."""
+    never = property(lambda _: False, lambda *_: None)
+    monkeypatch.setattr(LogDirectory, "has_new_work", never)
+    findings = run_seed(13).findings
+    assert any("the timer is set to" in finding.text for finding in findings)
+
+
 def test_a_segment_that_is_believed_to_have_room_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     room = segment.Room
     monkeypatch.setattr(segment, "Room", lambda *kept: room(1 << 60, 1 << 60, 1 << 60, kept[3]))

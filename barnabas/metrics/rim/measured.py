@@ -19,7 +19,6 @@ exact, and the times are those of a sample.
 from __future__ import annotations
 
 import asyncio
-import selectors
 import socket
 import struct
 import sys
@@ -28,6 +27,7 @@ from operator import sub
 from time import monotonic_ns
 from typing import Any, NamedTuple
 
+from barnabas.broker.rim.poller import Poller
 from barnabas.broker.seams.host import ClientConnection, HandleFrame, Host
 from barnabas.broker.seams.observer import Sends, Sync
 from barnabas.metrics.histogram import Histogram
@@ -128,7 +128,7 @@ class Instruments:
                 self.left[key] = MEASURED
 
 
-class TimedSelector(selectors.DefaultSelector):
+class TimedSelector(Poller):
     """The loop's selector. It records when the loop woke, and which rounds took long.
 
     woke_ns: when the current round began.
@@ -144,19 +144,19 @@ class TimedSelector(selectors.DefaultSelector):
         # a round that takes at least this long is either the longest so far or a stall
         self._notable_ns = 1
 
-    def select(
+    def wait(
         self,
-        timeout: float | None = None,
-        _select: Callable[..., list[Any]] = selectors.DefaultSelector.select,
+        timeout: float | None,
+        _wait: Callable[..., list[tuple[int, int]]] = Poller.wait,
         _clock: Callable[[], int] = monotonic_ns,
-    ) -> list[tuple[selectors.SelectorKey, int]]:
+    ) -> list[tuple[int, int]]:
         """Wait as the selector does. The defaults are bound once, since local names are faster to
         look up.
         """
         busy_ns = _clock() - self.woke_ns
         if busy_ns >= self._notable_ns:
             self._note(busy_ns)
-        ready = _select(self, timeout)
+        ready = _wait(self, timeout)
         self.woke_ns = _clock()
         return ready
 

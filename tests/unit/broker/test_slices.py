@@ -461,7 +461,7 @@ def test_the_disk_reserve_is_not_used_for_new_topics(monkeypatch: pytest.MonkeyP
     b = DiskBroker()
     answered(b, b.connect(), creation("t", partitions=2), 7)
     monkeypatch.setattr(b.disk, "free_bytes", lambda path: 0)
-    b.parts.disk_space._left_bytes = 0
+    b.parts.disk_space.left_bytes = 0
     before = b.saved()
     assert (
         answered(b, b.connect(), creation("u"), 7)[0].topics[0].error_code

@@ -10,7 +10,7 @@ import uuid
 import pytest
 
 from barnabas.protocol import hot_requests
-from barnabas.protocol.hot_requests import MOST_PRODUCE_ELEMENTS, read_produce
+from barnabas.protocol.hot_requests import MOST_PRODUCE_ELEMENTS, produce_reader, read_produce
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -96,13 +96,13 @@ def test_tagged_fields_are_skipped_and_count_for_the_limits(
     data = b"\0" + bytes(6) + b"\2\2t\2" + bytes(4) + b"\3rr" + b"".join(map(bytes, end))
     if count == MOST or size > 1000:
         with pytest.raises(MalformedMessageError):
-            read_produce(memoryview(data), 0, 9, 1000)
+            produce_reader(1000)(memoryview(data), 0, 9)
     else:
-        request, at = read_produce(memoryview(data), 0, 9, 1000)
+        request, at = produce_reader(1000)(memoryview(data), 0, 9)
         assert at == len(data)
         assert bytes(request.topic_data[0].partition_data[0].records or b"") == b"rr"
     with pytest.raises((MalformedMessageError, IndexError)):
-        read_produce(memoryview(data[:-1]), 0, 9, 1000)
+        produce_reader(1000)(memoryview(data[:-1]), 0, 9)
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
@@ -115,9 +115,9 @@ def test_bytes_other_than_records_have_their_own_limit(version: int) -> None:
     ]
     data = memoryview(encoded(topics, version))
     others = len(data) - 10 * 5000
-    assert read_produce(data, 0, version, others)[1] == len(data)
+    assert produce_reader(others)(data, 0, version)[1] == len(data)
     with pytest.raises(MalformedMessageError, match=r"are not records|too long"):
-        read_produce(data, 0, version, others - 20)
+        produce_reader(others - 20)(data, 0, version)
 
 
 @pytest.mark.parametrize("version", [9, 13])
@@ -162,6 +162,6 @@ def test_a_text_that_is_too_long_is_not_decoded(place: str) -> None:
         data = b"\0" + bytes(6) + b"\2" + text + b"\1\0\0"
     else:
         data = bytes(text) + bytes(6) + b"\1\0"
-    assert read_produce(memoryview(data), 0, 9, 6000)[1] == len(data)
+    assert produce_reader(6000)(memoryview(data), 0, 9)[1] == len(data)
     with pytest.raises(MalformedMessageError, match="text is too long"):
-        read_produce(memoryview(data), 0, 9, 4000)
+        produce_reader(4000)(memoryview(data), 0, 9)

@@ -30,9 +30,10 @@ def test_produce(version: int, name: str, count: int) -> None:
     ]
 
 
-@pytest.mark.parametrize("version", [4, 11, 12])
-def test_fetch(version: int) -> None:
-    row = FetchedPartition(2, 0, 9, 8, 1, [(5, 6)], b"records")
+@pytest.mark.parametrize("aborted", [[(5, 6)], [], None])
+@pytest.mark.parametrize("version", [4, 7, 11, 12])
+def test_fetch(version: int, aborted: list[tuple[int, int]] | None) -> None:
+    row = FetchedPartition(2, 0, 9, 8, 1, aborted, b"records")
     frame = b"".join([bytes(piece) for piece in encode_fetch(7, version, [("t", [row])])])
     answer, end = FetchResponse.read(frame, 9 if version >= 12 else 8, version)
     assert end == len(frame)
@@ -40,5 +41,6 @@ def test_fetch(version: int) -> None:
     assert (partition.partition_index, partition.high_watermark) == (2, 9)
     assert [
         (one.producer_id, one.first_offset) for one in partition.aborted_transactions or ()
-    ] == [(5, 6)]
+    ] == (aborted or [])
+    assert (partition.aborted_transactions is None) is (aborted is None)
     assert bytes(partition.records or b"") == b"records"

@@ -8,6 +8,7 @@ import asyncio
 import gc
 import importlib
 import os
+import socket
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from helpers import loop_watchdog, watched_daemon
 from helpers.core_host import CoreHost
 from helpers.watched_daemon import LoopWatch
 
+from barnabas.broker.rim.poller import PolledLoop, Poller
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 
 BOUND_MS = 20.0
@@ -72,6 +74,25 @@ def test_a_callback_above_the_bound_is_a_fault_with_its_name_and_stack(watched: 
     assert "callback: <function hog at " in fault
     assert "in hog\n" in fault.partition("stack:")[2]
     assert "in use_cpu\n" in fault
+
+
+@pytest.mark.parametrize("is_call", [False, True])
+def test_a_callback_of_a_clients_socket_is_watched(watched: Watched, is_call: bool) -> None:
+    """The daemon's selector calls it, without asyncio."""
+    poller = Poller()
+    loop = PolledLoop(poller)
+    ours, peer = socket.socketpair()
+    if is_call:
+        poller.call_soon(hog)
+    else:
+        poller.add_reader(ours.fileno(), lambda: (hog(), ours.recv(1)))
+        peer.send(b"x")
+    loop.run_until_complete(asyncio.sleep(0.001))
+    loop.close()
+    ours.close()
+    peer.close()
+    [fault] = watched.faults
+    assert "in hog\n" in fault.partition("stack:")[2]
 
 
 def test_a_callback_that_waits_uses_no_cpu(watched: Watched) -> None:

@@ -200,7 +200,7 @@ def test_a_level_of_detail_shows_its_own_metrics_and_those_of_the_levels_above()
 def test_the_longest_round_of_the_event_loop_is_that_of_this_or_the_last_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`TimedSelector` measures how long the loop is busy between two calls of `select`. It reports
+    """`TimedSelector` measures how long the loop is busy between two waits. It reports
     the longest such time of the current and the previous minute.
     """
     now_ns = 10 * measured.STALL_WINDOW_NS
@@ -211,7 +211,7 @@ def test_the_longest_round_of_the_event_loop_is_that_of_this_or_the_last_minute(
     def round_of(busy_ns: int) -> None:
         nonlocal now_ns
         now_ns += busy_ns
-        selector.select(0, _select=lambda *_: [], _clock=lambda: now_ns)
+        selector.wait(0, _wait=lambda *_: [], _clock=lambda: now_ns)
 
     round_of(10**9)  # time before the first round is not a stall
     assert selector.longest_stall_ns() == 0
@@ -232,7 +232,7 @@ def test_the_longest_round_of_the_event_loop_is_that_of_this_or_the_last_minute(
 
         selector.woke_ns = now_ns
         round_of(30_000_000)
-        selector.select(None, _select=wait, _clock=lambda: now_ns)
+        selector.wait(None, _wait=wait, _clock=lambda: now_ns)
         assert selector.longest_stall_ns() == longest_ns, minutes
     selector.close()
 

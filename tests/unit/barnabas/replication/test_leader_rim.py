@@ -217,7 +217,8 @@ class Leased:
         """Set the attributes of a server that a connection uses, with a lease that the test can
         end.
         """
-        self.loop, self.has_lease = loop, True
+        self.loop = self.sockets = loop
+        self.has_lease = True
         self.silence = lambda: None if self.has_lease else LAPSED
         self.turns = SimpleNamespace(on_released=lambda connection: None, holder=None)
         self.memory, self.max_frame_bytes = ReceiveMemory(), 1 << 20

@@ -835,7 +835,7 @@ def test_an_io_error_ends_the_broker_and_a_full_disk_does_not(
     def fail(*_args: Any, **_named: Any) -> Any:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(log, "append", fail)
+    monkeypatch.setattr(log, "append_fields", fail)
     number = errno.ENOSPC
     (row,) = host.call(host.connect(1), asking(SMALL), 9).responses[0].partition_responses
     assert (row.error_code, row.log_append_time_ms) == (Code.KAFKA_STORAGE_ERROR, -1)

@@ -74,7 +74,7 @@ def test_too_little_free_space_counts_as_a_full_disk(
     pid = b.init(None)[1]
     b.disk.free_bytes = lambda path: 0  # type: ignore[method-assign]
     # the number of bytes that may be written before the free space is measured again
-    b.parts.disk_space._left_bytes = 0
+    b.parts.disk_space.left_bytes = 0
     request = b.produce_request("t", (b"0",), pid=pid, epoch=0, sequence=0)
     row = b.call(request, 9).responses[0].partition_responses[0]
     assert row.error_code == Code.KAFKA_STORAGE_ERROR
@@ -137,7 +137,7 @@ def test_a_full_disk_gives_log_start_offset_minus_one(tmp_path: Path) -> None:
     log.delete_records_before(1)
     assert refusal(7) == (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, 1)
     (
-        host.parts.disk_space._left_bytes,
+        host.parts.disk_space.left_bytes,
         host.parts.disk_space._free_bytes,
     ) = 0, lambda: 0
     assert refusal(1) == (Code.KAFKA_STORAGE_ERROR, -1)
@@ -152,7 +152,7 @@ def test_the_flush_queue_sees_when_the_disk_is_full() -> None:
     b.topic("t", 2)
     assert b.broker.flushes._disk_space is b.parts.disk_space
     b.disk.free_bytes = lambda path: 0  # type: ignore[method-assign]
-    b.parts.disk_space._left_bytes = 0
+    b.parts.disk_space.left_bytes = 0
     assert b.produce("t", (b"0",))[0] == Code.KAFKA_STORAGE_ERROR
     assert b.parts.disk_space.is_full
     del b.disk.free_bytes
@@ -213,7 +213,7 @@ def test_a_disk_that_is_almost_full_causes_no_line_for_each_retry(
     for number in range(60):
         disk.free = 1100 if number % 2 else 2000
         disk.space.reserve(500)
-        disk.space._left_bytes = 0
+        disk.space.left_bytes = 0
         disk.tick(1000)
     assert len(caplog.messages) == 1
 
@@ -269,7 +269,7 @@ def test_the_brokers_timer_ends_it(caplog: pytest.LogCaptureFixture) -> None:
     b = DiskBroker()
     b.topic("t")
     b.disk.free_bytes = lambda path: 0  # type: ignore[method-assign]
-    b.parts.disk_space._left_bytes = 0
+    b.parts.disk_space.left_bytes = 0
     assert b.produce("t", (b"v",))[0] == Code.KAFKA_STORAGE_ERROR
     del b.disk.free_bytes
     for _ in range(QUIET_MS // LOOK_EVERY_MS + 2):

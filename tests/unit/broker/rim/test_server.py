@@ -30,6 +30,7 @@ from barnabas.broker.rim import server
 from barnabas.broker.rim.acceptor import _most_connections, listener_at, unix_listener_at
 from barnabas.broker.rim.closing_lines import MOST_LINES_OF_AN_ADDRESS, ClosingLines
 from barnabas.broker.rim.connection import Connection
+from barnabas.broker.rim.poller import PolledLoop, Poller
 from barnabas.broker.rim.server import SYNCED_TOGETHER, Server
 from barnabas.broker.rim.tls import TlsListener
 from barnabas.broker.settings.config import BrokerConfig
@@ -79,6 +80,7 @@ class ScriptedBroker:
         self.families = SimpleNamespace(waiting_count=0)
         self.times: list[tuple[int, int]] = []
         self.deadline_ms = NO_DEADLINE_MS
+        self.timer_is_set = False
         self.logs: Any = SimpleNamespace(disk=OsDisk())
         self.connections: dict[int, Any] = {}
         self.answer: Answer = self.echo
@@ -121,6 +123,8 @@ class ScriptedBroker:
     def next_deadline_ms(self) -> int:
         return self.deadline_ms
 
+    def on_timer_set(self) -> None: ...
+
     def close_logs(self, now_ms: int, sync: Any = None) -> None:
         self.closed_logs = True
 
@@ -162,12 +166,13 @@ class Rim:
 
     def __init__(self) -> None:
         """Start a server on a free port, with a scripted broker and a separate event loop."""
-        self.loop = asyncio.new_event_loop()
+        poller = self.poller = Poller()
+        self.loop = PolledLoop(poller)  # as in a daemon
         self.now_s = self.loop.time()
         self.broker = ScriptedBroker()
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
-        self.server: Server = Server(cast(Any, self.broker), listener, self.loop)
+        self.server: Server = Server(cast(Any, self.broker), listener, self.loop, sockets=poller)
         self._clients: list[socket.socket] = []
 
     def client(
@@ -210,7 +215,7 @@ class Rim:
         """
         self.broker.settings |= {name.replace("_", "."): value for name, value in config.items()}
         self.server.close()
-        self.loop.time = lambda: self.now_s  # type: ignore[method-assign]
+        self.loop.time = self.poller.clock = lambda: self.now_s  # type: ignore[method-assign]
         self.server = Server(cast(Any, self.broker), listener_at(host, 0), self.loop)
 
     def restart_with_standby_missing(self) -> Leader:

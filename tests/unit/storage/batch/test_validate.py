@@ -488,7 +488,7 @@ def is_deferred(sent: bytearray, **settings: Any) -> bool:
     """Whether the check exceeds the budget of the event loop and raises TakesLongError. Without a
     budget, the check must succeed.
     """
-    rules = Rules.of(LogConfig(**settings))
+    rules = Rules(LogConfig(**settings))
     kept = bytes(sent)
     try:
         check_client_batch(memoryview(sent), rules, NOW_MS, at_once=CheckBudget())
@@ -526,7 +526,7 @@ def test_the_check_of_many_compressed_parts_is_deferred() -> None:
 
 @pytest.mark.parametrize("codec", [0, 1])
 def test_the_records_of_all_batches_of_a_request_use_one_check_budget(codec: int) -> None:
-    rules = Rules.of(LogConfig())
+    rules = Rules(LogConfig())
     budget = CheckBudget()
     for _ in range(2):
         many = batch([b""] * validate._MOST_RECORDS_AT_ONCE, codec=codec)
@@ -536,7 +536,7 @@ def test_the_records_of_all_batches_of_a_request_use_one_check_budget(codec: int
 
 
 def test_the_decompressed_bytes_of_all_batches_of_a_request_use_one_check_budget() -> None:
-    rules = Rules.of(LogConfig())
+    rules = Rules(LogConfig())
     budget = CheckBudget()
     sent = bomb(4, validate._MOST_BYTES_AT_ONCE - 100)
     for _ in range(8):
@@ -550,7 +550,7 @@ def test_the_decompressed_bytes_of_all_batches_of_a_request_use_one_check_budget
     "settings", [{"cleanup_policy": frozenset({"compact"})}, {"timestamp_before_max_ms": 0}]
 )
 def test_a_refusal_names_at_most_a_thousand_records(settings: dict[str, Any]) -> None:
-    rules = Rules.of(LogConfig(**settings))
+    rules = Rules(LogConfig(**settings))
     with pytest.raises(AppendRefused) as refused:
         check_client_batch(memoryview(batch([b""] * 1500, timestamp=NOW_MS - 10)), rules, NOW_MS)
     assert refused.value.record_errors == tuple(range(1000))
@@ -576,7 +576,7 @@ def test_a_record_count_that_does_not_match_the_last_offset_is_refused(
 ) -> None:
     sent = broken([b"x", b"y"], count=count, last_offset_delta=last_delta)
     with pytest.raises(AppendRefused, match=f"{count} records, but .* {last_delta}$") as refused:
-        check_client_batch(memoryview(sent), Rules.of(LogConfig()), NOW_MS)
+        check_client_batch(memoryview(sent), Rules(LogConfig()), NOW_MS)
     assert refused.value.code == Code.INVALID_RECORD
 
 
@@ -585,7 +585,7 @@ def test_a_record_count_that_does_not_match_the_last_offset_is_refused(
 
 def checked(sent: bytearray, **settings: Any) -> Any:
     """The result of the check with these settings of the topic."""
-    return check_client_batch(memoryview(sent), Rules.of(LogConfig(**settings)), NOW_MS)
+    return check_client_batch(memoryview(sent), Rules(LogConfig(**settings)), NOW_MS)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -674,9 +674,9 @@ def test_a_too_large_batch_is_refused_at_once_if_the_limit_is_low(most: int) -> 
     """A low limit on decompressed bytes is reached within the work that is done at once. With a
     higher limit, the check is deferred.
     """
-    rules = Rules.of(LogConfig(max_decompressed_bytes=most))
+    rules = Rules(LogConfig(max_decompressed_bytes=most))
     with pytest.raises(AppendRefused, match=f"more than {most} bytes"):
         check_client_batch(memoryview(bomb(1, 2 * most)), rules, NOW_MS, at_once=CheckBudget())
-    rules = Rules.of(LogConfig(max_decompressed_bytes=(1 << 20) + 1))
+    rules = Rules(LogConfig(max_decompressed_bytes=(1 << 20) + 1))
     with pytest.raises(TakesLongError):
         check_client_batch(memoryview(bomb(1, 2 << 20)), rules, NOW_MS, at_once=CheckBudget())
