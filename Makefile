@@ -87,7 +87,7 @@ fuzz: install ## mutated requests, with and without a login; the largest; produc
 mutants: install ## plant SAMPLE=400 mistakes and count those that the tests find; all take hours
 	$(TESTS_PATH) $(BIN)/python -m mutants --sample $(SAMPLE) --processes $(PROCESSES)
 mutants-by-hand: install ## plant mistakes written by hand, and run the tests that have to find them
-	$(TESTS_PATH) $(BIN)/python -m mutants.by_hand
+	$(TESTS_PATH) $(BIN)/python -m mutants.by_hand --processes $(PROCESSES)
 mutants-sim: install ## plant mistakes that lose or double data, and count those that sim finds
 	$(TESTS_PATH) $(BIN)/python -m mutants --sim 500 --judged --processes $(PROCESSES)
 torture: install ## stock clients while the broker is killed again and again, for MINUTES=3

@@ -18,6 +18,7 @@ from helpers.examples import drawn
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from barnabas.broker.transactions.whole_transactions import Committed, held
 from barnabas.protocol.cut_times import AT_OR_BEFORE
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -455,3 +456,63 @@ def test_the_cut_is_that_of_the_model(
             case "set", [(str(topic), bool(value))]:
                 world.set_whole(topic, value)
         world.check()
+
+
+@dataclass(eq=False)
+class Stable:
+    """A log with its own last stable offset."""
+
+    offset: int
+
+    def own_stable_offset(self) -> int:
+        return self.offset
+
+
+EXTENT = st.tuples(st.integers(0, 9), st.integers(1, 4))
+ROW = st.tuples(
+    st.dictionaries(st.integers(0, 2), EXTENT, min_size=1, max_size=3),
+    st.integers(1, 12),  # how long before its commit its last record arrived
+    st.sampled_from([True, True, True, False]),
+)
+
+
+@settings(max_examples=drawn(300), deadline=None)
+@given(
+    stable=st.lists(st.integers(0, 13), min_size=3, max_size=3),
+    drawn_rows=st.lists(ROW, max_size=8),
+)
+def test_what_is_held_back_is_what_the_rule_says(
+    stable: list[int], drawn_rows: list[tuple[dict[int, tuple[int, int]], int, bool]]
+) -> None:
+    """Histories in which an end is exactly another one's first offset are rare in a broker."""
+    logs = [Stable(offset) for offset in stable]
+    rows = []
+    for place, (extents, before, is_complete) in enumerate(drawn_rows):
+        row = Committed(str(place), place, is_complete=is_complete)
+        row.extents = {logs[at]: (first, first + size) for at, (first, size) in extents.items()}  # type: ignore[misc]
+        row.last_at = place - before
+        rows.append(row)
+    bounds = held(rows)
+    expected = {row for row in rows if not row.is_complete or row.blocked_at() is not None}
+    while more := {
+        row
+        for row in rows
+        if row not in expected
+        and any(
+            other.committed_at <= row.last_at
+            or any(
+                row.extents[log][1] > other.extents[log][0]
+                for log in row.extents.keys() & other.extents
+            )
+            for other in expected
+        )
+    }:
+        expected |= more
+    assert {row for row in rows if row.is_held} == expected
+    for row in rows:
+        assert row.witness is row.blocked_at()
+    firsts: dict[object, list[int]] = {}
+    for row in expected:
+        for log, (first, _) in row.extents.items():
+            firsts.setdefault(log, []).append(first)
+    assert bounds == {log: min(offsets) for log, offsets in firsts.items()}

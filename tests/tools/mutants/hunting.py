@@ -154,6 +154,18 @@ class Hunt:
                 break
         return self._failed
 
+    def timed_tests(self, names: Iterable[str], directory: Path) -> tuple[dict[str, float], str]:
+        """Run tests until one fails. Return the CPU time of each that ran, and the name of the
+        failed one, or "". To be called in a child only.
+        """
+        began_s: dict[str, float] = {}
+        failed = self.run_tests(
+            names, directory, lambda name: began_s.update({name: time.process_time()})
+        )
+        bounds = [*began_s.values(), time.process_time()]
+        times = [end - start for start, end in itertools.pairwise(bounds)]
+        return dict(zip(began_s, times, strict=True)), failed
+
     # --- which test runs what --------------------------------------------------------------------
 
     def coverage(self, modules: Iterable[str], cache: Path) -> Coverage:
@@ -254,7 +266,9 @@ class Hunt:
                 if not names:
                     return ""  # no test runs the module, which may not even be loaded
                 try:
-                    self.functions.plant(mutant, modules[mutant.module].source_of(mutant))
+                    self.functions.plant(
+                        mutant.module, mutant.function, modules[mutant.module].source_of(mutant)
+                    )
                 except UnfitMutant:
                     return UNFIT
                 return self.run_tests(names, directory, limit)
@@ -303,7 +317,8 @@ def _tests_of(
     names: set[str] = set()
     for line in module.lines_of(mutant):
         names.update(lines.get(line, ()))
-    own = f"/test_{mutant.module.removesuffix('.py').replace('/', '_')}.py::"
+    folder, _, name = mutant.module.rpartition("/")
+    own = f"tests/unit/{folder}/test_{name}::"
     quick_first = sorted(names, key=lambda name: (coverage.took_s[name], name))
     counts: Counter[str] = Counter()
     ranks: dict[str, int] = {}
@@ -313,7 +328,7 @@ def _tests_of(
         counts[file] += 1
     chosen = []
     for name in sorted(
-        quick_first, key=lambda name: (name != first, own not in name, own in name or ranks[name])
+        quick_first, key=lambda name: (name != first, not name.startswith(own), ranks[name])
     ):
         most_s -= coverage.took_s[name]
         if most_s >= 0 or not chosen:

@@ -16,8 +16,6 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import NamedTuple
 
-from mutants.mutations import Mutant
-
 
 class UnfitMutant(Exception):
     """The change is not valid Python, or the function to change does not exist."""
@@ -38,9 +36,9 @@ class Functions:
     def __init__(self, root: Path, modules: Iterable[str]) -> None:
         self._root = root.resolve()
         for module in modules:
-            importlib.import_module(
-                "barnabas." + module.removesuffix(".py").replace("/", ".")
-            )  # import every module, since the core loads its handlers only when they are needed
+            # Import every module, since the core loads its handlers only when they are needed.
+            path = module.removesuffix(".py").removeprefix("barnabas/")
+            importlib.import_module("barnabas." + path.replace("/", "."))
         self._functions: dict[_Place, list[FunctionType]] = {}
         gc.unfreeze()  # pytest freezes all objects after it has collected the tests
         for each in gc.get_objects():
@@ -53,29 +51,31 @@ class Functions:
                     _Place(path, code.co_name, code.co_firstlineno), []
                 ).append(each)
 
-    def plant(self, mutant: Mutant, source: str) -> None:
-        """Replace the function's code by that of the mutant.
+    def plant(self, module: str, function: str, source: str) -> None:
+        """Replace a function's code by that of the module's changed text.
 
+        Takes: source, the text with a change inside the function, so that its first line is where
+               it was.
         Raises: UnfitMutant if this is impossible.
         """
-        path = str(self._root / mutant.module)
-        name = mutant.function.rpartition(".")[2]
+        path = str(self._root / module)
+        name = function.rpartition(".")[2]
         try:
-            module = compile(source, path, "exec")
+            changed = compile(source, path, "exec")
         except SyntaxError as error:
             raise UnfitMutant(str(error)) from error
-        codes = [code for code in _codes_in(module) if code.co_qualname == mutant.function]
+        codes = [code for code in _codes_in(changed) if code.co_qualname == function]
         functions = [
             each
             for code in codes
             for each in self._functions.get(_Place(path, name, code.co_firstlineno), ())
         ]
         if not functions:
-            raise UnfitMutant(f"{mutant.function} is not loaded")
+            raise UnfitMutant(f"{function} is not loaded")
         by_line = {code.co_firstlineno: code for code in codes}
-        for function in functions:
+        for each in functions:
             try:
-                function.__code__ = by_line[function.__code__.co_firstlineno]
+                each.__code__ = by_line[each.__code__.co_firstlineno]
             except ValueError as error:  # the mutant has a different number of free variables
                 raise UnfitMutant(str(error)) from error
 

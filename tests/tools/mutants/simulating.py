@@ -47,7 +47,9 @@ def verdicts(
         def run(directory: Path) -> str:
             logging.disable(logging.CRITICAL)
             try:
-                functions.plant(mutant, modules[mutant.module].source_of(mutant))
+                functions.plant(
+                    mutant.module, mutant.function, modules[mutant.module].source_of(mutant)
+                )
             except UnfitMutant:
                 return UNFIT
             first = [seed for seed in tried_first.get(mutant.key, ()) if seed < seeds]

@@ -208,6 +208,29 @@ def test_an_end_is_refused_until_it_is_written(
     assert producer.end(True) == Code.NONE
 
 
+@pytest.mark.parametrize("ending", ["again", "kill"])
+def test_a_commit_in_the_journal_stays_one_without_space_for_its_record(
+    monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """Its decision is durable: an abort that follows must not take its place."""
+    b = DiskBroker(barnabas_flush_journal_logs="2")
+    for topic in ("t", "u"):
+        b.topic(topic)
+        b.make_files(topic)
+    producer = transaction(b)
+    with Only(monkeypatch, "__transaction_state"):
+        assert producer.end(True) == Code.COORDINATOR_NOT_AVAILABLE
+        assert producer.end(False) == Code.CONCURRENT_TRANSACTIONS
+    if ending == "again":
+        again(b)
+        assert producer.end(False) == Code.INVALID_TXN_STATE
+    else:
+        b.kill()
+    assert b.state("txn")[0] == "CompleteCommit"
+    for topic in ("t", "u"):
+        assert b.read(topic, committed=True) == [b"a"]
+
+
 def test_the_next_transaction_waits_for_the_end_of_the_last(
     b: DiskBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,10 +273,11 @@ def test_nothing_is_added_to_a_transaction_whose_markers_wait(
     again(b)
     assert b.read("u", committed=True) == [b"a"]
     assert b.group_offset("g", "t") == (Code.NONE, 1)
-    assert b.produce(
-        "u", (b"b",), pid=producer.pid, epoch=producer.epoch, sequence=1, txn="txn",
-        connection=producer.connection, version=12,
-    )[0] == Code.NONE  # fmt: skip
+    for sequence in (1, 2):  # the second one is for a transaction that the log knows
+        assert b.produce(
+            "u", (b"b",), pid=producer.pid, epoch=producer.epoch, sequence=sequence, txn="txn",
+            connection=producer.connection, version=12,
+        )[0] == Code.NONE  # fmt: skip
     assert b.read("u", committed=True) == [b"a"]
 
 

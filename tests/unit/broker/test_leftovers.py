@@ -87,7 +87,7 @@ JOIN = JoinGroupRequest(
     protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
 )  # fmt: skip
 MANY = CreateTopicsRequest(
-    topics=[creatable(f"new-{number}", 3) for number in range(300)],
+    topics=[creatable(f"new-{number}", 3) for number in range(100)],
     timeout_ms=1000, validate_only=False,
 )  # fmt: skip
 LAST_REQUESTS: dict[str, tuple[Message, int]] = {
@@ -129,14 +129,16 @@ def test_nothing_is_kept_of_a_connection_that_is_closed(
         group_initial_rebalance_delay_ms="3000",
     )
     host.create("t")
-    host.create("wide", 300)
+    if name == "DeleteTopics in slices":
+        host.create("wide", 300)
     host.create("flushed", 1, flush_messages="1")
     host.broker.quotas.set({(("client-id", None),): QUOTAS, (("user", None),): QUOTAS})
     host.connect(CLIENT)
     request, version = LAST_REQUESTS[name]
     host.call(CLIENT, produce("t"), 7)
     host.ask(CLIENT, request, version)
-    assert "waits" not in name or not host.answers[CLIENT][1:]
+    if "waits" in name or "in slices" in name:
+        assert not host.answers[CLIENT][1:]
     for _ in range(200 if is_answered else 0):
         if host.answers[CLIENT][1:]:
             break

@@ -713,19 +713,21 @@ def test_a_fetch_in_slices_has_the_same_response_as_one_in_a_single_read(
     assert sliced == whole and sum(sizes(whole).values()) > 0
 
 
+@pytest.mark.parametrize("ticks", range(24))
 def test_records_written_while_a_fetch_is_read_in_slices_complete_it(
-    host: CoreHost, in_slices: None
+    host: CoreHost, in_slices: None, ticks: int
 ) -> None:
+    """Whether before, during or after the reading of the partition, or while the fetch waits."""
     host.create("t", PARTITIONS)
     host.ask(2, fetch({"t": dict.fromkeys(range(PARTITIONS), 0)}, max_wait_ms=1000), 11)
-    for _ in range(6):
+    for _ in range(ticks):
         host.tick(0)
     assert not host.answers[2]
     host.call(1, produce("t", partition=0), 9)
     assert sizes(answered(host, 2))[0] > 0
 
 
-@pytest.mark.parametrize("ticks", range(5))
+@pytest.mark.parametrize("ticks", range(8))
 def test_a_leader_that_moves_while_a_fetch_is_read_in_slices_is_told_of(
     in_slices: None, ticks: int, tmp_path: Path
 ) -> None:

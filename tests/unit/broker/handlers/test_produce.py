@@ -1099,6 +1099,27 @@ def test_a_batch_is_dropped_when_its_producer_reconnected_during_the_check(
     assert host_2.broker.topics.partition("t", 0).log_end_offset == 0  # type: ignore[union-attr]
 
 
+def test_a_bounded_number_of_bytes_is_checked_and_appended_in_one_call(
+    host: CoreHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = produce("t", b"1")
+    row = request.topic_data[0].partition_data[0]
+    request.topic_data[0].partition_data = [
+        PartitionProduceData(index, row.records) for index in range(5)
+    ]
+    logs = host.create("many", 5)
+    request.topic_data[0].name = "many"
+    monkeypatch.setattr(produce_handler, "ROWS_AT_ONCE", 0)
+    monkeypatch.setattr(produce_handler, "BYTES_OF_A_TURN", 2 * len(row.records))
+    host.parts.files_ahead.most_by_request = 5
+    host.ask(host.connect(1), request, 9)
+    in_each_call = []
+    while host.work:
+        host.finish_work()
+        in_each_call.append(sum(log.log_end_offset for log in logs))
+    assert in_each_call == [2, 4, 5]
+
+
 def test_a_bounded_number_of_logs_write_their_leader_epoch_in_one_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ def test_a_deleted_log_has_no_flush_deadline(host: CoreHost) -> None:
     delete_topic(host.parts.deletion, "t", host.now_ms)
     host.tick(50)
     assert host.broker.progress.next_due_ms is None
+    assert host.flushes == []
     host.close()
 
 

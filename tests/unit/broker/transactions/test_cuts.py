@@ -172,6 +172,7 @@ def test_without_the_setting_nothing_is_kept() -> None:
     recorded(b, Producer(b, "p"), "plain")
     assert not b.disk.exists(FILE) and b.parts.coordinators.get().cuts.due_ms is None
     b.stop()
+    assert b.parts.coordinators.get().cuts.due_ms is None
     b.tick(DAY)
     assert not b.disk.exists(FILE)
 
@@ -200,6 +201,14 @@ def test_what_was_committed_just_before_the_end_is_in_a_cut_soon(how: str) -> No
     b.tick(SECOND)
     found = before(b, b.now_ms, "a", "b")
     assert [offset for _, _, offset in found] == [2, 2]
+
+
+def test_a_clean_stop_records_the_last_cut() -> None:
+    b = broker()
+    transact(Producer(b, "p"), "a", "b")
+    stopped_ms = b.now_ms
+    b.stop()
+    assert before(b, stopped_ms, "a", "b") == [(0, stopped_ms, 2), (0, stopped_ms, 2)]
 
 
 def test_a_cut_above_records_that_a_power_loss_has_removed_is_dropped_for_good() -> None:
@@ -334,6 +343,18 @@ def test_cuts_go_with_the_last_partition_that_is_in_one() -> None:
         b.kill()
 
 
+def test_cuts_begin_again_in_a_new_file_after_the_last_partition_has_gone() -> None:
+    b = broker()
+    recorded(b, Producer(b, "p"), "a", "b")
+    delete(b, "a")
+    delete(b, "b")
+    assert not b.disk.exists(FILE)
+    b.topic("a", **{WHOLE: "true"})
+    at = recorded(b, Producer(b, "q"), "a")
+    b.kill()
+    assert before(b, at, "a") == [(0, at, 2)]
+
+
 def test_a_partition_that_was_off_line_is_not_in_the_cuts_of_that_time() -> None:
     b = broker()
     p = Producer(b, "p")
@@ -431,6 +452,19 @@ def test_a_file_that_a_kill_has_left_unfinished_is_made_again(
     assert before(b, b.now_ms, "a") == [(0, b.now_ms, 2)]
 
 
+def test_a_power_loss_takes_the_cuts_since_the_last_fsync_alone() -> None:
+    """The file is made durable with the first cut of a run, then once in SYNC_MS."""
+    b = broker()
+    p = Producer(b, "p")
+    times = [recorded(b, p, "a") for _ in range(2)]
+    b.tick(cuts_module.SYNC_MS)
+    times.append(recorded(b, p, "a"))
+    times.append(recorded(b, p, "a"))
+    b.lose_power()
+    kept = [(0, time, 2 * number) for number, time in enumerate(times[:3], 1)]
+    assert [before(b, time, "a") for time in times] == [[row] for row in [*kept, kept[-1]]]
+
+
 def test_without_space_a_cut_is_recorded_later() -> None:
     b = broker()
     p = Producer(b, "p")
@@ -485,16 +519,25 @@ def test_a_cut_that_is_recorded_while_the_file_is_replaced_is_in_the_new_file() 
     assert [before(b, time, "a", "b") for time in times] == found
 
 
-def test_without_space_the_file_is_not_replaced_and_stays_right() -> None:
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_without_space_the_file_is_not_replaced_and_stays_right(is_begun: bool) -> None:
     b = broker()
     p = Producer(b, "p")
-    one = recorded(b, p, "a")
+    times = [recorded(b, p, "a")]
+    cuts = b.parts.coordinators.get().cuts
+    steps = cuts._replace()
+    if is_begun:
+        next(steps)
+        times.append(recorded(b, p, "a"))
     b.disk.refuse(Refusal(frozenset({"write", "inode"}), errno.ENOSPC))
-    assert list(b.parts.coordinators.get().cuts._replace()) == []
+    assert list(steps) == []
     b.disk.refuse(None)
-    two = recorded(b, p, "a")
+    assert [name for name in b.saved() if name.startswith(FILE)] == [FILE]
+    assert cuts._replacing is None, "it can be replaced later"
+    times.append(recorded(b, p, "a"))
     b.kill()
-    assert before(b, one, "a") == [(0, one, 2)] and before(b, two, "a") == [(0, two, 4)]
+    found = [(0, time, 2 * number) for number, time in enumerate(times, 1)]
+    assert [before(b, time, "a") for time in times] == [[row] for row in found]
 
 
 def test_the_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -530,3 +573,70 @@ def test_cuts_go_with_the_records_below_them(monkeypatch: pytest.MonkeyPatch) ->
     recorded(b, p, "a", "b")
     assert before(b, one, "a", "b") == [NO_CUT, NO_CUT]
     assert before(b, two, "a", "b") == [(0, two, 4), (0, two, 4)]
+
+
+def test_cuts_are_thinned_out_once_in_a_number_of_new_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cuts_module, "FEWEST_BETWEEN", 4)
+    b = broker()
+    p = Producer(b, "p")
+    cuts = b.parts.coordinators.get().cuts
+    thin, times = cuts._thin, []
+    monkeypatch.setattr(cuts, "_thin", lambda wall_ms: times.append(wall_ms) or thin(wall_ms))
+    recorded_at = [recorded(b, p, "a") for _ in range(12)]
+    assert times == recorded_at[3::4]
+
+
+def test_a_file_whose_cuts_are_all_needed_is_not_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cuts_module, "SMALL_BYTES", 0)
+    monkeypatch.setattr(cuts_module, "FEWEST_BETWEEN", 1)
+    b = broker()
+    p = Producer(b, "p")
+    replacements: list[object] = []
+    monkeypatch.setattr(b.parts.coordinators.get().cuts._syncs, "run", replacements.append)
+    for _ in range(5):
+        recorded(b, p, "a")
+    assert replacements == []
+
+
+def test_cuts_of_many_partitions_are_thinned_out_in_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cuts_module, "FEWEST_BETWEEN", 1)
+    monkeypatch.setattr(cuts_module, "ROWS_AT_ONCE", 8)
+    b = broker()
+    b.topic("wide", 20, **{WHOLE: "true"})
+    cuts = b.parts.coordinators.get().cuts
+    recorded(b, Producer(b, "p"), "a")
+    ticks = 0
+    while cuts._thinning is not None:
+        assert cuts.due_ms == b.now_ms
+        b.tick()
+        ticks += 1
+    assert ticks == (20 + 2) // 8
+    assert cuts.due_ms is None
+
+
+def test_cuts_are_thinned_out_less_again_once_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cuts_module, "FEWEST_BETWEEN", 1)
+    most_bytes = 64 << 10
+    b = broker(barnabas_transactions_whole_cut_max_bytes=str(most_bytes))
+    b.topic("wide", 100, **{WHOLE: "true"})
+    cuts = b.parts.coordinators.get().cuts
+    p = Producer(b, "p")
+    while not cuts._level or cuts._loaded().size_bytes > most_bytes:
+        for index in range(100):
+            b.produce("wide", (b"x",), partition=index)
+        recorded(b, p, "wide")
+    level = cuts._level
+    for _ in range(8):
+        recorded(b, p, "a")
+    assert cuts._level == level, "there is little more room"
+    delete(b, "wide")
+    times = [recorded(b, p, "a") for _ in range(100)]
+    assert [before(b, time, "a")[0][1] for time in times[-30:]] == times[-30:]

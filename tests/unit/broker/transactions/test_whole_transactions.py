@@ -21,6 +21,7 @@ from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsResource,
 )
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.records import records_of
 
 WHOLE = "barnabas.transactions.whole"
 
@@ -79,6 +80,10 @@ def test_without_the_setting_each_partition_is_on_its_own() -> None:
     b.topic("b")
     half(b)
     assert ends(b, "a", "b") == [0, 2]
+    log = b.broker.topics.partition("b", 0)
+    assert log is not None
+    (marker,) = [marker for _, marker in log.reader.transactional(0) if marker is not None]
+    assert records_of(marker)[0].headers == (), "the same bytes as in Apache Kafka"
 
 
 def test_a_fetch_that_waits_is_answered_when_the_other_partition_is_free() -> None:
@@ -128,6 +133,28 @@ def test_the_cut_is_the_same_after_a_restart(how: str) -> None:
     older.reconnect()
     assert older.end(True) == 0
     assert ends(b, "a", "b", "c") == [4, 2, 2]
+
+
+def test_the_cut_is_the_same_after_a_restart_with_an_open_transaction_at_the_end_of_each_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last marker of a log is found further back than the first look goes."""
+    monkeypatch.setattr(whole_transactions, "_FIRST_STEP", 1)
+    b = broker()
+    open_in_all, older, whole = (Producer(b, name) for name in ("open", "older", "whole"))
+    whole.send("a", 0, b"x")
+    older.send("b", 0, b"open")
+    whole.send("b", 0, b"y")
+    assert whole.end(True) == 0
+    for topic in "abc":
+        for _ in range(6):
+            open_in_all.send(topic, 0, b"z")
+    assert ends(b, "a", "b", "c") == [0, 0, 0]
+    b.kill()
+    assert ends(b, "a", "b", "c") == [0, 0, 0]
+    older.reconnect()
+    assert older.end(True) == 0
+    assert ends(b, "a", "b", "c") == [2, 3, 0]
 
 
 def test_the_cut_is_the_same_after_a_power_loss() -> None:
