@@ -78,6 +78,8 @@ dist: install ## build wheel and sdist in dist/, and install them on each suppor
 ##@ Look for faults
 sim: install ## simulate SEEDS=1000 days of the whole broker
 	$(TESTS_PATH) $(BIN)/python -m sim --seeds $(SEEDS)
+sim-whole: install ## the same, SEEDS=1000 short days of whole transactions
+	$(TESTS_PATH) $(BIN)/python -m sim --whole --seeds $(SEEDS)
 fuzz: install ## mutated requests, with and without a login; the largest; products; damaged files
 	$(TESTS_PATH) $(BIN)/python -m fuzz
 	$(TESTS_PATH) $(BIN)/python -m fuzz --intruder

@@ -77,24 +77,23 @@ _READY = re.compile(r"listens on \S+:(\d+) \(")
 _TOTAL = re.compile(r"^(?:totals|summary): (\d+)", re.MULTILINE)
 
 
-class Counted:
-    """A daemon in callgrind.
+class InCallgrind:
+    """A Python process in callgrind, which ends when its standard input ends.
 
     After: `count` gives the instructions of some work.
     """
 
-    def __init__(self, directory: str, profiles: Path | None = None) -> None:
-        """Takes: profiles, the directory for the profile of each count."""
+    def __init__(self, directory: str, arguments: list[str], profiles: Path | None = None) -> None:
+        """Takes: arguments, those of Python; profiles, the directory for the profile of each
+        count.
+        """
         self._directory, self._profiles = Path(directory), profiles
         self._dumps = 0
         command = [
             *("valgrind", "--tool=callgrind", "--instr-atstart=no", "--separate-threads=no"),
             f"--callgrind-out-file={directory}/out", f"--vgdb-prefix={directory}/vgdb",
-            *(sys.executable, "-P", "-m", "barnabas", "start", "--port", "0"),
-            *("--data-dir", f"{directory}/data", "--stop-at-end-of-input"),
+            *(sys.executable, "-P", *arguments),
         ]  # fmt: skip
-        for name, value in SETTINGS.items():
-            command += ["--set", f"{name}={value}"]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -103,17 +102,16 @@ class Counted:
             text=True,
             env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"},
         )
-        self.port = self._wait_for_port()
 
-    def _wait_for_port(self) -> int:
+    def wait_for_line(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        """Read the output up to a line, and give the match."""
         assert self._process.stdout is not None
         output = []
         for line in self._process.stdout:
             output.append(line)
-            if match := _READY.search(line):
-                threading.Thread(target=self._process.stdout.read, daemon=True).start()
-                return int(match.group(1))
-        raise RuntimeError("the broker did not start in valgrind:\n" + "".join(output))
+            if match := pattern.search(line):
+                return match
+        raise RuntimeError("the process has ended in valgrind:\n" + "".join(output))
 
     def stop(self) -> None:
         assert self._process.stdin is not None
@@ -140,6 +138,20 @@ class Counted:
         if self._profiles is not None:
             shutil.copy(profile, self._profiles / name.replace(" ", "_").replace(",", ""))
         return int(match.group(1))
+
+
+class Counted(InCallgrind):
+    """A daemon in callgrind."""
+
+    def __init__(self, directory: str, profiles: Path | None = None) -> None:
+        arguments = ["-m", "barnabas", "start", "--port", "0"]
+        arguments += ["--data-dir", f"{directory}/data", "--stop-at-end-of-input"]
+        for name, value in SETTINGS.items():
+            arguments += ["--set", f"{name}={value}"]
+        super().__init__(directory, arguments, profiles)
+        self.port = int(self.wait_for_line(_READY).group(1))
+        assert self._process.stdout is not None
+        threading.Thread(target=self._process.stdout.read, daemon=True).start()
 
 
 class Client:

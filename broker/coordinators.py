@@ -130,7 +130,9 @@ def make_coordinators(
         outbox.deferred += (progress.try_risen, cuts.on_changed)
 
     cuts = Cuts(config, topics, syncs, outbox, unwritten, counters)
-    whole = WholeTransactions(topics.logs.leader_epoch, on_risen, cuts, is_live=is_loaded)
+    whole = WholeTransactions(
+        topics.logs.leader_epoch, on_risen, outbox.defer, cuts, is_live=is_loaded
+    )
     markers = TransactionMarkers(topics, groups, whole)
     transaction_ends = TransactionEnds(
         config, endings, transactions, markers, topics, flushes, progress, requests, outbox,

@@ -110,6 +110,10 @@ class Outbox:
         self.deferred: list[Callable[[int], None]] = []
         self.held_bytes = 0
 
+    def defer(self, call: Callable[[int], None]) -> None:
+        """Add a call to `deferred`."""
+        self.deferred.append(call)
+
 
 class Parked:
     """The type of PARKED, which means that the response is sent later, through `Requests.reply`."""

@@ -41,6 +41,7 @@ from barnabas.storage.segments.time_search import Searched, SearchResult, Search
 
 if TYPE_CHECKING:
     from barnabas.broker.coordinators import Coordinators
+    from barnabas.broker.transactions.cuts import Cuts
 
 logger = logging.getLogger("barnabas.broker")
 
@@ -62,15 +63,16 @@ MOST_BYTES_IN_MEMORY = (
 
 
 class PutOff(NamedTuple):
-    """The deferred work that a response waits for: searches of batches, and builds of indexes. The
-    builds are done one after the other, in this order.
+    """The deferred work that a response waits for: the reading of the recorded cuts, builds of
+    indexes, and searches of batches. They are done one after the other, in this order.
     """
 
     searches: list[tuple[Log, SearchTakesLong]]
     builds: list[BuildPutOff]
+    readings: list[Cuts]
 
     def __bool__(self) -> bool:
-        return bool(self.searches or self.builds)
+        return bool(self.searches or self.builds or self.readings)
 
 
 class ListOffsetsHandler:
@@ -133,18 +135,21 @@ class ListOffsetsHandler:
         searched: dict[Log, Searched],
         put_off: PutOff,
     ) -> None:
-        """Answer when the deferred work is done: one index after the other, then the searches."""
-        if not put_off.builds:
+        """Answer when the deferred work is done, of which this begins the first."""
+        if not put_off.builds and not put_off.readings:
             self._search_elsewhere(request, context, searched, put_off.searches)
             return
 
-        def on_built(now_ms: int) -> None:
+        def on_done(now_ms: int) -> None:
             if self._requests.is_waited_for(context):
                 self._requests.go_on(
                     context, lambda: self._answer_later(request, context, searched)
                 )
 
-        self._logs.log_dir.build_later(put_off.builds[0], on_built)
+        if put_off.readings:
+            put_off.readings[0].when_read(on_done)
+        else:
+            self._logs.log_dir.build_later(put_off.builds[0], on_done)
 
     def _answer_later(
         self,
@@ -194,9 +199,9 @@ class ListOffsetsHandler:
         if context.api_version < TIMES_SINCE:
             try:
                 with self._logs.cache.putting_off():
-                    return self._by_segments(request, context), PutOff([], [])
+                    return self._by_segments(request, context), PutOff([], [], [])
             except BuildPutOff as build:
-                return ListOffsetsResponse(), PutOff([], [detached(build)])
+                return ListOffsetsResponse(), PutOff([], [detached(build)], [])
         return self._by_times(request, context, searched)
 
     def _by_times(
@@ -207,7 +212,7 @@ class ListOffsetsHandler:
     ) -> tuple[ListOffsetsResponse, PutOff]:
         """The response for version 1 and later, which looks up offsets by timestamp."""
         topics_here = self._cluster.topics_here(context)
-        put_off = PutOff([], [])
+        put_off = PutOff([], [], [])
         left_bytes = MOST_BYTES_IN_MEMORY
         counts = Counter(
             TopicPartition(topic.name, partition.partition_index)
@@ -228,7 +233,11 @@ class ListOffsetsHandler:
                         topic.name, partition.partition_index, partition.current_leader_epoch
                     )
                     if partition.timestamp >= AT_OR_BEFORE and asks_for_cut(partition.timestamp):
-                        result = self._at_cut(log, partition.timestamp)
+                        cuts = self._cuts_of(log)
+                        if cuts.is_read():
+                            result = _at_cut(log, cuts, partition.timestamp)
+                        else:
+                            put_off.readings.append(cuts)
                     elif left_bytes > 0:
                         known = searched.setdefault(log, {})
                         with self._logs.cache.putting_off():
@@ -252,23 +261,14 @@ class ListOffsetsHandler:
             topics.append(ListOffsetsTopicResponse(topic.name, rows))
         return ListOffsetsResponse(topics=topics), put_off
 
-    def _at_cut(self, log: Log, timestamp: int) -> tuple[int, int, int]:
-        """Look up the offset of a log at a recorded cut.
-
-        Gives: NOT_FOUND if there is no such cut; with the time of the cut and -1 as the offset if
-               the cut does not include the log.
-        """
+    def _cuts_of(self, log: Log) -> Cuts:
+        """The recorded cuts, which have offsets of logs with whole transactions."""
         if not log.is_whole:
             raise KafkaError(
                 Code.UNSUPPORTED_FOR_MESSAGE_FORMAT,
                 f"{log!r} has no cuts: its topic is without barnabas.transactions.whole",
             )
-        cuts = self._coordinators.get().cuts
-        cut = cuts.find(timestamp)
-        if cut is None:
-            return NOT_FOUND
-        offset = cuts.offset_of(log, cut)
-        return cut.time_ms, offset, -1 if offset < 0 else log.epochs.epoch_of(offset)
+        return self._coordinators.get().cuts
 
     def _partitions(self, topic: ListOffsetsTopic) -> Iterable[ListOffsetsPartition]:
         """The partitions in the response. A partition that the request repeats gets an error: once,
@@ -347,6 +347,19 @@ def _is_committed(request: ListOffsetsRequest, version: int) -> bool:
     if level not in tuple(Isolation):
         raise KafkaError(Code.UNKNOWN_SERVER_ERROR, f"unknown isolation level {level}: use 0 or 1")
     return level == Isolation.READ_COMMITTED
+
+
+def _at_cut(log: Log, cuts: Cuts, timestamp: int) -> tuple[int, int, int]:
+    """Look up the offset of a log at a recorded cut.
+
+    Gives: NOT_FOUND if there is no such cut; with the time of the cut and -1 as the offset if the
+           cut does not include the log.
+    """
+    cut = cuts.find(timestamp)
+    if cut is None:
+        return NOT_FOUND
+    offset = cuts.offset_of(log, cut)
+    return cut.time_ms, offset, -1 if offset < 0 else log.epochs.epoch_of(offset)
 
 
 def _look_up(

@@ -636,10 +636,9 @@ class TransactionRows:
         lowest=0,
     )
     barnabas_transactions_whole_cut_max_bytes = long(
-        256 << 10,
+        4 << 20,
         "The size in memory of the recorded cuts, above which the older ones are thinned out more; "
-        "their file has up to twice the size. At its first use in a run the file is read at once, "
-        "which holds up other requests for up to 55 ms for each MiB of it.",
+        "their file has up to twice the size.",
         lowest=1 << 10,
         highest=256 << 20,
     )

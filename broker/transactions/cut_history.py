@@ -3,23 +3,30 @@
 Only changes are stored: a `Track` has an offset of its partition for each cut at which the offset
 differs from that at the cut before. One row is 16 bytes.
 
-The file consists of frames, each with a length and a CRC-32C (`journal_file.FRAME`). The first one
-has the whole history, each further one has a cut. All numbers are little-endian:
+The file consists of frames, each with a length and a CRC-32C (`journal_file.FRAME`). It begins with
+the history at the time when the file was written: frame 1, and so many others as that says. Then
+each cut has frame 2; a cut with many partitions has parts in frames 5 before it. No frame has more
+than ROWS_IN_FRAME rows or cuts, so that a file of any size can be read and written a few frames at
+a time. All numbers are little-endian:
 
-    whole history                                one cut
-     0   1    kind: 1                             0   1    kind: 2
+    1: the beginning of the history              2: a cut
+     0   1    the number of the frame's kind      0   1    the number of the frame's kind
      1   8    number of the next cut              1   8    number
-     9   4    n, the count of cuts                9   8    time, ms
-    13   8n   their numbers                      17   4    leader epoch
-         8n   their times, ms                    21   4    k, the count of new partitions
+     9   4    the count of further frames         9   8    time, ms
+                                                 17   4    leader epoch
+    3: cuts of the history                       21        as the part in frame 5, from 1 on
+     0   1    the number of the frame's kind
+     1   4    n, the count of cuts               5: a part of the next cut
+     5   8n   their numbers                       0   1    the number of the frame's kind
+         8n   their times, ms                     1   4    k, the count of new partitions
          4n   their leader epochs                     25k  new partitions
-         4    the count of partitions                 4    m, the count of rows
-         for each:                                    4m   the index of each row's partition
-         25   the partition                           8m   the offset of each row
-         4    m, the count of its rows
-         8m   the numbers of the cuts            a partition
-         8m   the offsets                         0   4    index: a number by which rows name it
-                                                  4   16   topic id
+                                                      4    m, the count of rows
+    4: rows of a partition of the history             4m   the index of each row's partition
+     0   1    the number of the frame's kind          8m   the offset of each row
+     1   25   the partition
+    26   4    m, the count of rows               a partition
+    30   8m   the numbers of the cuts             0   4    index: a number by which rows name it
+         8m   the offsets                         4   16   topic id
                                                  20   4    partition
                                                  24   1    offset before its first row, 0 or -1
 
@@ -36,30 +43,35 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from barnabas.broker.logs.journal_file import FRAME
 from barnabas.protocol.checksum import crc32c
 
 NOT_IN_CUT = -1
-ROW_BYTES, CUT_BYTES, PARTITION_BYTES = 16, 20, 29
+ROW_BYTES, CUT_BYTES, PARTITION_BYTES = 16, 20, 38
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 # up to an age, one cut in each period is kept; of cuts younger than the first age, all are kept
 PERIODS = ((DAY_MS, MINUTE_MS), (30 * DAY_MS, HOUR_MS))
 ALL_KEPT_MS, LAST_PERIOD_MS = HOUR_MS, DAY_MS
 # beyond this level of thinning all ages are below a second
 MOST_LEVEL = 32
-_HISTORY, _CUT = 1, 2
-_HISTORY_START, _CUT_START = struct.Struct("<BqI"), struct.Struct("<BqqiI")
-_PARTITION, _COUNT = struct.Struct("<I16sib"), struct.Struct("<I")
+ROWS_IN_FRAME = 4096
+# One call of `HistoryReader.read_some` reads so much, or one frame. That takes about 8 ms if each
+# cut has ten rows.
+READ_BYTES = 128 << 10
+_HISTORY, _CUT, _CUTS, _ROWS, _PART = 1, 2, 3, 4, 5
+_HISTORY_START, _CUT_START = struct.Struct("<BqI"), struct.Struct("<Bqqi")
+_KIND, _PARTITION, _COUNT = struct.Struct("<B"), struct.Struct("<I16sib"), struct.Struct("<I")
 
 PartitionKey = tuple[bytes, int]
 """A topic's id, and a partition."""
 
 
 class DamagedHistory(Exception):
-    """The first frame of the file cannot be read."""
+    """The history at the beginning of the file cannot be read."""
 
 
 class Cut(NamedTuple):
@@ -89,12 +101,14 @@ class Track:
         place = bisect_right(self.numbers, number)
         return self.offsets[place - 1] if place else self.before
 
-    def first_above(self, offset: int) -> int | None:
-        """The number of the first cut with a higher offset; None if there is none."""
+    def first_above(self, offset: int, before: int) -> int:
+        """The number of the first cut with a higher offset; `before` if it is that or later."""
         for number, at_cut in zip(self.numbers, self.offsets, strict=True):
+            if number >= before:
+                break
             if at_cut > offset:
                 return number
-        return None
+        return before
 
     def keep(self, kept: Sequence[int], up_to: int) -> None:
         """Drop rows that no cut needs. Takes: kept, the numbers of the cuts that remain, of those
@@ -133,7 +147,7 @@ class CutHistory:
 
     @property
     def size_bytes(self) -> int:
-        """The approximate size of the history, in memory and in the first frame of a file."""
+        """The approximate size of the history, in memory and at the beginning of a file."""
         return (
             self.row_count * ROW_BYTES
             + len(self.numbers) * CUT_BYTES
@@ -169,20 +183,28 @@ class CutHistory:
 
     # --- changes ---------------------------------------------------------------------------------
 
-    def track(self, key: PartitionKey, before: int) -> Track:
-        """A new track, which `add_track` adds."""
-        return Track(self.next_index, key, before)
-
     def add(self, cut: Cut, new: Iterable[Track], rows: Iterable[tuple[Track, int]]) -> None:
         """Add the newest cut, with the partitions that are new in it and its rows."""
+        self.add_rows(cut.number, new, rows)
+        self.add_cut(cut)
+
+    def add_rows(
+        self, number: int, new: Iterable[Track], rows: Iterable[tuple[Track, int]]
+    ) -> None:
+        """Add partitions and rows of the newest cut, which `add_cut` adds after its last rows."""
         for track in new:
             self._add_track(track)
-        number = cut.number
-        for track, offset in rows:  # a file may have 250,000 rows
+        tracks = self.tracks
+        for track, offset in rows:
+            if tracks.get(track.key) is not track:
+                continue  # it was deleted while the cut was being recorded
             track.numbers.append(number)
             track.offsets.append(offset)
             track.last = offset
             self.row_count += 1
+
+    def add_cut(self, cut: Cut) -> None:
+        """Add the newest cut, whose rows are added."""
         self._append(cut)
         self.next_number = cut.number + 1
 
@@ -203,13 +225,24 @@ class CutHistory:
             self._earliest_later[place] = time_ms
             place -= 1
 
-    def keep_cuts(self, kept: Iterable[Cut]) -> None:
-        """Drop all cuts but these. The tracks keep their rows until `Track.keep`."""
-        kept = list(kept)
-        self.numbers, self.times, self.epochs = array("q"), array("q"), array("i")
-        self._earliest_later, self._latest_earlier = array("q"), array("q")
-        for cut in kept:
-            self._append(cut)
+    def keep_cuts(self, kept: Sequence[int], up_to: int) -> None:
+        """Drop cuts, but not the rows of their tracks, which `keep_rows` drops.
+
+        Takes: kept, the numbers of the cuts that remain, of those with numbers up to `up_to`.
+        """
+        end = bisect_right(self.numbers, up_to)
+        places = [bisect_left(self.numbers, number) for number in kept]
+        places += range(end, len(self.numbers))
+        self.numbers = array("q", [self.numbers[place] for place in places])
+        self.times = array("q", [self.times[place] for place in places])
+        self.epochs = array("i", [self.epochs[place] for place in places])
+        self._index_times()
+
+    def _index_times(self) -> None:
+        """Set what the questions need, from the times."""
+        self._latest_earlier = array("q", accumulate(self.times, max))
+        self._earliest_later = array("q", accumulate(reversed(self.times), min))
+        self._earliest_later.reverse()
 
     def drop_track(self, track: Track) -> None:
         """Forget a partition that no longer exists."""
@@ -251,102 +284,180 @@ class CutHistory:
         """
         kept: list[Cut] = []
         bucket: tuple[int, int] | None = None
-        for cut in reversed(list(self)):
-            age_ms = (now_ms - cut.time_ms) << min(level, MOST_LEVEL)
+        shift, times = min(level, MOST_LEVEL), self.times
+        for place in range(len(times) - 1, -1, -1):
+            time_ms = times[place]
+            age_ms = (now_ms - time_ms) << shift
             if age_ms <= ALL_KEPT_MS:
                 bucket = None
             else:
                 period_ms = next(
                     (period for age, period in PERIODS if age_ms <= age), LAST_PERIOD_MS
                 )
-                before, bucket = bucket, (period_ms, cut.time_ms // period_ms)
+                before, bucket = bucket, (period_ms, time_ms // period_ms)
                 if bucket == before:
                     continue
-            kept.append(cut)
+            kept.append(Cut(self.numbers[place], time_ms, self.epochs[place]))
         if level > MOST_LEVEL:
             kept = kept[: max(1, len(kept) >> (level - MOST_LEVEL))]
         return kept[::-1]
 
     # --- bytes -----------------------------------------------------------------------------------
 
-    def encode(self) -> bytes:
-        """The frame with the whole history."""
-        parts = [_HISTORY_START.pack(_HISTORY, self.next_number, len(self.numbers))]
-        parts += map(_bytes_of, (self.numbers, self.times, self.epochs))
-        parts.append(_COUNT.pack(len(self.tracks)))
-        for track in self.tracks.values():
-            parts.append(_encode_partition(track))
-            parts.append(_COUNT.pack(len(track.numbers)))
-            parts.append(_bytes_of(track.numbers))
-            parts.append(_bytes_of(track.offsets))
-        return frame(b"".join(parts))
-
-    @classmethod
-    def decode(cls, data: bytes) -> tuple[CutHistory, int]:
-        """Decode a file. Gives: the history, and the size of its undamaged part.
-
-        Raises: DamagedHistory if the first frame cannot be read.
+    def frames(self) -> Iterator[bytes]:
+        """The frames with the whole history of this moment. What is added, thinned out or dropped
+        while the caller iterates is not in them.
         """
-        body, at = _frame_at(data, 0)
-        if body is None or body[0] != _HISTORY:
+        cut_count = len(self.numbers)
+        columns = self._columns()
+        rows = [
+            (track, track.numbers, track.offsets, len(track.numbers))
+            for track in self.tracks.values()
+        ]
+        count = -(-cut_count // ROWS_IN_FRAME)
+        count += sum(-(-row[3] // ROWS_IN_FRAME) or 1 for row in rows)
+        yield frame(_HISTORY_START.pack(_HISTORY, self.next_number, count))
+        for first in range(0, cut_count, ROWS_IN_FRAME):
+            end = min(cut_count, first + ROWS_IN_FRAME)
+            parts = [_KIND.pack(_CUTS), _COUNT.pack(end - first)]
+            parts += [_bytes_of(column[first:end]) for column in columns]
+            yield frame(b"".join(parts))
+        for track, numbers, offsets, row_count in rows:
+            partition = _encode_partition(track)
+            for first in range(0, row_count or 1, ROWS_IN_FRAME):
+                end = min(row_count, first + ROWS_IN_FRAME)
+                parts = [_KIND.pack(_ROWS), partition, _COUNT.pack(end - first)]
+                parts += [_bytes_of(numbers[first:end]), _bytes_of(offsets[first:end])]
+                yield frame(b"".join(parts))
+
+    def _columns(self) -> tuple[array[int], array[int], array[int]]:
+        return self.numbers, self.times, self.epochs
+
+
+class HistoryReader:
+    """Reads the history from a file, some frames at a time.
+
+    Takes: pread, which reads a number of bytes at a position; file_bytes, the size of the file.
+    history: what has been read; it answers questions when the file is read. size_bytes: the size of
+    the undamaged part of the file, as far as it has been read.
+    """
+
+    def __init__(self, pread: Callable[[int, int], bytes], file_bytes: int) -> None:
+        self._pread, self._file_bytes = pread, file_bytes
+        self.history = CutHistory()
+        self.size_bytes = self._position = 0
+        self._left: int | None = None  # frames of the history at the beginning, not read yet
+        self._by_index: dict[int, Track] = {}
+        self._new: list[Track] = []
+        self._rows: list[tuple[Track, int]] = []
+
+    def read_some(self) -> bool:
+        """Read the next frames: READ_BYTES, or one frame. Gives: whether there may be more.
+
+        Raises: DamagedHistory if the history at the beginning cannot be read.
+        """
+        data = self._pread(READ_BYTES, self._position)
+        if len(data) > FRAME.size:
+            length = FRAME.size + FRAME.unpack_from(data)[0]
+            if len(data) < length <= self._file_bytes - self._position:
+                data = self._pread(length, self._position)
+        at, is_last = 0, self._position + len(data) >= self._file_bytes
+        while (body := _frame_at(data, at)) is not None:
+            try:
+                self._take(body)
+            except (struct.error, KeyError, ValueError):  # a CRC that is right by chance
+                is_last = True
+                break
+            at += FRAME.size + len(body)
+            if self._left == 0 and not self._new and not self._rows:
+                self.size_bytes = self._position + at
+        self._position += at
+        if at and not is_last:
+            return True
+        if self._left != 0:
             raise DamagedHistory
-        history = cls()
-        history._decode_history(body)
-        by_index = {track.index: track for track in history.tracks.values()}
-        while True:
-            body, following = _frame_at(data, at)
-            if body is None or body[0] != _CUT:
-                return history, at
-            history._decode_cut(body, by_index)
-            at = following
+        self.history._index_times()
+        return False
 
-    def _decode_history(self, body: memoryview) -> None:
-        _, self.next_number, count = _HISTORY_START.unpack_from(body, 0)
-        at = _HISTORY_START.size
-        columns = []
-        for code in ("q", "q", "i"):
-            column, at = _array_at(code, body, at, count)
-            columns.append(column)
-        for row in zip(*columns, strict=True):
-            self._append(Cut(*row))
-        (tracks,) = _COUNT.unpack_from(body, at)
+    def _take(self, body: memoryview) -> None:
+        """Add what a frame has. Raises: struct.error, KeyError, ValueError."""
+        kind, history = body[0], self.history
+        if kind == _HISTORY and self._left is None:
+            _, history.next_number, self._left = _HISTORY_START.unpack(body)
+        elif kind == _CUTS and self._left:
+            (count,) = _COUNT.unpack_from(body, 1)
+            at = 1 + _COUNT.size
+            for code, column in zip("qqi", history._columns(), strict=True):
+                more, at = _array_at(code, body, at, count)
+                column.extend(more)
+            self._left -= 1
+        elif kind == _ROWS and self._left:
+            self._take_rows(body)
+            self._left -= 1
+        elif kind == _PART and self._left == 0:
+            self._take_part(body, 1)
+        elif kind == _CUT and self._left == 0:
+            _, number, time_ms, leader_epoch = _CUT_START.unpack_from(body, 0)
+            self._take_part(body, _CUT_START.size)
+            history.add_rows(number, self._new, self._rows)
+            self._new, self._rows = [], []
+            history.numbers.append(number)
+            history.times.append(time_ms)
+            history.epochs.append(leader_epoch)
+            history.next_number = number + 1
+        else:
+            raise ValueError
+
+    def _take_rows(self, body: memoryview) -> None:
+        track, at = _decode_partition(body, 1)
+        history = self.history
+        if track.key in history.tracks:
+            track = history.tracks[track.key]
+        else:
+            history._add_track(track)
+            self._by_index[track.index] = track
+        (count,) = _COUNT.unpack_from(body, at)
+        numbers, at = _array_at("q", body, at + _COUNT.size, count)
+        offsets, at = _array_at("q", body, at, count)
+        track.numbers.extend(numbers)
+        track.offsets.extend(offsets)
+        if offsets:
+            track.last = offsets[-1]
+        history.row_count += count
+
+    def _take_part(self, body: memoryview, at: int) -> None:
+        """Keep the new partitions and the rows of a cut until its last part."""
+        (count,) = _COUNT.unpack_from(body, at)
         at += _COUNT.size
-        for _ in range(tracks):
-            track, at = _decode_partition(body, at)
-            (rows,) = _COUNT.unpack_from(body, at)
-            track.numbers, at = _array_at("q", body, at + _COUNT.size, rows)
-            track.offsets, at = _array_at("q", body, at, rows)
-            if rows:
-                track.last = track.offsets[-1]
-            self._add_track(track)
-            self.row_count += rows
-
-    def _decode_cut(self, body: memoryview, by_index: dict[int, Track]) -> None:
-        _, number, time_ms, leader_epoch, count = _CUT_START.unpack_from(body, 0)
-        at = _CUT_START.size
-        new = []
         for _ in range(count):
             track, at = _decode_partition(body, at)
-            by_index[track.index] = track
-            new.append(track)
-        (rows,) = _COUNT.unpack_from(body, at)
-        indexes, at = _array_at("I", body, at + _COUNT.size, rows)
-        offsets, at = _array_at("q", body, at, rows)
-        rows_of = zip(map(by_index.__getitem__, indexes), offsets, strict=True)
-        self.add(Cut(number, time_ms, leader_epoch), new, rows_of)
+            self._by_index[track.index] = track
+            self._new.append(track)
+        (count,) = _COUNT.unpack_from(body, at)
+        indexes, at = _array_at("I", body, at + _COUNT.size, count)
+        offsets, at = _array_at("q", body, at, count)
+        tracks = [self._by_index[index] for index in indexes]
+        self._rows += zip(tracks, offsets, strict=True)
+
+
+def encode_part(new: Sequence[Track], rows: Sequence[tuple[Track, int]]) -> bytes:
+    """The frame with a part of the next cut."""
+    return frame(_KIND.pack(_PART) + _encode_part(new, rows))
 
 
 def encode_cut(cut: Cut, new: Sequence[Track], rows: Sequence[tuple[Track, int]]) -> bytes:
-    """The frame with one cut."""
-    return frame(
-        b"".join(
-            (
-                _CUT_START.pack(_CUT, *cut, len(new)),
-                *map(_encode_partition, new),
-                _COUNT.pack(len(rows)),
-                struct.pack(f"<{len(rows)}I", *(track.index for track, _ in rows)),
-                struct.pack(f"<{len(rows)}q", *(offset for _, offset in rows)),
-            )
+    """The frame with a cut, or with its last part."""
+    return frame(_CUT_START.pack(_CUT, *cut) + _encode_part(new, rows))
+
+
+def _encode_part(new: Sequence[Track], rows: Sequence[tuple[Track, int]]) -> bytes:
+    return b"".join(
+        (
+            _COUNT.pack(len(new)),
+            *map(_encode_partition, new),
+            _COUNT.pack(len(rows)),
+            struct.pack(f"<{len(rows)}I", *[track.index for track, _ in rows]),
+            struct.pack(f"<{len(rows)}q", *[offset for _, offset in rows]),
         )
     )
 
@@ -356,16 +467,16 @@ def frame(body: bytes) -> bytes:
     return FRAME.pack(len(body), crc32c(body)) + body
 
 
-def _frame_at(data: bytes, at: int) -> tuple[memoryview | None, int]:
-    """The body of the frame at a place, and the end of the frame."""
+def _frame_at(data: bytes, at: int) -> memoryview | None:
+    """The body of the frame at a place; None if it is incomplete or damaged."""
     if at + FRAME.size >= len(data):
-        return None, at
+        return None
     length, crc = FRAME.unpack_from(data, at)
     start = at + FRAME.size
     body = memoryview(data)[start : start + length]
     if not length or len(body) < length or crc32c(body) != crc:
-        return None, at
-    return body, start + length
+        return None
+    return body
 
 
 def _encode_partition(track: Track) -> bytes:
@@ -385,9 +496,12 @@ def _bytes_of(column: array[int]) -> bytes:
 
 
 def _array_at(code: str, body: memoryview, at: int, count: int) -> tuple[array[int], int]:
+    """A column of `count` numbers at a place of a body, and its end. Raises: ValueError."""
     column = array(code)
     end = at + count * column.itemsize
     column.frombytes(body[at:end])
+    if len(column) != count:
+        raise ValueError
     if sys.byteorder == "big":
         column.byteswap()
     return column, end

@@ -477,12 +477,13 @@ class TransactionMarkers:
             self._note_offline(decision)
 
     def append(self, topic: str, index: int, marker: NewMarker, now_ms: int) -> Log | None:
-        """Append a marker to the log of a partition, as `append_to` does, which readers may have
-        seen before a power loss. Gives: the log; None if no marker was appended.
+        """Append a marker to the log of a partition, as `append_to` does. After a power loss,
+        readers may have seen it before. Gives: the log; None if no marker was appended.
         """
         self._is_traced = logger.isEnabledFor(logging.DEBUG)
         log = self._topics.partition(topic, index)
-        if log is None or not self.append_to(log, marker, now_ms, may_be_known=True):
+        may_be_known = self._topics.logs.lost_power
+        if log is None or not self.append_to(log, marker, now_ms, may_be_known=may_be_known):
             return None
         return log
 
@@ -515,11 +516,12 @@ class TransactionMarkers:
             producer_epoch = epochs[0]
             marker = replace(marker, producer_epoch=producer_epoch, coordinator_epoch=epochs[1])
         headers: tuple[Header, ...] = ()
+        last_bytes = b""
         if log.is_whole and commit and marker.decided_ms is not None:
-            headers = self.whole.headers(
+            headers, last_bytes = self.whole.headers(
                 log, producer_id, marker.decided_ms, now_ms, is_live=not may_be_known
             )
-        offset = write_marker(log, marker, now_ms, headers)
+        offset = write_marker(log, marker, now_ms, headers, last_bytes)
         if self._is_traced:
             logger.debug(
                 "%r: the marker %s of producer %d at offset %d",

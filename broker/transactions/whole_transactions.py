@@ -38,7 +38,8 @@ header (records of control batches may have headers, which readers skip):
      0   4   run: the leader epoch of the broker's start
      4   8   commit_ms: the broker's steady clock at the commit
     12   8   number: that of the commit in this run, for commits in the same millisecond
-    20   8   last_ms: the same clock at the arrival of the last record; -1 if it is unknown
+    20   8   last_ms: the same clock at the arrival of the last record, in any of the logs that get
+             a marker now, or at least in this one; -1 if it is unknown
     28   8   decided_ms: with the producer id it identifies the transaction, also where a producer
              uses one epoch for many transactions
     36   8   last_stable_offset: that of the log before the commit; -1 if a start has written the
@@ -67,7 +68,7 @@ from barnabas.storage.log.log import Log
 logger = logging.getLogger("barnabas.transactions")
 
 HEADER_KEY = "barnabas.whole"
-_NOTE = struct.Struct(">iqqqqq")
+_NOTE, _OFFSET = struct.Struct(">iqqqqq"), struct.Struct(">q")
 UNKNOWN = -1
 _LAST_NUMBER = (1 << 64) - 1
 # One extent is one transaction's records in one log. They take about 2 MB, and one computation with
@@ -79,6 +80,8 @@ _FIRST_STEP = 256
 Extent = tuple[int, int]
 """The first offset of a transaction in a log, and the offset after its last record there."""
 
+_NOTHING_BEGUN: tuple[dict[Log, Extent], int, int] = ({}, UNKNOWN, UNKNOWN)
+
 
 class Note(NamedTuple):
     """The header of a marker, see above."""
@@ -89,9 +92,6 @@ class Note(NamedTuple):
     last_ms: int
     decided_ms: int
     last_stable_offset: int
-
-    def header(self) -> Header:
-        return HEADER_KEY, _NOTE.pack(*self)
 
 
 def note_of(marker: bytes) -> Note | None:
@@ -109,10 +109,12 @@ class Committed:
     events; with markers in parts, that of the first part. last_at: the place of the arrival of its
     last record, which is before that. is_complete: whether it has all its markers. witness: a log
     whose own stable offset holds the transaction back; None if others do. is_held: whether it is
-    held back.
+    held back. _unchecked: the logs that may hold it back by their own stable offsets, which do not
+    go back; None if all have to be checked.
     """
 
     __slots__ = (
+        "_unchecked",
         "committed_at",
         "extents",
         "is_complete",
@@ -129,6 +131,12 @@ class Committed:
         self.is_complete = is_complete
         self.witness: Log | None = None
         self.is_held = True
+        self._unchecked: list[Log] | None = None
+
+    def add_extents(self, extents: dict[Log, Extent]) -> None:
+        """Add or widen extents."""
+        self.extents |= extents
+        self._unchecked = None
 
     def set_last(self, place: int) -> None:
         """Take the arrival of another record into account.
@@ -140,9 +148,15 @@ class Committed:
 
     def blocked_at(self) -> Log | None:
         """A log in which the transaction's end is above the log's own stable offset."""
-        for log, (_, end_offset) in self.extents.items():
-            if log.own_stable_offset() < end_offset:
+        if self._unchecked is None:
+            self._unchecked = list(self.extents)
+        while self._unchecked:
+            log = self._unchecked[-1]
+            extent = self.extents.get(log)
+            # the last stable offset, which costs no call, is at or below the log's own
+            if extent is not None and log.last_stable_offset < extent[1] > log.own_stable_offset():
                 return log
+            self._unchecked.pop()
         return None
 
 
@@ -191,19 +205,30 @@ class WholeTransactions:
     """Keeps the last stable offsets of the logs with the setting on a cut.
 
     run: the leader epoch of the broker's start. on_risen: called with logs whose last stable
-    offsets have risen; never while a transaction gets its markers. cuts: learns of each commit.
-    is_live: False while a start
-    writes markers, after which `recover` reads them. held_back: the transactions that are held
+    offsets have risen; never while a transaction gets its markers. defer: calls a function at the
+    end of the event, so that an event in which many logs end or leave computes the cut once. cuts:
+    learns of each commit. is_live: False while a start writes markers, after which `recover` reads
+    them. held_back: the transactions that are held
     back, in the order of their commits. in_parts: the transactions that do not have all their
     markers yet, by producer id and time of the decision.
     """
 
     def __init__(
-        self, run: int, on_risen: Callable[[list[Log]], None], cuts: Cuts, *, is_live: bool
+        self,
+        run: int,
+        on_risen: Callable[[list[Log]], None],
+        defer: Callable[[Callable[[int], None]], None],
+        cuts: Cuts,
+        *,
+        is_live: bool,
     ) -> None:
-        self._run, self._on_risen, self.is_live = run, on_risen, is_live
+        self._run, self._on_risen, self._defer, self.is_live = run, on_risen, defer, is_live
         self._cuts = cuts
         self._number = 0
+        # of the commit that `begin` has begun: its headers; its extents, the time of its last
+        # record there, and its own time
+        self._headers: tuple[Header, ...] | None = None
+        self._begun = _NOTHING_BEGUN
         self.held_back: dict[Committed, None] = {}
         self._extent_count = 0
         self._bounds: dict[Log, int] = {}
@@ -212,7 +237,8 @@ class WholeTransactions:
         self._waiting: dict[Log, list[tuple[int, int, Committed]]] = {}
         self._waiting_count = 0
         self.in_parts: dict[tuple[int, int], Committed] = {}
-        self._is_marking = False
+        self._is_marking = self._is_to_compute = False
+        self._left: dict[Log, None] = {}
         self._reached: list[Log] = []
         self._risen: list[Log] = []
 
@@ -220,16 +246,23 @@ class WholeTransactions:
 
     def headers(
         self, log: Log, producer_id: int, decided_ms: int, now_ms: int, *, is_live: bool = True
-    ) -> tuple[Header, ...]:
+    ) -> tuple[tuple[Header, ...], bytes]:
         """The headers of a commit marker that is now written to a log with the setting.
 
         Takes:  is_live, whether the time of the last record is known.
+        Gives:  headers, which are the same for all logs of a commit; and the last bytes of the
+                marker, which replace theirs in this log.
         """
-        extent = log.producer_state.extent_of_transaction(producer_id)
-        last_ms = UNKNOWN if extent is None or not is_live else extent[2]
-        stable = log.last_stable_offset if self.is_live else UNKNOWN
-        note = Note(self._run, now_ms, self._number, last_ms, decided_ms, stable)
-        return (note.header(),)
+        headers = self._headers
+        if headers is None or not is_live:
+            extent = log.producer_state.extent_of_transaction(producer_id)
+            last_ms = UNKNOWN if extent is None or not is_live else extent[2]
+            headers = self._headers_of(now_ms, last_ms, decided_ms)
+        return headers, _OFFSET.pack(log.last_stable_offset if self.is_live else UNKNOWN)
+
+    def _headers_of(self, now_ms: int, last_ms: int, decided_ms: int) -> tuple[Header, ...]:
+        note = _NOTE.pack(self._run, now_ms, self._number, last_ms, decided_ms, UNKNOWN)
+        return ((HEADER_KEY, note),)
 
     def begin(self, decision: Decision, logs: Iterable[Log | None], now_ms: int) -> None:
         """Record the extents of a transaction that gets its commit markers in these logs now.
@@ -242,20 +275,19 @@ class WholeTransactions:
         self._is_marking = True
         if self._cuts.record_ms is None:
             self._cuts.on_changed(now_ms)
-        key = decision.producer_id, decision.decided_ms
-        row = self.in_parts.get(key)
+        producer_id = decision.producer_id
+        extents: dict[Log, Extent] = {}
+        last_ms = UNKNOWN
         for log in logs:
             if log is None or not log.is_whole:
                 continue
-            extent = log.producer_state.extent_of_transaction(decision.producer_id)
-            if extent is None:
-                continue
-            if row is None:
-                place = _place(self._run, now_ms, self._number)
-                row = Committed(decision.transactional_id, place, is_complete=False)
-                self.in_parts[key] = row
-            row.extents[log] = extent[:2]
-            row.set_last(_place(self._run, extent[2], _LAST_NUMBER))
+            extent = log.producer_state.extent_of_transaction(producer_id)
+            if extent is not None:
+                first_offset, end_offset, seen_ms = extent
+                extents[log] = first_offset, end_offset
+                last_ms = max(last_ms, seen_ms)
+        self._begun = extents, last_ms, now_ms
+        self._headers = self._headers_of(now_ms, last_ms, decision.decided_ms)
 
     def end(self, decision: Decision, *, is_complete: bool) -> None:
         """The markers of `begin` are written.
@@ -264,19 +296,37 @@ class WholeTransactions:
         """
         if not self.is_live:
             return
-        key = decision.producer_id, decision.decided_ms
-        row = self.in_parts.get(key)
-        if row is not None:
-            if is_complete:
-                del self.in_parts[key]
-                row.is_complete = True
-            if row.extents:
-                self._add(row)
+        self._headers, extents = None, self._begun[0]
+        if self.held_back or self.in_parts or not is_complete or not _are_readable(extents):
+            self._end(decision, extents, is_complete=is_complete)
+        self._begun = _NOTHING_BEGUN
         self._is_marking = False
-        reached, self._reached = self._reached, []
-        for log in reached:
-            self.on_reached(log)
-        self._tell()
+        if self._reached:
+            reached, self._reached = self._reached, []
+            for log in reached:
+                self.on_reached(log)
+        if self._risen:
+            self._tell()
+
+    def _end(self, decision: Decision, extents: dict[Log, Extent], *, is_complete: bool) -> None:
+        """Decide whether a transaction is held back."""
+        key = decision.producer_id, decision.decided_ms
+        _, last_ms, now_ms = self._begun
+        row = self.in_parts.get(key)
+        if row is None:
+            if not extents:
+                return
+            place = _place(self._run, now_ms, self._number)
+            row = Committed(decision.transactional_id, place, is_complete=False)
+            self.in_parts[key] = row
+        if extents:
+            row.add_extents(extents)
+            row.set_last(_place(self._run, last_ms, _LAST_NUMBER))
+        if is_complete:
+            del self.in_parts[key]
+            row.is_complete = True
+        if row.extents:
+            self._add(row)
 
     def _add(self, row: Committed) -> None:
         if row in self.held_back:  # markers in parts
@@ -323,10 +373,11 @@ class WholeTransactions:
         """Let a transaction become readable together with the newest one that is held back."""
         newest = self._newest
         assert newest is not None, "so much is held back only by committed transactions"
-        before = len(newest.extents)
+        before, wider = len(newest.extents), {}
         for log, (first_offset, end_offset) in row.extents.items():
             first, end = newest.extents.get(log, (first_offset, end_offset))
-            newest.extents[log] = min(first, first_offset), max(end, end_offset)
+            wider[log] = min(first, first_offset), max(end, end_offset)
+        newest.add_extents(wider)
         newest.last_at = max(newest.last_at, row.last_at)
         self._extent_count += len(newest.extents) - before
         self._hold(newest)
@@ -366,8 +417,7 @@ class WholeTransactions:
         else:
             self._waiting.pop(log, None)
         if has_ended:
-            self._compute()
-            self._tell()
+            self._compute_later()
 
     def _is_caused(self, row: Committed) -> bool:
         """Whether the earliest transaction is held back by an offset, and holds this one back."""
@@ -381,14 +431,31 @@ class WholeTransactions:
 
     def on_left(self, log: Log) -> None:
         """A log was deleted, or its topic has lost the setting: it holds nothing back."""
-        for row in [*self.held_back, *self.in_parts.values()]:
-            row.extents.pop(log, None)
+        self._left[log] = None
         self._waiting.pop(log, None)
         self._bounds.pop(log, None)
         before = log.last_stable_offset
         log.observe(None)
         if log.last_stable_offset > before:
             self._risen.append(log)
+        self._compute_later()
+
+    def _compute_later(self) -> None:
+        """Let the cut be computed at the end of this event. Until then nothing rises."""
+        if not self._is_to_compute:
+            self._is_to_compute = True
+            self._defer(self._compute_now)
+
+    def _compute_now(self, _now_ms: int) -> None:
+        self._is_to_compute = False
+        left, self._left = self._left, {}
+        if left:
+            for row in (*self.held_back, *self.in_parts.values()):
+                if not left.keys().isdisjoint(row.extents):
+                    for log in left:
+                        row.extents.pop(log, None)
+            for log in left:
+                log.observe(None)  # a commit of this event may have set it again
         self._compute()
         self._tell()
 
@@ -451,6 +518,14 @@ class WholeTransactions:
         self.held_back = dict.fromkeys(sorted(rows.values(), key=_committed_at))
         self._compute()
         self._risen = []
+
+
+def _are_readable(extents: dict[Log, Extent]) -> bool:
+    """Whether the last stable offset of each log is above a transaction."""
+    for log, (_, end_offset) in extents.items():  # noqa: SIM110 - a generator would cost more
+        if log.last_stable_offset < end_offset:
+            return False
+    return True
 
 
 def _committed_at(row: Committed) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from barnabas.protocol.records import Header
+
 
 @dataclass(slots=True)
 class AppendInfo:
@@ -20,11 +22,14 @@ class AppendInfo:
 
 
 class EncodedMarker(NamedTuple):
-    """The batch of a marker, its timestamp, and the wall-clock time at which it was encoded."""
+    """The batch of a marker, its timestamp, the wall-clock time at which it was encoded, and the
+    headers of its record.
+    """
 
     batch: bytearray
     timestamp_ms: int
     wall_ms: int
+    headers: tuple[Header, ...]
 
 
 @dataclass(slots=True)
@@ -35,8 +40,8 @@ class NewMarker:
     If it cannot, and flush.messages=1, its transaction is stable only when the marker is on the
     disk. decided_ms: the time of the decision, by which the decisions of a transactional id are
     ordered; None if the marker is written without a decision, by an operator or at a start.
-    encoded: its batch, and the time at which it was encoded. Each partition gets these bytes, with
-    its own base offset and leader epoch.
+    encoded: its batch, with what it was encoded from. Each partition gets these bytes, with its own
+    base offset and leader epoch, and, with whole transactions, its own last bytes.
     """
 
     producer_id: int

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.records import NO_SEQUENCE, Header, encode_marker, encode_pairs
+from barnabas.protocol.records import NO_SEQUENCE, Header, encode_marker, encode_pairs, set_crc
 from barnabas.protocol.wall_clock import MOST_LEAD_MS
 from barnabas.storage.log.append_info import EncodedMarker, NewMarker
 from barnabas.storage.log.log import Log
@@ -61,7 +61,13 @@ def append_marker(
     return write_marker(log, marker, now_ms)
 
 
-def write_marker(log: Log, marker: NewMarker, now_ms: int, headers: tuple[Header, ...] = ()) -> int:
+def write_marker(
+    log: Log,
+    marker: NewMarker,
+    now_ms: int,
+    headers: tuple[Header, ...] = (),
+    last_bytes: bytes = b"",
+) -> int:
     """Write a marker whose epochs were checked. Gives: the marker's offset.
 
     As in Apache Kafka, the marker is written even if no transaction is open. Its timestamp is the
@@ -69,17 +75,20 @@ def write_marker(log: Log, marker: NewMarker, now_ms: int, headers: tuple[Header
     base timestamp of the batch, and also the record's timestamp if it is near the current time
     (MOST_LEAD_MS).
 
-    Takes:  headers: those of the marker's record.
+    Takes:  headers: those of the marker's record. last_bytes: what replaces the last bytes of the
+            last header, so that the other bytes are encoded once for all partitions.
     Raises: NotWrittenError if the disk has no space for the marker.
     After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted
             transaction with data is in the aborted index.
     """
     wall_ms = now_ms + log.wall.ahead_ms
     encoded = marker.encoded
-    if encoded is None or encoded[2] != wall_ms or headers:
-        encoded = _encoded(marker, wall_ms, headers)
-        marker.encoded = None if headers else encoded  # the headers are those of one partition
+    if encoded is None or encoded[2] != wall_ms or encoded[3] != headers:
+        encoded = marker.encoded = _encoded(marker, wall_ms, headers)
     batch = encoded[0]
+    if last_bytes:
+        batch[-len(last_bytes) :] = last_bytes
+        set_crc(batch)
     return log.write(batch, len(batch), 0, encoded[1], now_ms, None, marker)[0]
 
 
@@ -97,4 +106,4 @@ def _encoded(marker: NewMarker, wall_ms: int, headers: tuple[Header, ...]) -> En
         base_timestamp=base_ms,
         headers=headers,
     )
-    return EncodedMarker(bytearray(batch), time_ms, wall_ms)
+    return EncodedMarker(bytearray(batch), time_ms, wall_ms, headers)

@@ -342,7 +342,7 @@ class LogLoader:
         if last.batches.size:
             last.close_for_appends()
         else:
-            self.segments.remove(last)
+            self._remove(last)
             last.remove_files()
         self.segments.append(segment)
         self.files.has_files = True
@@ -469,7 +469,12 @@ class LogLoader:
                     following.batches.path(LOG_SUFFIX),
                 )
                 following.remove_files()
-                self.segments.remove(following)
+                self._remove(following)
+
+    def _remove(self, segment: Segment) -> None:
+        """Remove a segment, and its indexes from the memory."""
+        self.segments.remove(segment)
+        segment.indexes.cache.forget(segment.indexes)
 
     def _set_later_aside(self, segment: Segment, position: int, why: str) -> None:
         """Set aside the segments after the one with which the log ends."""
@@ -481,7 +486,7 @@ class LogLoader:
                 )
             for suffix in SEGMENT_SUFFIXES:
                 self.disk.unlink(following.batches.path(suffix))
-            self.segments.remove(following)
+            self._remove(following)
 
     def _set_tail_aside(self, segment: Segment, position: int) -> str:
         """Copy the end that will be cut off, if it has valid batches. Gives: the path of the

@@ -243,9 +243,10 @@ class ProducerStateManager:
         if first_offset is None:
             return None
         entry = self.producers[producer_id]
+        batches = entry.batches
         # If the entry has no batch, any batch up to the end of the log may belong to the
         # transaction. Only a marker of another broker can cause this.
-        end_offset = entry.last_offset + 1 if entry.batches else self.end_offset
+        end_offset = batches[-1].last_offset + 1 if batches else self.end_offset
         return first_offset, end_offset, entry.seen_ms
 
     def open_transactions(self) -> list[int]:

@@ -290,8 +290,9 @@ class DiskBroker:
             file.fsync()
         self.broker.on_flushed(job, self.now_ms)
         self._take_answers()
-        self.broker.on_sent(self.now_ms)
-        self._take_answers()
+        while self.broker.outbox.deferred:
+            self.broker.on_sent(self.now_ms)
+            self._take_answers()
 
     def flush(self) -> None:
         """Carry out flushes until none is left."""
@@ -309,7 +310,7 @@ class DiskBroker:
         self._take_answers()
         if not self.holds_work:
             self._do_work()
-        if self.broker.outbox.deferred:
+        while self.broker.outbox.deferred:  # a deferred call may defer others
             self.broker.on_sent(self.now_ms)
             self._take_answers()
         if not self.holds_flushes:

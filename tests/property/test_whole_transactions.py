@@ -11,6 +11,7 @@ Recorded cuts are compared, after each event, with the last stable offsets at th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from helpers.disk_broker import READER, DiskBroker, Producer
@@ -139,9 +140,9 @@ class World:
         cuts = self.b.parts.coordinators.get().cuts
         record = cuts._record
 
-        def noted(now_ms: int) -> None:
+        def noted(now_ms: int) -> Iterator[None]:
             before = cuts.newest()
-            record(now_ms)
+            yield from record(now_ms)
             newest = cuts.newest()
             if newest is not None and newest != before:
                 assert newest.time_ms == now_ms

@@ -1,5 +1,6 @@
 """Run seeds and print the findings: `python -m sim --seeds 1000`, `python -m sim --seed 17
 --trace`. Every eighth seed also has a schedule with two machines; `--pair` runs only these.
+`--whole` runs each seed's short schedule for whole transactions (`whole_days.py`) instead.
 Every sixteenth is also run without caches, and has to send the same bytes.
 """
 
@@ -15,6 +16,7 @@ from collections.abc import Callable
 
 from checkers import kinds_of
 
+from sim import whole_days
 from sim.caches import run_without_caches
 from sim.pair_world import run_pair
 from sim.world import Report, run_seed
@@ -35,6 +37,9 @@ def main() -> int:
     parser.add_argument(
         "--pair", action="store_true", help="only each seed's schedule with two machines"
     )
+    parser.add_argument(
+        "--whole", action="store_true", help="only each seed's short schedule, with what they had"
+    )
     parser.add_argument("--trace", action="store_true", help="print every event of the schedules")
     parser.add_argument("--digests", action="store_true", help="print each seed's digest")
     parser.add_argument("--quiet", action="store_true", help="no last line with the figures")
@@ -49,6 +54,7 @@ def main() -> int:
     gc.disable()
     bad: list[str] = []
     counts: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
     schedules = operations = restarts = 0
     for done, seed in enumerate(seeds):
         if seed % 50 == 0:
@@ -60,6 +66,7 @@ def main() -> int:
             schedules += 1
             operations += report.operations
             restarts += report.restarts
+            seen.update(report.seen)
             if options.digests:
                 print(f"{name}{seed}", report.digest)
             if report.findings:
@@ -69,6 +76,8 @@ def main() -> int:
     took_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
     if options.quiet:
         return 1 if bad else 0
+    if options.whole:
+        print(whole_days.coverage(seen, schedules))
     print(
         f"{schedules} schedules, {operations} operations, {restarts} restarts in {took_s:.1f} s "
         f"({schedules / took_s:.0f} schedules/s, {schedules / cpu_s:.1f} per CPU second, "
@@ -85,6 +94,8 @@ def _kinds_of_schedule(
     pair = (run_pair, "pair ")
     if options.pair:
         return [pair]
+    if options.whole:
+        return [(whole_days.run_day, "whole ")]
     runs: list[tuple[Callable[..., Report], str]] = [(run_seed, "")]
     if options.seed is None and seed % PAIR_EVERY == 0:
         runs.append(pair)

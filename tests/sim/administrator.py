@@ -89,6 +89,7 @@ class Administrator(Client):
             if (yield from self._delete(topic)):
                 yield self.rng.choice((0, 0, 20, 300))
                 yield from self._make(topic, self.rng.randint(1, 2))
+                self.world.seen.add("a topic was made again")
         self.hang_up()
 
     def _delete(self, topic: str) -> Asking:

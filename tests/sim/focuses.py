@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from sim.disk import Refusal
 from sim.network import Weather
-from sim.scenario import CUT_BYTES, CUT_INTERVAL, DURABILITY, WHOLE, Group, Scenario
+from sim.scenario import CUT_BYTES, CUT_INTERVAL, DURABILITY, FAULTS, WHOLE, Group, Scenario
 
 Focus = Callable[[Scenario], None]
 SHARE, LATER_SHARE, LATEST_SHARE = 0.4, 0.2, 0.1
@@ -21,7 +21,7 @@ SHARE, LATER_SHARE, LATEST_SHARE = 0.4, 0.2, 0.1
 
 def with_kills(scenario: Scenario) -> None:
     """Mostly kills of the broker, and no power loss."""
-    scenario.fault_weights = (4, 0, 1, 4, 2, 0)
+    scenario.faults, scenario.fault_weights = FAULTS, (4, 0, 1, 4, 2, 0)
     scenario.fault_count = 6
     scenario.power_share = 0.0
     scenario.last_restart = "kill"
@@ -56,7 +56,7 @@ def with_toggled_topics(scenario: Scenario) -> None:
 
 def with_power(scenario: Scenario) -> None:
     """Mostly power losses."""
-    scenario.fault_weights = (0, 4, 0, 1, 0, 0)
+    scenario.faults, scenario.fault_weights = FAULTS, (0, 4, 0, 1, 0, 0)
     scenario.power_share = 1.0
     scenario.fault_count = 4
     scenario.last_restart = "power"

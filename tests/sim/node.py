@@ -209,7 +209,7 @@ class Node:
         """
         disk = self.disk.copied()
         disk.descriptors = self.disk.descriptors
-        return open_broker(
+        broker = open_broker(
             self._config(),
             SeededIds(random.Random(0)),
             disk=disk,
@@ -217,6 +217,9 @@ class Node:
             wall_ms=self.world.wall_ms(),
             leader_epoch=self._claimed_epoch(),
         )
+        while broker.outbox.deferred:
+            broker.on_sent(self._steady_ms())
+        return broker
 
     def heed_quotas(self) -> None:
         """From now on, subject clients to the current quotas."""

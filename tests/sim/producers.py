@@ -701,6 +701,8 @@ class TransactionalProducer(Producer):
         may_be_done = commit and self.unsure > unsure_before
         if code == 0:
             transaction.end(Ending.COMMITTED if commit else Ending.ABORTED, world.loop.now_ms)
+            if commit:
+                world.seen.add("version 2" if self.is_version_2 else "version 1")
             if self.is_version_2:
                 self.take_next_epoch(answer)
             return

@@ -203,7 +203,11 @@ class Scenario:
 
     @property
     def transactional_partitions(self) -> list[Partition]:
-        return self.partitions_of("tx") + self.partitions_of("kv") + self.partitions_of("gone")
+        return [
+            partition
+            for topic in ("tx", "pay", "kv", "gone")
+            for partition in self.partitions_of(topic)
+        ]
 
     @property
     def input_partitions(self) -> list[Partition]:

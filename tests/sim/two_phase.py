@@ -81,6 +81,8 @@ class Database:
             if not is_reported and self._may_be_forgotten:
                 ending = Ending.UNKNOWN
             transaction.end(ending, self._world.loop.now_ms)
+            if ending is Ending.COMMITTED:
+                self._world.seen.add("two-phase commit")
 
     def note_open(self, transactional_id: str, opened: State | None) -> None:
         """Record which transaction of the id is still open, according to the InitProducerId

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from barnabas.broker.transactions import whole_transactions
-from barnabas.broker.transactions.cut_history import NOT_IN_CUT, CutHistory, Track
+from barnabas.broker.transactions.cut_history import CutHistory, Track
 from barnabas.broker.transactions.cuts import Cuts
 from barnabas.broker.transactions.whole_transactions import Committed, WholeTransactions
 from barnabas.coordinator.transactions.transaction_state import Decision
@@ -49,8 +49,8 @@ def each_partition_on_its_own() -> Iterator[None]:
     tweak=with_whole_transactions,
 )
 def a_start_forgets_what_was_held_back() -> Iterator[None]:
-    def headers(self: WholeTransactions, *_: Any, **__: Any) -> tuple[Header, ...]:
-        return ()
+    def headers(self: WholeTransactions, *_: Any, **__: Any) -> tuple[tuple[Header, ...], bytes]:
+        return (), b""
 
     with _replaced(WholeTransactions, "headers", lambda before: headers):
         yield
@@ -67,9 +67,9 @@ def the_first_record_counts_as_the_end() -> Iterator[None]:
             self: WholeTransactions, decision: Decision, logs: Iterable[Log | None], now_ms: int
         ) -> None:
             before(self, decision, logs, now_ms)
-            for row in self.in_parts.values():
-                for log, (first_offset, _) in row.extents.items():
-                    row.extents[log] = first_offset, first_offset + 1
+            extents = self._begun[0]
+            for log, (first_offset, _) in extents.items():
+                extents[log] = first_offset, first_offset + 1
 
         return begin
 
@@ -86,9 +86,7 @@ def markers_in_parts_show_a_part() -> Iterator[None]:
     def replacing(before: Any) -> Any:
         def end(self: WholeTransactions, decision: Decision, *, is_complete: bool) -> None:
             if not is_complete:
-                row = self.in_parts.get((decision.producer_id, decision.decided_ms))
-                if row is not None:
-                    row.extents.clear()
+                self._begun[0].clear()
             before(self, decision, is_complete=is_complete)
 
         return end
@@ -138,15 +136,10 @@ def a_start_trusts_its_own_markers() -> Iterator[None]:
 
 @defect("a recorded cut has what is held back", "cut", "half", tweak=with_whole_transactions)
 def a_cut_of_high_watermarks() -> Iterator[None]:
-    def replacing(before: Any) -> Any:
-        def changes(self: Cuts, history: CutHistory) -> Any:
-            new, rows = before(self, history)
-            ends = {track: log.high_watermark for log, track in (self._tracks | new).items()}
-            return new, [(track, ends.get(track, offset)) for track, offset in rows]
+    def offsets(self: Cuts, logs: list[Log]) -> list[int]:
+        return [log.high_watermark for log in logs]
 
-        return changes
-
-    with _replaced(Cuts, "_changes", replacing):
+    with _replaced(Cuts, "_stable_offsets", lambda before: offsets):
         yield
 
 
@@ -154,8 +147,8 @@ def a_cut_of_high_watermarks() -> Iterator[None]:
         tweak=with_whole_transactions)  # fmt: skip
 def a_cut_of_new_partitions() -> Iterator[None]:
     def replacing(before: Any) -> Any:
-        def changes(self: Cuts, history: CutHistory) -> Any:
-            new, rows = before(self, history)
+        def changes(self: Cuts, *arguments: Any) -> Any:
+            new, rows = before(self, *arguments)
             return new, rows[: max(1, len(rows) // 2)]
 
         return changes
@@ -166,7 +159,11 @@ def a_cut_of_new_partitions() -> Iterator[None]:
 
 @defect("recorded cuts do not outlast the process", "cut", tweak=with_whole_transactions)
 def cuts_are_not_read_at_a_start() -> Iterator[None]:
-    with _replaced(Cuts, "_load", lambda before: lambda self: CutHistory()):
+    def load(self: Cuts) -> Iterator[None]:
+        self._history = CutHistory()
+        yield from ()
+
+    with _replaced(Cuts, "_load", lambda before: load):
         yield
 
 
@@ -177,7 +174,7 @@ def cuts_are_not_read_at_a_start() -> Iterator[None]:
     tweak=with_lost_cuts,
 )
 def lost_cuts_are_kept() -> Iterator[None]:
-    with _replaced(Cuts, "_drop_lost", lambda before: lambda self, history: None):
+    with _replaced(Cuts, "_drop_lost", lambda before: lambda self, history: iter(())):
         yield
 
 
@@ -211,12 +208,5 @@ def thinning_drops_needed_rows() -> Iterator[None]:
     tweak=with_toggled_topics,
 )
 def topics_stay_in_cuts() -> Iterator[None]:
-    def replacing(before: Any) -> Any:
-        def changes(self: Cuts, history: CutHistory) -> Any:
-            new, rows = before(self, history)
-            return new, [row for row in rows if row[1] != NOT_IN_CUT]
-
-        return changes
-
-    with _replaced(Cuts, "_changes", replacing):
+    with _replaced(Cuts, "_ended_rows", lambda before: lambda self, logs: []):
         yield

@@ -29,6 +29,7 @@ from barnabas.storage.disk import (
     is_out_of_resources,
     may_have_lost_pages,
 )
+from barnabas.storage.files.checkpoints import NO_TOPIC_ID
 from barnabas.storage.files.segment_files import SNAPSHOT_SUFFIX, SWAP_SUFFIX
 from barnabas.storage.log.time_lookup import offset_for_timestamp
 from barnabas.storage.producers.producer_snapshots import KEPT_SNAPSHOTS
@@ -72,7 +73,9 @@ Tweak = Callable[[Scenario], None]
 
 
 class Report(NamedTuple):
-    """The result of a simulation run. `digest` is a hash of all bytes that were sent, in order."""
+    """The result of a simulation run. `digest` is a hash of all bytes that were sent, in order;
+    `seen` names what happened (`whole_days.THINGS`).
+    """
 
     seed: int
     findings: list[Finding]
@@ -81,6 +84,7 @@ class Report(NamedTuple):
     virtual_ms: int
     restarts: int
     history: History
+    seen: frozenset[str] = frozenset()
 
 
 class World:
@@ -136,6 +140,7 @@ class World:
         self.unled = Unled(self)
         self.operations = 0
         self.restarts = 0
+        self.seen: set[str] = set()  # what has happened, for a count of schedules
         self.producers: dict[str, tuple[int, int]] = {}
         self.inits: dict[str, Inits] = {}
         self.group_names = [group.name for group in self.scenario.groups]
@@ -402,9 +407,12 @@ class World:
         """Record when topics get barnabas.transactions.whole."""
         for key, log in self._logs:
             if key[0] in self.scenario.toggled:
-                if log.is_whole and not self._had_whole.get(key[0], False):
+                had_whole = self._had_whole.get(key[0])
+                if log.is_whole and not had_whole:
                     since = self.history.whole_since.setdefault(key[0], [])
                     since.append(self.loop.now_ms)
+                if had_whole is not None and log.is_whole != had_whole:
+                    self.seen.add(f"a topic {'got' if log.is_whole else 'lost'} the setting")
                 self._had_whole[key[0]] = log.is_whole
 
     def _note_recorded_cut(self, broker: Broker) -> None:
@@ -445,7 +453,7 @@ class World:
         if broker is None or not self._recorded:
             return
         cuts = broker.coordinators.get().cuts
-        found = set(cuts._loaded())
+        found = set(cuts.loaded())
         is_thinned = int(self.scenario.properties.get(CUT_BYTES, "4194304")) <= THINNED_BYTES
         may_lack = self.history.power_losses or self._mistaken_losses or self.may_lack_cuts
         topics = self.history.lives.keys()
@@ -606,6 +614,7 @@ class World:
             if not self.node.is_up or self.is_draining:
                 continue
             self.trace("fault", 0, fault, 0, b"")
+            self.seen.add(fault)
             match fault:
                 case "kill":
                     self.node.kill()
@@ -1263,7 +1272,10 @@ class World:
         restarted = pictures.known_of(self.node.started_on_a_copy(), under_way)
         for difference in pictures.differences(live, restarted):
             # the age of a record depends on the wall clock, which was set in this schedule
-            if not (self.scenario.clock_steps_ms and "state_since_ms" in difference):
+            is_of_the_clock = self.scenario.clock_steps_ms and "state_since_ms" in difference
+            # a start on a full disk could not store the topic id of a log that had none
+            lacked_room = f"topic_id: live {NO_TOPIC_ID!r}" in difference
+            if not is_of_the_clock and not lacked_room:
                 self.history.incident("left", difference)
                 break
 

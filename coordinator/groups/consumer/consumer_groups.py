@@ -206,7 +206,11 @@ class ConsumerGroups(GroupMachine):
         )
         before = change.current(member_id)
         current = change.reconcile(member_id, _owned(request))
-        if current is not before:
+        if current is not before or (
+            current.state is MemberState.UNREVOKED_PARTITIONS
+            # an earlier change has ended the time limit, and could not be written
+            and (timers_of.REBALANCE, request.group_id, member_id) not in self._timers
+        ):
             self._time_revocation(request.group_id, member_id, value, current, now_ms)
         self._timers.schedule(
             (timers_of.SESSION, request.group_id, member_id),

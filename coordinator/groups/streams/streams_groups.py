@@ -343,14 +343,15 @@ class StreamsGroups(GroupMachine):
     def _time_revocation(self, group_id: str, beat: _Heartbeat, now_ms: int) -> None:
         """If the member has to give tasks up, start the time limit for this; otherwise cancel it.
 
-        Does nothing if the member's tasks have not changed.
+        While the member's tasks do not change, a limit that runs stays. None runs if the change of
+        an earlier heartbeat has ended it and could not be written.
         """
-        if beat.current is beat.before:
-            return
         key = (timers_of.REBALANCE, group_id, beat.request.member_id)
+        is_changed = beat.current is not beat.before
         if beat.current.state is MemberState.UNREVOKED_TASKS:
-            self._timers.schedule(key, now_ms + beat.value.rebalance_timeout_ms)
-        else:
+            if is_changed or key not in self._timers:
+                self._timers.schedule(key, now_ms + beat.value.rebalance_timeout_ms)
+        elif is_changed:
             self._timers.cancel(key)
 
     @staticmethod

@@ -553,7 +553,7 @@ def test_the_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         b.tick(SECOND)
         while cuts._thinning is not None:
             b.tick()
-        assert cuts._loaded().size_bytes <= (64 << 10) + 2048
+        assert cuts.loaded().size_bytes <= (64 << 10) + 2048
     assert len(b.saved()[FILE]) <= 3 * (64 << 10)
     assert after(b, b.now_ms, "wide") == [(0, b.now_ms, 300)]
 

@@ -13,6 +13,7 @@ from helpers.disk_broker import READER, DiskBroker, Producer
 
 from barnabas.broker.observe import look_at_partitions, look_at_transactional_ids
 from barnabas.broker.transactions import whole_transactions
+from barnabas.broker.transactions.whole_transactions import note_of
 from barnabas.metrics.labels import label_text
 from barnabas.metrics.rim.table import _WHOLE_HOLDER, _held_elsewhere
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -21,7 +22,8 @@ from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsResource,
 )
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
-from barnabas.protocol.records import records_of
+from barnabas.protocol.records import computed_crc, records_of
+from barnabas.storage.log.log import Log
 
 WHOLE = "barnabas.transactions.whole"
 
@@ -170,6 +172,28 @@ def test_the_cut_is_the_same_after_a_power_loss() -> None:
     assert ends(b, "a", "b") == [0, 0]
 
 
+def test_a_commit_whose_markers_a_start_writes_after_a_kill_waits_for_its_cause() -> None:
+    b = broker()
+    older, whole = Producer(b, "older"), Producer(b, "whole")
+    whole.send("b", 0, b"a first one, so that one file has data and decision of the next")
+    assert whole.end(True) == 0
+    older.send("a", 0, b"open")
+    whole.send("a", 0, b"the cause")
+    assert whole.end(True) == 0
+    whole.send("b", 0, b"the result")
+    b.hold_flushes()
+    whole.start_end(True)
+    for job in b.broker.outbox.flushes:
+        for file in job.files:
+            file.fsync()  # the decision is durable, and the broker does not know it yet
+    b.kill()
+    assert b.end_offset("b") > 3, "a start has written the marker"
+    assert ends(b, "a", "b") == [0, 2]
+    older.reconnect()
+    assert older.end(False) == 0
+    assert ends(b, "a", "b") == [4, b.end_offset("b")]
+
+
 @pytest.mark.parametrize("end", ["kill", "lose_power", "stop"])
 @pytest.mark.parametrize("parts", range(3))
 def test_a_start_does_not_show_a_part_of_markers_in_parts(parts: int, end: str) -> None:
@@ -213,6 +237,74 @@ def test_a_deleted_topic_holds_nothing_back() -> None:
     answer = b.call(DeleteTopicsRequest(topic_names=["a"], timeout_ms=1000), 5)
     assert answer.responses[0].error_code == 0
     assert ends(b, "b") == [2]
+
+
+@pytest.mark.parametrize("what", ["deleted", "ended"])
+def test_an_event_of_many_partitions_computes_the_cut_once(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = broker()
+    b.topic("wide", 8, **{WHOLE: "true"})
+    older, whole = Producer(b, "older"), Producer(b, "whole")
+    for index in range(8):
+        older.send("wide", index, b"open")
+    for index in range(8):  # each waits for a partition of its own
+        whole.send("wide", index, b"x")
+        whole.send("a", 0, b"y")
+        assert whole.end(True) == 0
+    assert ends(b, "a", "wide") == [0, 0]
+    computed = []
+    held = whole_transactions.held
+    monkeypatch.setattr(
+        whole_transactions, "held", lambda rows: computed.append(len(rows)) or held(rows)
+    )
+    if what == "deleted":
+        b.call(DeleteTopicsRequest(topic_names=["wide"], timeout_ms=1000), 5)
+    else:
+        assert older.end(False) == 0
+    assert ends(b, "a") == [16]
+    assert computed == [8]
+
+
+def test_each_partition_of_a_transaction_is_looked_at_once_while_others_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    b = broker()
+    count = 60
+    b.topic("wide", count, **{WHOLE: "true"})
+    older, whole = Producer(b, "older"), Producer(b, "whole")
+    for producer in (older, whole):
+        for index in range(count):
+            producer.send("wide", index, b"x")
+    whole.start_end(True)
+    while whole.ended() is None:
+        b.tick()
+    looked_at = []
+    own = Log.own_stable_offset
+    monkeypatch.setattr(Log, "own_stable_offset", lambda log: looked_at.append(log) or own(log))
+    older.start_end(False)
+    while older.ended() is None:
+        b.tick()
+    assert ends(b, "wide") == [4]
+    assert len(looked_at) <= 10 * count, "1,800 if each marker looks at all partitions"
+
+
+def test_the_marker_of_each_partition_has_its_own_stable_offset() -> None:
+    b = broker()
+    older, whole = Producer(b, "older"), Producer(b, "whole")
+    b.produce("b", (b"x", b"y"))
+    older.send("b", 0, b"open")
+    whole.send("a", 0, b"x")
+    whole.send("b", 0, b"y")
+    assert whole.end(True) == 0
+    notes = []
+    for topic in "ab":
+        log = b.broker.topics.partition(topic, 0)
+        assert log is not None
+        notes += [note_of(marker) for _, marker in log.reader.transactional(0) if marker]
+        assert all(computed_crc(batch) == header.crc for header, batch in log.read_batches())
+    assert [note.last_stable_offset for note in notes if note] == [0, 2]
+    assert len({note._replace(last_stable_offset=0) for note in notes if note}) == 1
 
 
 def test_deleted_records_hold_nothing_back() -> None:

@@ -345,6 +345,25 @@ def test_a_member_that_does_not_revoke_within_its_rebalance_timeout_is_removed()
     assert two.count() == 4
 
 
+def test_a_change_that_could_not_be_written_does_not_end_the_time_for_revoking_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = new_host()
+    one, two = Consumer(host, "one", rebalance_timeout_ms=REBALANCE_MS), Consumer(host, "two")
+    one.beat()
+    two.beat()
+    one.beat()
+    with monkeypatch.context() as patch:
+        patch.setattr(host, "handle", lambda result: None)  # as without disk space
+        with pytest.raises(KeyError):
+            one.take()
+    assert one.beat().error_code == 0
+    host.pass_time(REBALANCE_MS - 1)
+    assert one.beat().error_code == 0
+    host.pass_time(1)
+    assert one.beat().error_code == Code.UNKNOWN_MEMBER_ID
+
+
 def test_a_member_that_revoked_in_time_is_not_removed() -> None:
     host = new_host()
     one, two = Consumer(host, "one", rebalance_timeout_ms=REBALANCE_MS), Consumer(host, "two")

@@ -587,6 +587,24 @@ def test_a_member_that_does_not_revoke_tasks_in_time_is_removed() -> None:
     assert given(host.streams_heartbeat("n", 3)) == (0, 4, {"0": [0, 1, 2]})
 
 
+def test_a_change_that_could_not_be_written_does_not_end_the_time_for_revoking_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = new_host()
+    host.streams_heartbeat("m")
+    host.streams_heartbeat("n")
+    host.streams_heartbeat("m", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(host, "handle", lambda result: None)  # as without disk space
+        with pytest.raises(KeyError):
+            host.streams_heartbeat("m", 2, owned={"0": [0]})
+    assert host.streams_heartbeat("m", 2).error_code == Code.NONE
+    host.pass_time(REBALANCE_MS - 1)
+    assert host.streams_heartbeat("m", 2).error_code == Code.NONE
+    host.pass_time(1)
+    assert host.streams_heartbeat("m", 2).error_code == Code.UNKNOWN_MEMBER_ID
+
+
 def test_a_restart_begins_session_and_rebalance_timeouts_again() -> None:
     host = new_host()
     host.streams_heartbeat("m")
