@@ -461,9 +461,13 @@ def test_the_cut_is_that_of_the_model(
 
 @dataclass(eq=False)
 class Stable:
-    """A log with its own last stable offset."""
+    """A log with its own last stable offset. What readers are given is at or below it."""
 
     offset: int
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.offset // 2
 
     def own_stable_offset(self) -> int:
         return self.offset
