@@ -15,6 +15,7 @@ import asyncio
 import os
 import select
 import selectors
+from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from math import inf
@@ -23,9 +24,11 @@ from typing import Protocol, TypeVarTuple, Unpack
 
 _Ts = TypeVarTuple("_Ts")
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-HAS_EPOLL = hasattr(select, "epoll")
+# not if the system has epoll and refuses it, as some sandboxes do
+HAS_EPOLL = getattr(selectors, "EpollSelector", None) is selectors.DefaultSelector
 _IN, _OUT = (select.EPOLLIN, select.EPOLLOUT) if HAS_EPOLL else (1, 4)
-MOST_EVENTS = 1024  # of one wait; further ones come with the next
+LONGEST_WAIT_S = 24 * 3600.0  # the system accepts at most 24 days
+MOST_EVENTS = 1024  # the room for the events of a wait; more is made if there are as many
 
 
 class Sockets(Protocol):
@@ -93,14 +96,17 @@ class Poller(selectors.DefaultSelector):
         # The selector of the system has the same one. Where there is no epoll, it waits itself.
         self._epoll = select.epoll.fromfd(os.dup(self.fileno())) if HAS_EPOLL else None
         self._watches: dict[int, _Watch] = {}
-        self._soon: list[Callable[[], object]] = []
+        self._soon: deque[Callable[[], object]] = deque()
         self._timers: list[_Timer] = []
         self._timer_s = inf  # when the first of them is due
         self.clock: Callable[[], float] = monotonic
         self.has_calls = False
 
     def close(self) -> None:
-        """Close the selector, as every loop does at its end."""
+        """Close the selector, as every loop does at its end. Sockets may be removed after it."""
+        self._watches.clear()
+        self._soon.clear()
+        self._timers.clear()
         if self._epoll is not None:
             self._epoll.close()
         super().close()
@@ -171,8 +177,8 @@ class Poller(selectors.DefaultSelector):
 
     # --- the wait --------------------------------------------------------------------------------
 
-    def wait(self, timeout: float | None) -> list[tuple[int, int]]:
-        """Wait once. Gives: the ready sockets with their events, as epoll has them."""
+    def wait(self, timeout: float) -> list[tuple[int, int]]:
+        """Wait once. Gives: all ready sockets with their events, as epoll has them."""
         if self._epoll is None:
             rows = super().select(timeout)
             return [
@@ -180,7 +186,10 @@ class Poller(selectors.DefaultSelector):
                 for key, events in rows
             ]
         try:
-            return self._epoll.poll(timeout, MOST_EVENTS)
+            ready = self._epoll.poll(timeout, MOST_EVENTS)
+            if len(ready) == MOST_EVENTS:  # a late tick relies on it that all of them are read
+                ready = self._epoll.poll(0, len(self.get_map()))
+            return ready
         except InterruptedError:
             return []
 
@@ -188,27 +197,23 @@ class Poller(selectors.DefaultSelector):
         """Wait for what the loop has to do, and meanwhile call the callbacks of sockets.
 
         A callback that was removed by another one is not called. An exception of a callback is
-        passed to the loop's exception handler, as asyncio does.
+        passed to the loop's exception handler, as asyncio does. Those that end the process are
+        raised, and the calls after it wait for the next `select`.
         """
         self.has_calls = False
         now_s = self.clock()
-        ends_s = inf if timeout is None else now_s + timeout
-        watches = self._watches
-        others: list[tuple[selectors.SelectorKey, int]] = []
+        ends_s = now_s + (LONGEST_WAIT_S if timeout is None else timeout)
+        watches, soon = self._watches, self._soon
+        others: list[tuple[int, int]] = []
         while True:
-            soon = self._soon
-            if soon:
-                self._soon = []
-                timeout = 0
-            else:
-                until_s = ends_s if ends_s < self._timer_s else self._timer_s
-                timeout = None if until_s == inf else until_s - now_s
-                if timeout is not None and timeout < 0:
-                    timeout = 0  # it is late; epoll would wait for ever
+            soon_count = len(soon)  # those that are added meanwhile come after the next wait
+            until_s = ends_s if ends_s < self._timer_s else self._timer_s
+            # a negative timeout would have no end
+            timeout = 0 if soon_count or until_s <= now_s else until_s - now_s
             for fd, events in self.wait(timeout):
                 watch = watches.get(fd)
                 if watch is None:
-                    self._add_other(others, fd, events)
+                    others.append((fd, events))
                     continue
                 try:
                     # an error or the end of a connection is reported to both
@@ -216,44 +221,54 @@ class Poller(selectors.DefaultSelector):
                         reader()
                     if events & ~_IN and (writer := watch.writer) is not None:
                         writer()
-                except Exception as error:
+                except BaseException as error:
                     _report(error)
-            for call in soon:
-                _call(call)
+            if soon_count:
+                for _ in range(soon_count):
+                    _call(soon.popleft())
             now_s = self.clock()
             if now_s >= self._timer_s:
                 self._run_timers(now_s)
+                now_s = self.clock()  # a timer that is set meanwhile may be due
             if others or self.has_calls or now_s >= ends_s:
-                return others
+                return self._rows(others) if others else []
 
     def _run_timers(self, now_s: float) -> None:
-        """Call the functions of the timers that are due."""
-        due = [timer for timer in self._timers if timer.at_s <= now_s]
-        for timer in due:
-            self.drop_timer(timer)
-        for timer in due:
-            _call(timer.callback)
+        """Call the functions of the timers that are due, unless one of them cancels another."""
+        for timer in [timer for timer in self._timers if timer.at_s <= now_s]:
+            if timer in self._timers:
+                self.drop_timer(timer)
+                _call(timer.callback)
 
-    def _add_other(
-        self, others: list[tuple[selectors.SelectorKey, int]], fd: int, events: int
-    ) -> None:
-        """Add the row of a socket that the loop watches, as every selector returns it."""
-        key = self.get_map().get(fd)
-        if key is not None:
-            bits = (_READ if events & ~_OUT else 0) | (_WRITE if events & ~_IN else 0)
-            others.append((key, bits & key.events))
+    def _rows(self, others: list[tuple[int, int]]) -> list[tuple[selectors.SelectorKey, int]]:
+        """The rows of sockets that the loop watches, as every selector returns them.
+
+        They are looked up after the callbacks. If one of these has replaced a callback of the loop,
+        an older row would let the loop remove the present one.
+        """
+        rows = []
+        for fd, events in others:
+            key = self.get_map().get(fd)
+            if key is not None and fd not in self._watches:
+                bits = (_READ if events & ~_OUT else 0) | (_WRITE if events & ~_IN else 0)
+                rows.append((key, bits & key.events))
+        return rows
 
 
 def _call(callback: Callable[[], object]) -> None:
     """Call a function. An exception is passed to the loop's handler."""
     try:
         callback()
-    except Exception as error:
+    except BaseException as error:
         _report(error)
 
 
-def _report(error: Exception) -> None:
-    """Pass an exception of a callback to the running loop's handler."""
+def _report(error: BaseException) -> None:
+    """Pass an exception of a callback to the running loop's handler. Raises: the exception, if it
+    is to end the process.
+    """
+    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        raise error
     context = {"message": "an exception in the callback of a socket", "exception": error}
     asyncio.get_running_loop().call_exception_handler(context)
 

@@ -30,6 +30,7 @@ from barnabas.protocol.messages.produce import (
 from barnabas.protocol.records import NewRecord, encode_batch
 from barnabas.storage.disk import Slice
 from helpers.admin_host import HOST, NOW_MS, PORT, CountedIds
+from helpers.kept_deadline import pass_frame
 from helpers.our_messages import read_answer, request_frame
 from helpers.repeating import repeat_until
 
@@ -85,7 +86,7 @@ class CoreHost:
         self._correlation_id += 1
         frame = bytearray(request_frame(request, version, self._correlation_id))
         self._asked[connection] = (type(request), version, self._correlation_id)
-        self.broker.on_frame(connection, memoryview(frame), self.event_ms())
+        pass_frame(self.broker, connection, memoryview(frame), self.event_ms())
         # Overwrite the frame as the rim does, which reuses the memory of small frames. The broker
         # must not keep a view of it.
         if len(frame) <= GIVEN_AWAY_BYTES:

@@ -75,6 +75,7 @@ from barnabas.storage.cleaning.clean_job import CleanJob
 from barnabas.storage.cleaning.cleaner import clean
 from barnabas.storage.disk import Slice
 from helpers.admin_host import NOW_MS, CountedIds, creatable
+from helpers.kept_deadline import pass_frame
 from helpers.our_messages import read_answer, request_frame
 
 DATA_DIR = "/data"
@@ -366,7 +367,7 @@ class DiskBroker:
         frame = bytearray(request_frame(request, version, self._correlation))
         self._answers.pop(connection, None)
         self._asked[connection] = type(request), version, self._correlation
-        self.broker.on_frame(connection, memoryview(frame), self.now_ms)
+        pass_frame(self.broker, connection, memoryview(frame), self.now_ms)
         if len(frame) <= GIVEN_AWAY_BYTES:  # the rim reuses this memory for the next frame
             frame[:] = bytes(len(frame))
         self._carry_out()

@@ -1,13 +1,14 @@
 """The daemon with a watch on its event loop: `python -P watched_daemon.py start …`.
 
 It is the same program as `python -m barnabas`, but four functions of the standard library and
-four of the broker are wrapped before it starts. From the end of the start to the beginning of the
+six of the broker are wrapped before it starts. From the end of the start to the beginning of the
 stop, each of these events writes a fault, which is a text file in the directory FAULTS_DIRECTORY:
 
-    a callback of the loop, or of a client's socket, uses more CPU time of its thread than BOUND_MS
+    a callback of the loop, or of its selector, uses more CPU time of its thread than BOUND_MS
     a garbage collection does so, in any thread (all other threads wait for it)
     the loop's thread calls fsync, fdatasync or sync
     the loop's thread imports a module, which the worker should do before the first request for it
+    the core has work earlier than the server's timer, and believes that the timer is early enough
 
 The bound is in CPU time of a desktop machine (see slowness.py); `loop_watchdog.py` doubles it on
 CI. A second thread records the loop's stack when a callback has used half of the bound.
@@ -77,6 +78,7 @@ class LoopWatch:
         self._report = report
         self._thread = threading.get_ident()
         self._names = itertools.count()
+        self._deadline_ms = 0  # of the server's timer
         self._number = 0  # the number of the running callback, or 0 if none is running
         self._began_ns = 0
         self._requests: list[tuple[int, int, int, int]] = []
@@ -138,6 +140,7 @@ class LoopWatch:
         now_ms: int,
     ) -> None:
         """Let the core handle a request, and record which request it was."""
+        self._judge_timer(broker)
         key, version = int.from_bytes(frame[0:2]), int.from_bytes(frame[2:4])
         size = len(frame)
         began_ns = time.thread_time_ns()
@@ -145,6 +148,23 @@ class LoopWatch:
             handle(broker, connection_id, frame, now_ms)
         finally:
             self._requests.append((key, version, size, time.thread_time_ns() - began_ns))
+
+    # --- the broker's timer ----------------------------------------------------------------------
+
+    def on_timer_set(self, broker: Any) -> None:
+        """Record the deadline to which the server has set its timer."""
+        self._deadline_ms = broker.next_deadline_ms()
+
+    def _judge_timer(self, broker: Any) -> None:
+        """Report that the core believes that the timer is early enough, and it is not: something
+        outside of its inputs has given it work, and has not carried out the outbox.
+        """
+        if self.is_on and broker.timer_is_set:
+            deadline_ms = broker.next_deadline_ms()
+            if deadline_ms < self._deadline_ms:
+                self._report(
+                    f"the timer is set to {self._deadline_ms}, and there is work at {deadline_ms}"
+                )
 
     # --- garbage ---------------------------------------------------------------------------------
 
@@ -219,7 +239,7 @@ class LoopWatch:
 
 
 class _Callback:
-    """The callback of a socket that the loop's selector calls directly, without a handle."""
+    """A callback of a socket or timer that the loop's selector calls directly, without a handle."""
 
     def __init__(self, callback: Callable[[], object]) -> None:
         self._callback = callback
@@ -291,22 +311,27 @@ def watch_thread(watch: LoopWatch) -> Callable[[], None]:
     from barnabas.broker.core import Broker
     from barnabas.broker.rim.poller import Poller
 
-    run, on_frame = events.Handle._run, Broker.on_frame
-    adders = {name: getattr(Poller, name) for name in ("add_reader", "add_writer", "call_soon")}
+    run, on_frame, on_timer_set = events.Handle._run, Broker.on_frame, Broker.on_timer_set
+    names = ("add_reader", "add_writer", "call_soon", "call_later")
+    adders = {name: getattr(Poller, name) for name in names}
 
     def watched_run(handle: Any) -> None:
         watch.run(handle, run)
 
-    def watched_adder(add: Callable[..., None]) -> Callable[..., None]:
-        def added(poller: Any, *arguments: Any) -> None:
-            *fds, callback = arguments
+    def watched_adder(add: Callable[..., Any]) -> Callable[..., Any]:
+        def added(poller: Any, *arguments: Any) -> Any:
+            *others, callback = arguments
             one = _Callback(callback)
-            add(poller, *fds, lambda: watch.run(one, _Callback.run))
+            return add(poller, *others, lambda: watch.run(one, _Callback.run))
 
         return added
 
     def watched_on_frame(broker: Any, connection_id: int, frame: Any, now_ms: int) -> None:
         watch.on_request(on_frame, broker, connection_id, frame, now_ms)
+
+    def watched_on_timer_set(broker: Any) -> None:
+        watch.on_timer_set(broker)
+        on_timer_set(broker)
 
     syncs = {name: getattr(os, name) for name in ("fsync", "fdatasync", "sync")}
 
@@ -325,6 +350,7 @@ def watch_thread(watch: LoopWatch) -> Callable[[], None]:
         gc.callbacks.remove(watch.on_garbage)
         setattr(events.Handle, "_run", run)  # noqa: B010
         setattr(Broker, "on_frame", on_frame)  # noqa: B010
+        setattr(Broker, "on_timer_set", on_timer_set)  # noqa: B010
         for name, add in adders.items():
             setattr(Poller, name, add)
         for name, sync in syncs.items():
@@ -332,6 +358,7 @@ def watch_thread(watch: LoopWatch) -> Callable[[], None]:
 
     setattr(events.Handle, "_run", watched_run)  # noqa: B010
     setattr(Broker, "on_frame", watched_on_frame)  # noqa: B010
+    setattr(Broker, "on_timer_set", watched_on_timer_set)  # noqa: B010
     for name, add in adders.items():
         setattr(Poller, name, watched_adder(add))
     for name, sync in syncs.items():

@@ -146,7 +146,7 @@ class TimedSelector(Poller):
 
     def wait(
         self,
-        timeout: float | None,
+        timeout: float,
         _wait: Callable[..., list[tuple[int, int]]] = Poller.wait,
         _clock: Callable[[], int] = monotonic_ns,
     ) -> list[tuple[int, int]]:

@@ -29,6 +29,7 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from barnabas.protocol.messages.end_txn import EndTxnRequest
@@ -43,7 +44,7 @@ from barnabas.protocol.records import NewRecord, batches_in, decode_marker, enco
 from barnabas.protocol.request_context import RequestContext
 from barnabas.storage.log.broker_appends import append_records
 from barnabas.storage.log.log import Log
-from barnabas.storage.log.log_directory import LogDirectoryError
+from barnabas.storage.log.log_directory import LogDirectory, LogDirectoryError
 
 KAFKA = TESTS / "fixtures" / "kafka-logdir" / "logdir"
 DELTA_BEGAN_MS = 1_795_222_690_308
@@ -1031,3 +1032,35 @@ def test_after_a_tick_the_next_deadline_is_later_than_now() -> None:
         assert following is None or following > b.now_ms
     assert b.answer(reader) is not None and b.state("txn")[0] == "CompleteAbort"
     assert b.now_ms > began_ms + 60_000
+
+
+def test_a_produce_and_a_fetch_keep_the_servers_timer(tmp_path: Path) -> None:
+    """After the first record, which makes work of the log's upkeep. Each request of these tests is
+    judged, see `kept_deadline`.
+    """
+    host = CoreHost(tmp_path)
+    host.connect(1)
+    host.create("t")
+    kept = []
+    for request, version in (
+        (produce("t"), 9), (produce("t"), 9), (fetch({"t": {0: 0}}), 12), (ApiVersionsRequest(), 0)
+    ):  # fmt: skip
+        host.call(1, request, version)
+        host.call(1, request, version)
+        kept.append(host.broker.timer_is_set)
+    assert kept == [True, True, True, False]
+    host.close()
+
+
+def test_an_answer_that_is_wrongly_settled_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The logs do not say that an append has given their manager work."""
+    never = property(lambda _: False, lambda *_: None)
+    monkeypatch.setattr(LogDirectory, "has_new_work", never)
+    host = CoreHost(tmp_path)
+    host.connect(1)
+    host.create("t")
+    with pytest.raises(AssertionError, match="there is work at"):
+        host.call(1, produce("t"), 9)
+    host.close()

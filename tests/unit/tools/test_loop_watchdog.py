@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from helpers import loop_watchdog, watched_daemon
 from helpers.core_host import CoreHost
+from helpers.our_messages import request_frame
 from helpers.watched_daemon import LoopWatch
 
 from barnabas.broker.rim.poller import PolledLoop, Poller
@@ -76,14 +77,17 @@ def test_a_callback_above_the_bound_is_a_fault_with_its_name_and_stack(watched: 
     assert "in use_cpu\n" in fault
 
 
-@pytest.mark.parametrize("is_call", [False, True])
-def test_a_callback_of_a_clients_socket_is_watched(watched: Watched, is_call: bool) -> None:
-    """The daemon's selector calls it, without asyncio."""
+@pytest.mark.parametrize("kind", ["socket", "call", "timer"])
+def test_a_callback_of_the_selector_is_watched(watched: Watched, kind: str) -> None:
+    """The daemon's selector calls clients' sockets and the broker's timer, without asyncio."""
     poller = Poller()
     loop = PolledLoop(poller)
     ours, peer = socket.socketpair()
-    if is_call:
+    if kind == "call":
         poller.call_soon(hog)
+    elif kind == "timer":
+        poller.call_later(0, hog)
+        poller.call_later(0, hog).cancel()
     else:
         poller.add_reader(ours.fileno(), lambda: (hog(), ours.recv(1)))
         peer.send(b"x")
@@ -120,6 +124,28 @@ def test_a_fault_names_the_requests_of_its_callback(watched: Watched, tmp_path: 
     watched.run(serve, serve_long)
     [fault] = watched.faults
     assert "requests: 1, the longest: ApiVersions 0 of " in fault
+
+
+def test_work_that_the_servers_timer_is_too_late_for_is_a_fault(
+    watched: Watched, tmp_path: Path
+) -> None:
+    """An annex has changed the core between two inputs, and has not set the timer."""
+    host = CoreHost(tmp_path)
+    client = host.connect(1)
+    host.call(client, ApiVersionsRequest(), 0)
+
+    def ask() -> None:
+        frame = request_frame(ApiVersionsRequest(), 0, 1)
+        host.broker.on_frame(client, memoryview(bytearray(frame)), host.event_ms())
+
+    host.broker.on_timer_set()
+    ask()
+    assert watched.faults == []
+    host.broker.on_timer_set()
+    host.broker.logs.log_dir.changed_starts.add(("t", 0))
+    ask()
+    [fault] = watched.faults
+    assert fault.endswith("and there is work at 0")
 
 
 def collect_much() -> None:
