@@ -263,14 +263,14 @@ class Broker:
                 correlation_id, now_ms, connection.local_host, connection.local_port,
                 connection.node_id, False, self.topics.version,
             )  # fmt: skip
-            row = self._loaded_routes.get(api_key) or self._try_load(connection, api, frame)
-            if row is None:
+            route = self._loaded_routes.get(api_key) or self._try_load(connection, api, frame)
+            if route is None:
                 return
             body: Buffer
             size_bytes = len(frame)
             if size_bytes > NARROW_BYTES and (api_key != PRODUCE or size_bytes > GIVEN_AWAY_BYTES):
                 context = context.replace(request_bytes=size_bytes)
-                bounded = self._bounded_body(connection, context, row, frame, api, body_start)
+                bounded = self._bounded_body(connection, context, route, frame, api, body_start)
                 if bounded is None:
                     return
                 body = bounded
@@ -279,13 +279,13 @@ class Broker:
             else:
                 body = frame.tobytes()  # which is read faster than a view
             try:
-                request = row.read(body, body_start, version)[0]
+                request = route.read(body, body_start, version)[0]
             except UNREADABLE as error:
-                raise _unreadable(row, frame, error) from error
+                raise _unreadable(route, frame, error) from error
             try:
-                response = row.handle(request, context)
+                response = route.handle(request, context)
             except NotWrittenError as error:
-                self._refuse_unwritten(context, row, request, error)
+                self._refuse_unwritten(context, route, request, error)
                 return
             # This is `_answer` and `Requests.answer`, inlined, since every Produce and Fetch comes
             # here.
@@ -339,7 +339,7 @@ class Broker:
         self,
         connection: ConnectionState,
         context: RequestContext,
-        row: Route,
+        route: Route,
         frame: memoryview,
         api: Api,
         body_start: int,
@@ -348,22 +348,22 @@ class Broker:
         the worker decodes the request, which is then handled afterwards.
         """
         if api.key == PRODUCE:
-            self._decode_elsewhere(connection, context, row, frame, body_start)
+            self._decode_elsewhere(connection, context, route, frame, body_start)
             return None
         bounded = BoundedBytes(frame)
         most_bytes: int = self.config.barnabas_request_max_bytes
         bounded.elements_left = api.most_elements * max(1, most_bytes // MOST_BYTES_OF_BOUNDS)
-        most_at_once = WIDE_BYTES if row.is_wide else DECODED_AT_ONCE_BYTES
+        most_at_once = WIDE_BYTES if route.is_wide else DECODED_AT_ONCE_BYTES
         if len(frame) <= most_at_once and not self.requests.large.is_crowded:
             return bounded
-        self._decode_elsewhere(connection, context, row, bounded, body_start)
+        self._decode_elsewhere(connection, context, route, bounded, body_start)
         return None
 
     def _refuse_unwritten(
-        self, context: RequestContext, row: Route, request: Message, error: NotWrittenError
+        self, context: RequestContext, route: Route, request: Message, error: NotWrittenError
     ) -> None:
         """Refuse a request whose records could not be written for lack of space, and log that."""
-        self.unwritten.note(f"a {row.name} request", error, context.now_ms)
+        self.unwritten.note(f"a {route.name} request", error, context.now_ms)
         refuse(self.requests, request, context)
 
     def _answer(self, context: RequestContext, response: Message | Encoded | NoResponse) -> None:
@@ -380,7 +380,7 @@ class Broker:
         self,
         connection: ConnectionState,
         context: RequestContext,
-        row: Route,
+        route: Route,
         frame: BoundedBytes | memoryview,
         body_start: int,
     ) -> None:
@@ -393,9 +393,9 @@ class Broker:
 
         def run() -> Message | ProtocolViolation:
             try:
-                request: Message = row.read(frame, body_start, context.api_version)[0]
+                request: Message = route.read(frame, body_start, context.api_version)[0]
             except UNREADABLE as error:
-                return _unreadable(row, frame, error)
+                return _unreadable(route, frame, error)
             return request
 
         def done(request: Message | ProtocolViolation, now_ms: int) -> None:
@@ -406,11 +406,11 @@ class Broker:
                 return
             after = context.replace(now_ms=now_ms, keeps_frame=context.api_key == PRODUCE)
             try:
-                response = row.handle(request, after)
+                response = route.handle(request, after)
                 if not isinstance(response, Parked):
                     self._answer(after, response)
             except NotWrittenError as error:
-                self._refuse_unwritten(after, row, request, error)
+                self._refuse_unwritten(after, route, request, error)
             except ProtocolViolation as error:
                 requests.refuse(context.ticket, connection_id, error)
             except Exception as error:
@@ -639,12 +639,12 @@ class Broker:
         self.metadata.close()
 
 
-def _unreadable(row: Route, frame: Buffer, error: Exception) -> ProtocolViolation:
+def _unreadable(route: Route, frame: Buffer, error: Exception) -> ProtocolViolation:
     """The error for a request whose body cannot be read."""
     if isinstance(error, TooManyElementsError):
         return ProtocolViolation(
-            f"a {row.name} request of {len(frame):,} bytes has more elements in its lists than "
+            f"a {route.name} request of {len(frame):,} bytes has more elements in its lists than "
             "a request of its kind may have: name fewer in each request; the limits grow with "
             "barnabas.request.max.bytes"
         )
-    return ProtocolViolation(f"the body of a {row.name} request cannot be read: {error}")
+    return ProtocolViolation(f"the body of a {route.name} request cannot be read: {error}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.broker import coordinators  # noqa: F401 - makes the coordinators among the parts
+from barnabas.broker import coordinators  # noqa: F401 - loaded with the family
 from barnabas.broker.admission import guards
 from barnabas.broker.admission.coordination import Coordination, One, Several
 from barnabas.broker.admission.guard_steps import Ask, by_hand, each, rule, whole

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from barnabas.broker import coordinators  # noqa: F401 - makes the coordinators among the parts
+from barnabas.broker import coordinators  # noqa: F401 - loaded with the family
 from barnabas.broker.admission import guards
 from barnabas.broker.admission.guard_steps import Ask, by_hand, rule
 from barnabas.broker.admission.rights import TOPIC, TRANSACTIONAL_ID, WRITE

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Generator, Iterator
 from itertools import islice
 
-from barnabas.broker import coordinators  # noqa: F401 - makes the coordinators among the parts
+from barnabas.broker import coordinators  # noqa: F401 - loaded with the family
 from barnabas.broker.admission.guard_steps import Ask, in_handler, named, rule
 from barnabas.broker.admission.rights import GROUP, READ, TOPIC
 from barnabas.broker.api_row import ApiRow

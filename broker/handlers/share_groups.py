@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from barnabas.broker import coordinators  # noqa: F401 - makes the coordinators among the parts
+from barnabas.broker import coordinators  # noqa: F401 - loaded with the family
 from barnabas.broker.admission import guards, share_guards
 from barnabas.broker.admission.coordination import Coordination, Heartbeats, One, Several
 from barnabas.broker.admission.guard_steps import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from barnabas.broker import coordinators  # noqa: F401 - makes the coordinators among the parts
+from barnabas.broker import coordinators  # noqa: F401 - loaded with the family
 from barnabas.broker.admission import streams_guards
 from barnabas.broker.admission.coordination import Coordination, Heartbeats, One, Several
 from barnabas.broker.admission.guard_steps import (

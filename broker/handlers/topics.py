@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Container, Generator, Hashable, Iterable, Mapping
 from typing import TypeVar
 
-from barnabas.broker import coordinators  # noqa: F401 - makes the coordinators among the parts
+from barnabas.broker import coordinators  # noqa: F401 - loaded with the family
 from barnabas.broker.admission import guards
 from barnabas.broker.admission.guard_steps import (
     Ask,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import cast
 
-from barnabas.broker import coordinators  # noqa: F401 - makes the coordinators among the parts
+from barnabas.broker import coordinators  # noqa: F401 - loaded with the family
 from barnabas.broker.admission import guards
 from barnabas.broker.admission.coordination import Coordination, One, Several
 from barnabas.broker.admission.guard_steps import (

@@ -65,6 +65,7 @@ class ConnectionHost(Protocol):
 
     sockets: what reports that a connection's socket is ready, the loop or its selector. turns,
     memory: for authenticated clients. greeting_turns, greeting_memory: for other clients.
+    on_frame: `Broker.on_frame`, with a gate and an observer around it if the server has them.
     silence: a function that returns the reason why no data may be sent any more, or None if data
     may be sent. It is None instead of a function if data may always be sent.
     """

@@ -32,7 +32,6 @@ Source: KIP-98, KIP-360, KIP-588, KIP-664, KIP-890, as Apache Kafka 3.9 and 4.3 
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable, Generator, Sequence
 
@@ -138,24 +137,13 @@ class TransactionCoordinator:
         self._last_due: list[str] = []  # the ids that the last tick handled
         self.two_phase, self.kept_from = table.two_phase, table.kept_from
         self.is_loaded = False
-        self._partition_exists, self._group_partition = partition_exists, group_partition
+        # InitProducerId, aborts by the coordinator, and the start after a power loss
+        self.sessions = ProducerSessions(table, allocate_producer_id, wall)
+        # AddPartitionsToTxn, AddOffsetsToTxn, writes that add, and verification
+        self.additions = PartitionAdditions(table, partition_exists, group_partition, wall)
         self.partition_count, self._coordinator_epoch = partition_count, coordinator_epoch
         self._allocate_producer_id, self._wall = allocate_producer_id, wall
         self._latest_connections: dict[str, Connections] = {}
-
-    @functools.cached_property
-    def sessions(self) -> ProducerSessions:
-        """InitProducerId, aborts by the coordinator, and the start after a power loss."""
-
-        return ProducerSessions(self._table, self._allocate_producer_id, self._wall)
-
-    @functools.cached_property
-    def additions(self) -> PartitionAdditions:
-        """AddPartitionsToTxn, AddOffsetsToTxn, writes that add, and verification."""
-
-        return PartitionAdditions(
-            self._table, self._partition_exists, self._group_partition, self._wall
-        )
 
     @property
     def settings(self) -> TxnSettings:

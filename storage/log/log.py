@@ -115,11 +115,11 @@ class Log:
     """The log of one partition. `LogManager.create` or `recovery.load_log` makes it.
 
     leader_epoch: the epoch that is written into every batch. flush_messages, flush_ms: from the
-    config; has_flush_limit: whether one of them is set. is_whole: whether readers get whole
-    transactions, also across partitions, by the config. whole_from: the end of the log when it
-    began to be so in this run: 0 for a new log. held_from: an offset at which the last stable
-    offset stays for that reason, or None. observer: what set it; None if there is nothing to
-    observe. awaited_offset: the stable offset without held_from, at which the observer is called.
+    config; has_flush_limit: whether one of them is set. is_whole: whether the config has whole
+    transactions. whole_from: the end of the log when that began in this run; 0 for a new log.
+    observer: keeps the last stable offsets of several logs together, or None.
+    held_from: the offset at which the observer keeps the last stable offset, or None.
+    awaited_offset: the observer is called when `own_stable_offset` reaches it.
     unread_bytes: the amount written since the last checkpoint, which a start after a kill would
     have to read. A batch counts as its size plus UNREAD_BATCH_BYTES.
     """
