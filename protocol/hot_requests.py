@@ -359,10 +359,6 @@ def _read_produce(
     return ProduceRequest(transactional_id, acks, timeout_ms, topics), at
 
 
-read_produce = produce_reader(None)
-"""Read a Produce of any size."""
-
-
 def _check_elements(left: int) -> None:
     """Reject a request that has too many elements.
 

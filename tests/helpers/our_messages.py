@@ -7,7 +7,7 @@ import struct
 
 from barnabas.protocol.api_table import BY_KEY
 from barnabas.protocol.framing import response_has_tagged_header
-from barnabas.protocol.hot_requests import read_fetch, read_produce
+from barnabas.protocol.hot_requests import produce_reader, read_fetch
 from barnabas.protocol.messages.message import Message
 from barnabas.protocol.primitives import Buffer
 
@@ -29,7 +29,7 @@ def read_request(api_name: str, data: Buffer, at: int, version: int) -> tuple[Me
     if api_name == "Fetch":
         return read_fetch(data, at, version)
     if api_name == "Produce":
-        return read_produce(data, at, version)
+        return produce_reader(None)(data, at, version)
     return request_class(api_name).read(data, at, version)
 
 

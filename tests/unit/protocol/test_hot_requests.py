@@ -10,13 +10,15 @@ import uuid
 import pytest
 
 from barnabas.protocol import hot_requests
-from barnabas.protocol.hot_requests import MOST_PRODUCE_ELEMENTS, produce_reader, read_produce
+from barnabas.protocol.hot_requests import MOST_PRODUCE_ELEMENTS, produce_reader
 from barnabas.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
 from barnabas.protocol.primitives import MalformedMessageError, write_uvarint
+
+read_produce = produce_reader(None)
 
 
 def encoded(topics: list[TopicProduceData], version: int) -> bytearray:
