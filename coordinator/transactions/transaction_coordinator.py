@@ -342,7 +342,7 @@ class TransactionCoordinator:
             or transaction.current_producer != producer
         ):
             return
-        connections = self._latest_connections.setdefault(transactional_id, {})
+        connections = self._latest_connections.get(transactional_id, {})
         latest = 0
         for channel in channels:
             of_producer, latest = connections.get((channel, node_id), (producer, 0))
@@ -357,6 +357,7 @@ class TransactionCoordinator:
                 )
         if is_noted and connection_id > latest:
             connections[channels[-1], node_id] = (producer, connection_id)
+            self._latest_connections[transactional_id] = connections
 
     def latest_connection(self, transactional_id: str) -> int:
         """The connection over which the producer last added to its transaction; 0 if unknown."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.protocol.hot_requests import read_fetch, read_produce
+from barnabas.protocol.hot_requests import produce_reader, read_fetch
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -25,6 +25,8 @@ from barnabas.protocol.messages.produce import (
     TopicProduceData,
 )
 from barnabas.protocol.primitives import Buffer, MalformedMessageError
+
+read_produce = produce_reader(None)
 
 REFUSALS = (MalformedMessageError, IndexError, struct.error)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=5) | st.just("n" * 200)

@@ -782,6 +782,8 @@ def test_the_connections_of_an_expired_id_are_dropped() -> None:
     coordinator = host.coordinator
     metadata = TransactionMetadata("txn", 1, 0, 60_000)
     coordinator.replay(0, 0, encode_key("txn"), encode_value(metadata))
+    coordinator.check_connection("txn", (1, 0), 4, is_noted=False)
+    assert not coordinator._latest_connections, "nothing is kept of a request that is not noted"
     for channel in Channel:
         coordinator.check_connection("txn", (1, 0), 5, (channel,))
     assert len(coordinator._latest_connections["txn"]) == len(Channel)
