@@ -600,7 +600,12 @@ class Node:
         self._judge_wait(session)
         session.in_flight = False
         if pieces and session.link is not None:
-            answer = _joined(pieces)
+            try:
+                answer = _joined(pieces)
+            except FileNotFoundError:
+                # The file was removed since. The rim closes the connection.
+                self._drop(connection_id, session)
+                return False
             if session.link.node_id is not None:
                 self.world.unled.on_answered(session.link, answer)
             if self.throttles is not None:
@@ -631,12 +636,18 @@ class Node:
         """Close a connection as the broker requests. This may be a finding, unless the connection's
         broker was taken away (broker/brokers/failover.py) or its client allows any close.
         """
-        session = self._sessions.pop(connection_id, None)
-        if session is None or self.broker is None:
+        session = self._sessions.get(connection_id)
+        if session is None:
             return
         is_away = "is taken away" in str(reason)
         if not is_away and (session.link is None or session.link.forgives is not Forgiving.ALWAYS):
             self.world.on_broker_closes(reason, session.link)
+        self._drop(connection_id, session)
+
+    def _drop(self, connection_id: int, session: _Session) -> None:
+        """Close a connection."""
+        assert self.broker is not None
+        self._sessions.pop(connection_id, None)
         self.broker.on_closed(connection_id)
         if session.link is not None:
             session.link.broken()

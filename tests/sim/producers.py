@@ -695,10 +695,18 @@ class TransactionalProducer(Producer):
         )
         if commit:
             transaction.commit_asked_ms = world.loop.now_ms
-        unsure_before = self.unsure
-        answer = yield from self.insist(call, error_code, 4000)
+        unsure_before, codes = self.unsure, []
+
+        def code_of(answer: EndTxnResponse) -> int:
+            codes.append(answer.error_code)
+            return answer.error_code
+
+        answer = yield from self.insist(call, code_of, 4000)
         code = answer.error_code
-        may_be_done = commit and self.unsure > unsure_before
+        # without disk space for its record, a commit whose data are durable is carried out later
+        may_be_done = commit and (
+            self.unsure > unsure_before or Code.COORDINATOR_NOT_AVAILABLE in codes
+        )
         if code == 0:
             transaction.end(Ending.COMMITTED if commit else Ending.ABORTED, world.loop.now_ms)
             if commit:

@@ -1373,6 +1373,7 @@ def _history_of(scenario: Scenario) -> History:
         compacted=frozenset(scenario.compacted_topics),
         commits_are_durable=scenario.commits_are_durable,
         flushed=frozenset(scenario.flushed_topics),
+        toggled=frozenset(scenario.toggled),
         kept_topics=scenario.kept_topics,
         retention_ms=scenario.retention_ms,
         producer_expiration_ms=int(expires_ms) if expires_ms else None,
