@@ -55,7 +55,12 @@ ONE_JAVA = (
 )
 # The tests of these files are independent and together take minutes, so each test is a separate
 # work unit.
-SINGLE_TESTS = ("sim/test_defects.py", "sim/test_sim.py")
+SINGLE_TESTS = (
+    "sim/test_defects.py",
+    "sim/test_sim.py",
+    "sim/test_small_slices.py",
+    "sim/test_whole_days.py",
+)
 
 
 # The folders whose tests ignore what a client library leaves open.

@@ -227,7 +227,7 @@ def test_any_bytes_pass_the_check_of_a_batch_or_are_refused(
         sent = encode_batch([NewRecord(b"k", b"v", 5)] * 3)
         sent[at % len(sent)] = value
     try:
-        check_client_batch(memoryview(sent), Rules.of(LogConfig()), 0)
+        check_client_batch(memoryview(sent), Rules(LogConfig()), 0)
     except AppendRefused:
         pass
 

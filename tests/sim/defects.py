@@ -1938,7 +1938,7 @@ def control_batches_are_taken() -> Iterator[None]:
     tweak=focuses.with_meddlers,
 )
 def attributes_are_kept() -> Iterator[None]:
-    with changed(validate, "_KNOWN_ATTRIBUTES", 0x7FFF):
+    with changed(validate, "_OF_CLIENTS", 0x7FFF):
         yield
 
 
