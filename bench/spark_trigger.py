@@ -25,16 +25,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +45,7 @@ from bench.eos import (
     STYLES,
     Client,
     clients,
+    measured_note,
     shown_interval,
     shown_ms,
     with_table,
@@ -406,17 +404,6 @@ def minutes_of(intervals_ms: Iterable[int], effort: Effort) -> float:
     return 0.7 + effort.turns * seconds / 60
 
 
-def conditions_now(effort: Effort) -> str:
-    """When and where is measured, as a sentence."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    return (
-        f"Measured on {datetime.now(UTC):%Y-%m-%d} at commit `{commit}` on {os.cpu_count()} cores, "
-        f"of which {os.getloadavg()[0]:.1f} were busy before; medians of {effort.turns} turns."
-    )
-
-
 def write_json(results: Iterable[Result], conditions: str, path: Path) -> None:
     """Write the raw figures, and when they were measured."""
     rows = ",\n".join(json.dumps(asdict(row)) for row in results)
@@ -452,7 +439,7 @@ def main() -> None:
         results, conditions = read_json(options.source)
     else:
         effort = Effort(options.turns, options.seconds, options.rate)
-        conditions = conditions_now(effort)
+        conditions = measured_note()
         kept = options.json
         say_how_long(minutes_of(options.intervals_ms, effort))
         results = run(
