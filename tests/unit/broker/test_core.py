@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from helpers.admin_host import CountedIds
 from helpers.core_host import CoreHost, delete_topic, error_of, fetch, produce
+from helpers.deferred_batches import defer_batches
 from helpers.disk_broker import DiskBroker, Producer
 from helpers.places import TESTS
 from helpers.repeating import repeat_until
 
-from barnabas.broker.handlers import produce as produce_handler
 from barnabas.broker.logs.flush_queue import LONGEST_LATER_MS
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.daemon.opening import open_broker
@@ -347,7 +347,7 @@ def test_flush_ms_flushes_records_in_time_and_no_request_waits(
     them.
     """
     if deferred_above is not None:
-        monkeypatch.setattr(produce_handler, deferred_above, -1)
+        defer_batches(monkeypatch, deferred_above)
     host.ask(1, InitProducerIdRequest(transactional_id, 60_000, -1, -1), 4)
     while host.flushes:
         host.flush()

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from helpers.core_host import CoreHost, produce
+from helpers.deferred_batches import defer_batches
 from helpers.disk_broker import DiskBroker
 
-from barnabas.broker.handlers import produce as produce_handler
 from barnabas.broker.logs.disk_space import (
     LOOK_EVERY_MS,
     MEASURED_EVERY_BYTES,
@@ -32,7 +32,7 @@ def test_after_a_batch_found_no_space_the_producers_later_batches_are_refused(
     after the worker has checked them.
     """
     if deferred_above is not None:
-        monkeypatch.setattr(produce_handler, deferred_above, -1)
+        defer_batches(monkeypatch, deferred_above)
     b = DiskBroker()
     b.topic("t")
     pid = b.init(None)[1]
@@ -68,7 +68,7 @@ def test_too_little_free_space_counts_as_a_full_disk(
     monkeypatch: pytest.MonkeyPatch, deferred_above: str | None
 ) -> None:
     if deferred_above is not None:
-        monkeypatch.setattr(produce_handler, deferred_above, -1)
+        defer_batches(monkeypatch, deferred_above)
     b = DiskBroker()
     b.topic("t")
     pid = b.init(None)[1]
