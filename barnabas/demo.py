@@ -147,7 +147,6 @@ def say(text: str) -> None:
 
 def load_flights() -> list[Flight]:
     """All flights of the package, in the package's order."""
-
     import pandas
 
     # pandas reads one file, since an import of the package would read all its tables, and needs a

@@ -37,7 +37,7 @@ _WHOLE_START = struct.Struct(">iih")  # the same, with the key and the version a
 _LONGEST_CLIENT_ID, _MOST_HEADERS = 128, 1000
 # by the size of a client id: this size, the id, and one byte more
 _CLIENT_ID_FORMS = [struct.Struct(f"{size + 3}s") for size in range(_LONGEST_CLIENT_ID)]
-KnownHeaders = dict
+KnownHeaders = dict  # what holds them; the simulator puts one that forgets in its place
 SHARED_BYTES = 256 * 1024
 # the maximum number of bytes to receive in one call while the limit of ReceiveMemory is reached
 SCARCE_BYTES = 16 * 1024

@@ -178,7 +178,6 @@ def graduate(
 @contextmanager
 def _explained() -> Iterator[None]:
     """Turn errors of the graduation into a CommandError with a text of one line."""
-
     try:
         yield
     except UncleanError as error:
@@ -222,7 +221,6 @@ def _settings(
     data_dir: str, config_file: str | None, broker_settings: Sequence[tuple[str, str]]
 ) -> tuple[StartSettings, BrokerConfig]:
     """The settings with which the broker was started, as text and as a config."""
-
     texts: dict[str, str] = {}
     if config_file is not None:
         with open(config_file, encoding="utf-8") as file:
@@ -255,7 +253,6 @@ def _node_id(data_dir: str) -> str | None:
 
 def _checked(topic_settings: dict[str, str]) -> dict[str, str]:
     """The settings for all topics, checked. Raises: ConfigError."""
-
     validate_topic_configs(topic_settings)
     return topic_settings
 
@@ -264,7 +261,6 @@ def _prepare(config: BrokerConfig, data_dir: str, *, aborts: bool) -> None:
     """Start the broker, which recovers the directory, and stop it. With `aborts`, open transactions
     are aborted before the stop.
     """
-
     aborted = start_and_stop(
         OsDisk(),
         config,
@@ -340,7 +336,6 @@ def _write_properties(
 
 def _kind_of_store(path: str) -> str | None:
     """The kind of a key store or trust store; None if the file cannot be read."""
-
     try:
         with open(path, "rb") as file:
             return kind_of_store(file.read())
@@ -352,7 +347,6 @@ def _hand_over(plan: HandOver, data_dir: str, target: str | None) -> None:
     """Hand the directory over, or a copy of it if a target is given. The copy has a temporary name
     until it is complete.
     """
-
     disk = OsDisk()
     bootstrap = encode_bootstrap(plan, round(time.time() * 1000))
     if target is None:
@@ -417,7 +411,6 @@ def _given_options(
 
     Takes:  option, the name that this command's option for one setting has.
     """
-
     words = [] if config_file is None else ["--config", config_file]
     for name, text in broker_settings:
         words += [option, f"{name}={'...' if is_secret(name) else text}"]
@@ -428,7 +421,6 @@ def _show_plan(
     output: Output, plan: HandOver, where: str, entry: _Entry, back: str, *, dry_run: bool
 ) -> None:
     """Print what is handed over, and what the user has to do next."""
-
     survey, metadata = plan.survey, plan.survey.metadata
     counts = {
         "topics": len(metadata.topics),
@@ -519,7 +511,6 @@ def _pairs(configs: dict[str, str]) -> str:
 
 def _without_secrets(properties: str) -> str:
     """The lines of a properties file, with the values of secrets hidden."""
-
     lines = []
     for line in properties.splitlines():
         name, equals, _ = line.partition("=")

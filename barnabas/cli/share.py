@@ -277,7 +277,6 @@ class _Member:
 
     def _records(self, node_id: int, topic_id: Any, name: str, row: Any) -> Iterator[Shared]:
         """The acquired records in a row of a response. They are stored for `acknowledge`."""
-
         data = bytes(row.records or b"")
         counts = {
             offset: one.delivery_count

@@ -254,7 +254,6 @@ def _raiser(error: Exception) -> Callable[[], Any]:
 
 def _cluster(admin: ClusterClient) -> dict[str, Any]:
     """The brokers of the cluster, and the requests that they support."""
-
     names = {api.key: api.name for api in APIS}
     return {
         "cluster_id": admin.cluster_id,

@@ -90,7 +90,6 @@ def _describe(
 
     Raises: RefusedError if the whole request is refused.
     """
-
     kind = RequestKind(
         DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse, 0, 0
     )
@@ -107,7 +106,6 @@ def _alter(
     upsertions: Sequence[ScramCredentialUpsertion] = (),
 ) -> str | None:
     """Change the credentials of one user. Gives: the error text, or None."""
-
     kind = RequestKind(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse, 0, 0)
     request = AlterUserScramCredentialsRequest(list(deletions), list(upsertions))
     answer = admin.controller(kind, request, lambda answer: answer.results[0].error_code)
@@ -235,7 +233,6 @@ def remove(
 
 def _deletion(name: str, mechanism: str) -> ScramCredentialDeletion:
     """The request's row that deletes a user's credential."""
-
     return ScramCredentialDeletion(name, MECHANISMS[mechanism])
 
 

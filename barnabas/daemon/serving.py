@@ -239,7 +239,6 @@ def _warn_of_missing_libraries() -> None:
     """Log which packages are missing if the console is to decode records by their schemas. The
     broker itself imports none of them.
     """
-
     if find_spec("fastavro") is None or find_spec("jsonschema") is None:
         logger.warning(
             "--console-registry: the console decodes no records until this is installed: %s",

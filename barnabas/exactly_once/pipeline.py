@@ -521,6 +521,7 @@ class Pipeline:
                 continue
             for part, changes in self._changes:
                 part.commit(changes)
+            self._changes = []
             records, outputs = progress.records, progress.outputs
             progress.clear()
             self._aborts_in_a_row = 0

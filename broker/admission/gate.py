@@ -258,7 +258,6 @@ def _refusal(header: RequestHeader, frame: memoryview, code: Code) -> Message:
 
     Raises: MalformedMessageError, IndexError or struct.error if the request cannot be read.
     """
-
     api = header.api
     assert api is not None
     request = message_class(api, "Request").read(frame, header.body_start, header.api_version)[0]

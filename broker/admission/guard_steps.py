@@ -273,7 +273,6 @@ def rule(*steps: Step, is_all_allowed: Callable[[Any, Access], bool] | None = No
 
 def on_cluster(*operations: Operation) -> Step:
     """Make a step that requires one of these operations on the cluster for the whole request."""
-
     first, *others = operations
 
     def take(case: Case[Any]) -> Answer | None:

@@ -392,7 +392,6 @@ class _Fetch:
         self, topics: list[tuple[Any, list[FetchedPartition]]], throttle_ms: int
     ) -> list[Piece]:
         """The response in the format of versions before 4."""
-
         return [encode_older(self._context, topics, self.logs, throttle_ms)]
 
     def _response_bytes(self, fetched: list[Fetched]) -> int:

@@ -234,7 +234,7 @@ class ListOffsetsHandler:
                     )
                     if partition.timestamp >= AT_OR_BEFORE and asks_for_cut(partition.timestamp):
                         cuts = self._cuts_of(log)
-                        if cuts.is_read():
+                        if cuts.try_read():
                             result = _at_cut(log, cuts, partition.timestamp)
                         else:
                             put_off.readings.append(cuts)

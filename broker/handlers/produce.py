@@ -902,7 +902,6 @@ def _upgrade(request: ProduceRequest) -> Unreadable:
     Gives: the partitions whose messages could not be read, with their error codes. Partitions
            beyond `MOST_OLDER_BYTES` get REQUEST_TIMED_OUT, after which clients retry.
     """
-
     unreadable = {}
     left = MOST_OLDER_BYTES
     for topic in request.topic_data:

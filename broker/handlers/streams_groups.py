@@ -146,7 +146,6 @@ class StreamsGroupHandler:
 
 def _explain(result: Result, why: str) -> None:
     """Add the reason why internal topics are missing to the response."""
-
     (reply,) = result.replies
     assert isinstance(reply.response, StreamsGroupHeartbeatResponse)
     for status in reply.response.status or ():

@@ -294,7 +294,7 @@ class Cuts:
 
     # --- questions -------------------------------------------------------------------------------
 
-    def is_read(self) -> bool:
+    def try_read(self) -> bool:
         """Whether questions can be answered now. If the file is not read yet, this begins to read
         it: a small file is then read, and for a larger one the caller waits with `when_read`.
 

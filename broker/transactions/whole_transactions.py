@@ -208,9 +208,9 @@ class WholeTransactions:
     offsets have risen; never while a transaction gets its markers. defer: calls a function at the
     end of the event, so that an event in which many logs end or leave computes the cut once. cuts:
     learns of each commit. is_live: False while a start writes markers, after which `recover` reads
-    them. held_back: the transactions that are held
-    back, in the order of their commits. in_parts: the transactions that do not have all their
-    markers yet, by producer id and time of the decision.
+    them. held_back: the transactions that are held back, in the order of their commits. in_parts:
+    the transactions that do not have all their markers yet, by producer id and time of the
+    decision.
     """
 
     def __init__(

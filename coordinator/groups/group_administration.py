@@ -112,7 +112,6 @@ class GroupAdministration:
 
         A group's row may have the error code GROUP_ID_NOT_FOUND or INVALID_GROUP_ID.
         """
-
         asks = request.include_authorized_operations
         described = yield from groups_in_slices(
             dict.fromkeys(request.group_ids),
@@ -123,7 +122,6 @@ class GroupAdministration:
 
     def _describe_consumer_group(self, group_id: str) -> InSlices[describing.DescribedGroup]:
         """The row of a consumer group. If no consumer group has the id, the row has an error."""
-
         group = self._table.by_id.get(group_id)
         if group is not None and group.kind == CONSUMER_TYPE:
             return (yield from self._kinds.consumers.describe(group))

@@ -325,7 +325,6 @@ class GroupCoordinator:
         self, log_end: FindLogEnd, epoch_end: FindEpochEnd, *, lost_power: bool
     ) -> list[OffsetReset]:
         """The committed offsets beyond the end of their logs, and the offsets that replace them."""
-
         return offset_resets.offsets_beyond_log_end(
             self._groups.values(), log_end, epoch_end, lost_power=lost_power
         )

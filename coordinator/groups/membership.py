@@ -172,7 +172,6 @@ class Membership:
 
         Source: KIP-848.
         """
-
         group_id = request.group_id
         result = self._table.result(group_id)
         consumers = self._kinds.consumers
@@ -202,7 +201,6 @@ class Membership:
         """The pattern of a heartbeat if compiling it takes too long for the core, otherwise
         None.
         """
-
         regex = request.subscribed_topic_regex
         is_long = bool(regex) and self._kinds.consumers.patterns.takes_long(regex or "")
         return regex if is_long and len(regex or "") <= LONGEST_NAME_BYTES else None

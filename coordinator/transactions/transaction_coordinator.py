@@ -547,7 +547,6 @@ class TransactionCoordinator:
         self, request: DescribeTransactionsRequest, context: RequestContext, now_ms: int
     ) -> Result:
         """Describe transactions. Errors for an id: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND."""
-
         response = transaction_listing.described(request, self._transactions)
         return Result(replies=[Reply(context.ticket, response)])
 
@@ -561,7 +560,6 @@ class TransactionCoordinator:
 
         Takes:  is_visible, which returns whether the client may see an id.
         """
-
         filters = transaction_listing.Filters.of(request, now_ms + self._wall.ahead_ms)
         return transaction_listing.rows(self._transactions, filters, is_visible)
 

@@ -144,7 +144,6 @@ def matching(found: Rows, pattern: str | None) -> Rows | None:
 
 def takes_long(found: Rows, pattern: str | None) -> bool:
     """Whether matching and encoding these rows would delay other requests."""
-
     if len(found) > ROWS_AT_ONCE:
         return True
     if not pattern:

@@ -410,10 +410,10 @@ class TransactionMetadata(NamedTuple):
         """
         state = PREPARE_COMMIT if commit else PREPARE_ABORT
         was_open = self.state is ONGOING
-        is_kept = was_open and self.next_producer_epoch >= 0  # the same as `is_kept`, for speed
+        is_kept = self.is_kept
         producer_id, producer_epoch = self.next_producer if is_kept else self[1:3]
         next_producer_id, next_producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
-        if producer_epoch >= MAX_PRODUCER_EPOCH - 1:  # the same as `is_epoch_exhausted`
+        if is_epoch_exhausted(producer_epoch):
             next_producer_id = allocate_producer_id()
             next_producer_epoch = 0 if is_kept else NO_PRODUCER_EPOCH
         elif is_kept:

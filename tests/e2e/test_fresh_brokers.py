@@ -86,9 +86,9 @@ def transactional(broker: LocalBroker) -> Producer:
     return producer
 
 
-def leave_something_of_each_kind(broker: LocalBroker) -> Producer:
-    """Leave a topic, a group with an offset, an open transaction, a fault, a clock that is ahead,
-    and a changed setting. Gives: the producer, whose connections are open.
+def leave_an_open_transaction(broker: LocalBroker) -> Producer:
+    """Leave a topic, a group with an offset, and an open transaction. Gives: the producer, whose
+    connections are open.
     """
     send_all(broker.bootstrap_servers, "orders", [b"1"])
     servers = {"bootstrap.servers": broker.bootstrap_servers, **QUIET}
@@ -99,6 +99,14 @@ def leave_something_of_each_kind(broker: LocalBroker) -> Producer:
     producer.begin_transaction()
     producer.produce("orders", b"open")
     producer.flush(PATIENCE_S)
+    return producer
+
+
+def leave_something_of_each_kind(broker: LocalBroker) -> Producer:
+    """Leave a topic, a group with an offset, an open transaction, a fault, a clock that is ahead,
+    and a changed setting. Gives: the producer, whose connections are open.
+    """
+    producer = leave_an_open_transaction(broker)
     broker.control.add_fault("delay", api="Heartbeat", ms=1)
     broker.control.advance(seconds=10)
     assert [one.transactional_id for one in broker.open_transactions()] == ["shop"]
@@ -175,15 +183,7 @@ def test_a_process_that_is_used_again_has_nothing_of_the_broker_before() -> None
     process = in_a_process_of_before()
     with Broker(topics={"orders": 3}) as last:
         assert process_of(last) == process
-        send_all(last.bootstrap_servers, "orders", [b"1"])
-        servers = {"bootstrap.servers": last.bootstrap_servers, **QUIET}
-        consumer = Consumer({**servers, "group.id": "kitchen"})
-        consumer.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
-        consumer.close()
-        producer = transactional(last)
-        producer.begin_transaction()
-        producer.produce("orders", b"open")
-        producer.flush(PATIENCE_S)
+        producer = leave_an_open_transaction(last)
         client = socket.create_connection(("127.0.0.1", last.port))
         client.settimeout(PATIENCE_S)
         earlier = (cluster_id(last), last.data_dir, last.port)

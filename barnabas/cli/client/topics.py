@@ -85,7 +85,6 @@ def offsets_by_time(
     The times LATEST and EARLIEST mean the end and the start of a log. With read_committed, the end
     is the last stable offset.
     """
-
     found = found_by_time(client, times, read_committed=read_committed)
     return {partition: offset for partition, (_, offset) in found.items()}
 

@@ -51,7 +51,6 @@ _REQUESTS = {Operation.READ: 1, Operation.WRITE: 0}
 
 def refusal_text(principal: str, operation: Operation, kind: ResourceType, name: str) -> str:
     """Why a view is refused, and the command that allows it."""
-
     what, resource = names_of(operation, kind, name)
     command = command_that_allows(principal, operation, kind, name)
     user = principal.removeprefix("User:")

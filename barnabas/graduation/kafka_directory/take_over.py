@@ -127,7 +127,6 @@ def _take_over_groups(kafka: KafkaMetadata, metadata: ClusterMetadata) -> list[s
 
     Gives: the errors of the settings that are not taken over.
     """
-
     refused: list[str] = []
     for kind, settings, keep in (
         (OF_GROUP, GROUP_SETTINGS, metadata.set_group_configs),

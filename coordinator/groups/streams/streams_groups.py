@@ -467,7 +467,6 @@ class StreamsGroups(GroupMachine):
 
         Takes:  most, the maximum number of members.
         """
-
         return describe(group.group_id, streams_group_of(group), most)
 
     def assigned_partitions(self, group: Group) -> dict[str, list[tuple[str, int]]]:

@@ -91,7 +91,6 @@ class StreamsRequests:
 
         The error code of a group may be GROUP_ID_NOT_FOUND or INVALID_GROUP_ID.
         """
-
         asks = request.include_authorized_operations
         described = yield from groups_in_slices(
             dict.fromkeys(request.group_ids),
