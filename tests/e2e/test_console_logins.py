@@ -515,6 +515,36 @@ def test_a_login_leads_to_the_view_that_was_asked_for(
     opened.complaints.clear()
 
 
+def test_who_types_while_a_view_is_awaited_keeps_the_focus(window: Callable[..., Page]) -> None:
+    opened = window()
+    page = opened.page
+    page.goto(f"{opened.shop.url}/")
+    page.wait_for_selector("input[name=password]")
+    awaited: list[Any] = []
+
+    def hold(route: Any) -> None:
+        awaited.append(route)
+
+    page.route("**/api/security?*", hold)
+    page.goto(f"{opened.shop.url}/#/security")
+    page.fill("input[name=user]", ADMIN[0])
+    page.fill("input[name=password]", ADMIN[1])
+    deadline = time.monotonic() + 20
+    while not awaited:
+        assert time.monotonic() < deadline
+        page.wait_for_timeout(20)
+    # the page scrolls to its top right before it would set the focus
+    page.evaluate("window.scrollTo = () => { window.arrivals = (window.arrivals || 0) + 1 }")
+    held, awaited = awaited, []
+    for route in held:
+        route.continue_()
+    until(page, f"window.arrivals >= {len(held)}")
+    page.unroute("**/api/security?*")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("main h1:not(:text('Log in'))", state="attached")
+    opened.complaints.clear()  # the browser logs the responses with status 401
+
+
 def test_records_are_written_on_the_page(window: Callable[..., Page]) -> None:
     opened = window()
     page = open_logged_in(opened, "#/topic/copies/write", ADMIN)

@@ -198,7 +198,8 @@ function onRoute() {
   enter().then(() => {
     if (isSame) return;
     window.scrollTo(0, 0);
-    if (state.hasMoved) element("main").focus({ preventScroll: true });
+    // who has begun to type while the answer was awaited goes on typing
+    if (state.hasMoved && !document.activeElement.matches("input, textarea, select")) element("main").focus({ preventScroll: true });
     state.hasMoved = true;
   });
 }
