@@ -22,7 +22,7 @@ class ApiRow(NamedTuple):
     on what. handler: makes the handler from the parts of the broker. shapes: the lists of names, if
     a request may name hundreds of things that are answered one by one. coordination: for requests
     that a coordinator answers. read: makes the reader, if it is not the `read` of the request's
-    class.
+    class. encode: encodes the response, if it is not done by the response's `write`.
     """
 
     api: Api
@@ -31,3 +31,4 @@ class ApiRow(NamedTuple):
     shapes: tuple[Shape, ...] = ()
     coordination: Coordination | None = None
     read: Callable[[Parts], Read[Any]] | None = None
+    encode: Callable[[Any, int], bytes] | None = None

@@ -6,9 +6,9 @@ carries out the outbox. Each connection has one request under way at a time, as 
 The rim holds back a connection's next frame until the response to the last request is in the
 outbox. So responses keep their order, and the work for a slow reader does not pile up.
 
-The path of a request: `on_frame` -> its route (dispatch.py), which reads the body -> its handler in
-`broker/handlers/` -> a response, which is encoded here; or PARKED, and `Requests.reply` later.
-assemble.py makes the parts.
+The path of a request: `answer_frame` -> its route (dispatch.py), which reads the body -> its
+handler in `broker/handlers/` -> a response, which is encoded here; or PARKED, and `Requests.reply`
+later. assemble.py makes the parts.
 """
 
 from __future__ import annotations
@@ -218,7 +218,18 @@ class Broker:
     # --- frames ----------------------------------------------------------------------------------
 
     def on_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> None:
+        """Process one whole request, as `answer_frame` does. The outbox has its response, now or
+        later.
+        """
+        answer = self.answer_frame(connection_id, frame, now_ms)
+        if answer is not None:
+            self.outbox.sends.append((connection_id, answer))
+
+    def answer_frame(self, connection_id: int, frame: memoryview, now_ms: int) -> Encoded | None:
         """Process one whole request. frame: the bytes of the request without the size field.
+
+        Gives: the response, if the handler has encoded it; None if the outbox has it, now or later.
+        This saves each such request the way through the outbox.
 
         This is one long function because each further call would make every request slower.
 
@@ -252,12 +263,12 @@ class Broker:
             ):
                 assert self.sasl is not None
                 if not self.sasl.is_served(connection, authentication, frame, now_ms):
-                    return
+                    return None
             header, correlation_id = self._read_header(frame)
             api, api_key, version, client_id, body_start = header
             if api is None:
                 self._refuse(connection, frame)
-                return
+                return None
             context = RequestContext(
                 ticket, version, client_id, connection.client_host, connection_id, api_key,
                 correlation_id, now_ms, connection.local_host, connection.local_port,
@@ -265,14 +276,14 @@ class Broker:
             )  # fmt: skip
             route = self._loaded_routes.get(api_key) or self._try_load(connection, api, frame)
             if route is None:
-                return
+                return None
             body: Buffer
             size_bytes = len(frame)
             if size_bytes > NARROW_BYTES and (api_key != PRODUCE or size_bytes > GIVEN_AWAY_BYTES):
                 context = context.replace(request_bytes=size_bytes)
                 bounded = self._bounded_body(connection, context, route, frame, api, body_start)
                 if bounded is None:
-                    return
+                    return None
                 body = bounded
             elif api_key == PRODUCE:
                 body = frame  # its records stay views of the frame
@@ -286,7 +297,7 @@ class Broker:
                 response = route.handle(request, context)
             except NotWrittenError as error:
                 self._refuse_unwritten(context, route, request, error)
-                return
+                return None
             # This is `_answer` and `Requests.answer`, inlined, since every Produce and Fetch comes
             # here.
             if isinstance(response, Encoded):
@@ -294,13 +305,14 @@ class Broker:
                 large = requests.large
                 if large.held or large.objects:
                     large.end(connection_id)
-                self.outbox.sends.append((connection_id, response))
                 if timer_is_set and type(response) is Settled:
                     self.timer_is_set = not self._log_dir.has_new_work
-            elif not isinstance(response, Parked):
+                return response
+            if not isinstance(response, Parked):
                 self._answer(context, response)
         except ProtocolViolation as error:
             requests.refuse(ticket, connection_id, error)
+        return None
 
     def _try_load(self, connection: ConnectionState, api: Api, frame: memoryview) -> Route | None:
         """Load the route of an API at its first request. Gives: None if the worker has to load the

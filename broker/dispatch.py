@@ -66,6 +66,8 @@ def load_route(parts: Parts, api: Api) -> Route:
     """The route of an API, with the steps around its handler."""
     row = row_of(api)
     route = Route(api.name, _reader(parts, row), row.handler(parts))
+    if row.encode is not None:
+        parts.requests.encoders[api.key] = row.encode
     if row.shapes:
         route = route._replace(read=reading_once(row.shapes, route.read), is_wide=True)
     if row.coordination is not None and parts.edge is not None:

@@ -22,6 +22,9 @@ Handler = Callable[[Request, RequestContext], Answer]
 Decide = Callable[[Request, RequestContext, int], Result]
 """The type of a coordinator's `on_<request>`."""
 
+Respond = Callable[[Request, RequestContext, int], Message]
+"""The type of a coordinator's `on_<request>` that writes no record and never waits."""
+
 ReadInSlices = Callable[[Request, RequestContext], Slices]
 """The type of a coordinator's method that only reads."""
 

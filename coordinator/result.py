@@ -1,13 +1,14 @@
 """The result of an event at a coordinator, and the types of its callbacks into the broker.
 
-A coordinator decides and never writes. `on_<event>` returns a Result. Its host appends the records
-to the internal topic and passes each to `replay` (or its decoded content to `apply`). Once the
-records are as durable as the configuration requires, it sends the replies and carries out the
-effects. The hosts are `GroupRuntime`, `TransactionEnds` and `ShareRuntime`, in the rooms of
-`broker/` for groups, transactions and share partitions. If the append fails on I/O the broker
-stops, so there is no rollback. A lack of disk space needs no rollback either: a decision on which
-nothing depends is dropped, and its request fails with an error; a decision that has changed soft
-state remains, and its records are written when there is space.
+A coordinator decides and never writes. `on_<event>` returns a Result, or only the response if the
+request never has records (Heartbeat, OffsetFetch). The host appends the records to the internal
+topic and passes each to `replay` (or its decoded content to `apply`). Once the records are as
+durable as the configuration requires, it sends the replies and carries out the effects. The hosts
+are `GroupRuntime`, `TransactionEnds` and `ShareRuntime`, in the rooms of `broker/` for groups,
+transactions and share partitions. If the append fails on I/O the broker stops, so there is no
+rollback. A lack of disk space needs no rollback either: a decision on which nothing depends is
+dropped, and its request fails with an error; a decision that has changed soft state remains, and
+its records are written when there is space.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class CreateTopics(NamedTuple):
 
 
 class Counted(Enum):
-    """The events that Results count. Each value consists of a metric's name and its labels.
+    """The events that Results count. row: a metric's name and its labels, the value.
 
     A rebalance of a classic group is counted when the leader's assignments arrive. A rebalance of
     any other group is counted when the group's epoch rises.
@@ -128,6 +129,9 @@ class Counted(Enum):
     OFFSET_COMMIT = ("barnabas_group_offset_commits_total",)
     OFFSET_DELETION = ("barnabas_group_offset_deletions_total",)
     OFFSET_EXPIRATION = ("barnabas_group_offset_expirations_total",)
+
+    def __init__(self, *row: str) -> None:
+        self.row = row  # which is read sooner than `value`
 
     __hash__ = object.__hash__  # a plain Enum hashes the name, with two calls in Python
 

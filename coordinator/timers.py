@@ -3,6 +3,9 @@
 A key has at most one deadline, and scheduling the key again moves it. The heap keeps the entries of
 moved and cancelled deadlines until they are due. If these outnumber the current entries, the heap
 is rebuilt, so it is never more than twice as large as the table.
+
+A deadline that is moved to a later time, as with each heartbeat, gets no entry at once: when the
+earlier entry is due, it is replaced by one for the present deadline.
 """
 
 from __future__ import annotations
@@ -23,8 +26,9 @@ _SMALL = 64  # a heap with fewer entries is not rebuilt
 class Timers(dict[Key, tuple[int, int]]):
     """A table of keys and their deadlines in ms. It is a dict, from which `pop` removes a deadline.
 
-    The value of a key is its deadline and a sequence number, which are also in the heap. Keys that
-    are due in the same millisecond are returned in the order in which they were scheduled.
+    The value of a key is its deadline and a sequence number. The heap has an entry with these, or
+    an earlier one of the key. Keys that are due in the same millisecond are returned in the order
+    in which they were scheduled.
 
     earliest_ms: a lower bound of all deadlines; None if there are no deadlines. It may be too
     early, since it is not updated when a deadline is moved or cancelled, but only by
@@ -44,9 +48,13 @@ class Timers(dict[Key, tuple[int, int]]):
 
     def schedule(self, key: Key, deadline_ms: int) -> None:
         """Set the deadline of `key`, in place of any earlier one. This takes O(log n) steps."""
-        sequence, heap = self._next_sequence, self._heap
+        sequence = self._next_sequence
         self._next_sequence = sequence + 1
+        present = self.get(key)
         self[key] = deadline_ms, sequence
+        if present is not None and present[0] <= deadline_ms:
+            return  # an entry of the heap is early enough
+        heap = self._heap
         heapq.heappush(heap, (deadline_ms, sequence, key))
         if self.earliest_ms is None or deadline_ms < self.earliest_ms:
             self.earliest_ms = deadline_ms
@@ -65,9 +73,15 @@ class Timers(dict[Key, tuple[int, int]]):
         Takes:  most, the maximum number of keys. Any further keys remain due.
         """
         due: list[Key] = []
-        while self._heap and self._heap[0][0] <= now_ms and len(due) < most:
-            deadline_ms, sequence, key = heapq.heappop(self._heap)
-            if self.get(key) == (deadline_ms, sequence):
+        heap = self._heap
+        while heap and heap[0][0] <= now_ms and len(due) < most:
+            deadline_ms, sequence, key = heap[0]
+            present = self.get(key)
+            if present is not None and present != (deadline_ms, sequence):
+                heapq.heapreplace(heap, (*present, key))
+                continue
+            heapq.heappop(heap)
+            if present is not None:
                 del self[key]
                 due.append(key)
         self.next_deadline_ms()
@@ -85,14 +99,18 @@ class Timers(dict[Key, tuple[int, int]]):
         """Return the earliest deadline, or None if there are no deadlines."""
         while self._heap:
             deadline_ms, sequence, key = self._heap[0]
-            if self.get(key) == (deadline_ms, sequence):
+            present = self.get(key)
+            if present == (deadline_ms, sequence):
                 self.earliest_ms = deadline_ms
                 return deadline_ms
-            heapq.heappop(self._heap)
+            if present is None:
+                heapq.heappop(self._heap)
+            else:
+                heapq.heapreplace(self._heap, (*present, key))
         self.earliest_ms = None
         return None
 
     def _rebuild(self) -> None:
-        """Drop the cancelled entries of the heap, which are more than half of it."""
+        """Drop the entries of cancelled and earlier deadlines, which are more than half of all."""
         self._heap = [(deadline_ms, sequence, key) for key, (deadline_ms, sequence) in self.items()]
         heapq.heapify(self._heap)

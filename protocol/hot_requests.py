@@ -22,6 +22,7 @@ import struct
 import uuid
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -69,6 +70,8 @@ _NO_REPLICA = ReplicaState()
 _TAGS, _NO_TAGS = struct.Struct("3s"), bytes(3)
 _MOST_HEADS = 1000
 _LONGEST_HEAD = 512  # more bytes than a head with lengths of one byte, and what follows the records
+# The fields of a Fetch of one partition but for its numbers, by version and the bytes around them.
+_FETCHES: dict[tuple[int, bytes, bytes, bytes], tuple[Any, ...]] = {}
 # by its size, the form of a head and the two bytes after it
 head_form = lru_cache(maxsize=_LONGEST_HEAD)(lambda size: struct.Struct(f"{size}sBB"))
 _Head = tuple[str | None, int, int, str, uuid.UUID | None, int]
@@ -78,7 +81,80 @@ _HEADS_BY_ID: dict[bytes, _Head] = {}
 
 
 def read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
-    """Read a Fetch as `FetchRequest.read` does, in one piece. Its fields are read in wire order."""
+    """Read a Fetch as `FetchRequest.read` does.
+
+    A reader of one partition sends requests that differ in the session epoch and the fetch offset.
+    What the bytes around these numbers mean is remembered in `_FETCHES`. It depends on nothing
+    else, so it never has to be forgotten, but for the space.
+    """
+    form = None
+    if type(data) is bytes and len(data) <= _LONGEST_HEAD:
+        form = _form_of_fetch(version, len(data) - at)
+    if form is None:
+        return _read_fetch(data, at, version)
+    before, session_epoch, between, offset, after = form.unpack_from(data, at)
+    key = version, before, between, after
+    known = _FETCHES.get(key)
+    if known is None:
+        request, end = _read_fetch(data, at, version)
+        if end == len(data):
+            _remember_fetch(key, request, bytes(data[at:]))
+        return request, end
+    (
+        replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, name, topic_id,
+        index, leader_epoch, last_epoch, log_start, most_bytes,
+    ) = known  # fmt: skip
+    row = FetchPartition(index, leader_epoch, offset, last_epoch, log_start, most_bytes)
+    request = FetchRequest(
+        None, replica_id, _NO_REPLICA, max_wait_ms, min_bytes, max_bytes, isolation_level,
+        session_id, session_epoch, [FetchTopic(name, topic_id, [row])], [], "",
+    )  # fmt: skip
+    return request, len(data)
+
+
+@lru_cache(maxsize=_LONGEST_HEAD)
+def _form_of_fetch(version: int, size: int) -> struct.Struct | None:
+    """The form of a Fetch of one partition, without forgotten topics, rack and tagged fields: the
+    bytes before the session epoch, the epoch, the bytes between, the fetch offset, and the bytes
+    after it. None if no such request has that size. Takes: size, that of the body.
+    """
+    if version < FETCH_SESSIONS:
+        return None
+    before = _LIMITS.size + 4 + (4 if version <= 14 else 0)  # with the session id, the replica id
+    if version >= FETCH_FLEXIBLE:  # no tags of the topic, an empty array, an empty string, no tags
+        after = _ROW_12.size - 16 + 4
+    else:  # an empty array, and from version 11 an empty string
+        after = 8 + 4 + 4 + (2 if version >= 11 else 0)
+    between = size - before - 4 - 8 - after
+    return struct.Struct(f">{before}si{between}sq{after}s") if between > 0 else None
+
+
+def _remember_fetch(
+    key: tuple[int, bytes, bytes, bytes], request: FetchRequest, body: bytes
+) -> None:
+    """Remember the fields of a request, if it has the one form in which its numbers are where
+    `_form_of_fetch` expects them.
+    """
+    topics = request.topics
+    if len(topics) != 1 or len(topics[0].partitions) != 1 or request.rack_id:
+        return
+    if request.forgotten_topics_data or request.replica_state is not _NO_REPLICA:
+        return
+    if request.encode(key[0]) != body:  # it has tagged fields
+        return
+    if len(_FETCHES) >= _MOST_HEADS:
+        _FETCHES.clear()
+    row = topics[0].partitions[0]
+    _FETCHES[key] = (
+        request.replica_id, request.max_wait_ms, request.min_bytes, request.max_bytes,
+        request.isolation_level, request.session_id, topics[0].topic, topics[0].topic_id,
+        row.partition, row.current_leader_epoch, row.last_fetched_epoch, row.log_start_offset,
+        row.partition_max_bytes,
+    )  # fmt: skip
+
+
+def _read_fetch(data: Buffer, at: int, version: int) -> tuple[FetchRequest, int]:
+    """Read a Fetch in one piece. Its fields are read in wire order."""
     if version < BATCHES_IN_FETCH:
         return FetchRequest.read(data, at, version)
     if not isinstance(data, bytes):

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from barnabas.protocol.checksum import crc32c
@@ -502,21 +503,42 @@ def encode_pairs(
 
     Takes:  producer, (producer_id, producer_epoch) of a transactional batch.
     """
-    count = len(pairs)
-    if count == 1:
-        body = _encode_pair(*pairs[0], b"\0")
-    else:
-        body = b"".join(
-            [_encode_pair(key, value, _VARINT[delta]) for delta, (key, value) in enumerate(pairs)]
-        )
     attributes, producer_id, producer_epoch = 0, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
     if producer is not None:
         attributes = TRANSACTIONAL
         producer_id, producer_epoch = producer
-    fields = _TAIL.pack(
-        attributes, count - 1, timestamp, timestamp, producer_id, producer_epoch, NO_SEQUENCE, count
+    count = len(pairs)
+    if count == 1 and (value := pairs[0][1]) is not None:
+        key = pairs[0][0]
+        form, before, between = _form_of_pair(len(key), len(value))
+        content = form.pack(
+            attributes, 0, timestamp, timestamp, producer_id, producer_epoch, NO_SEQUENCE, 1,
+            before, key, between, value,
+        )  # fmt: skip
+    else:
+        content = _TAIL.pack(
+            attributes, count - 1, timestamp, timestamp, producer_id, producer_epoch, NO_SEQUENCE,
+            count,
+        ) + b"".join(
+            [_encode_pair(key, value, _VARINT[delta]) for delta, (key, value) in enumerate(pairs)]
+        )  # fmt: skip
+    return bytearray(_with_start(content, base_offset, leader_epoch))
+
+
+@lru_cache(maxsize=500)
+def _form_of_pair(key_size: int, value_size: int) -> tuple[struct.Struct, bytes, bytes]:
+    """How to pack a batch of one record from `attributes` on, by the sizes of its key and value:
+    the form, the bytes before the key, and those between the key and the value.
+    """
+    key_length, value_length = _VARINT[key_size], _VARINT[value_size]
+    # the attributes, two deltas and the number of headers are 0, one byte each
+    size = 4 + len(key_length) + key_size + len(value_length) + value_size
+    before = _VARINT[size] + bytes(3) + key_length
+    # the field of the value has one byte more, which `pack` sets to 0: there are no headers
+    form = struct.Struct(
+        f"{_TAIL.format}{len(before)}s{key_size}s{len(value_length)}s{value_size + 1}s"
     )
-    return bytearray(_with_start(fields + body, base_offset, leader_epoch))
+    return form, before, value_length
 
 
 def _encode_pair(key: bytes, value: bytes | None, offset_delta: bytes) -> bytes:

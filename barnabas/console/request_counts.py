@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from barnabas.protocol.api_table import BY_KEY
 
-OnFrame = Callable[[int, memoryview, int], None]
+Answered = TypeVar("Answered")
 
 
 class RequestCounts:
@@ -18,14 +19,16 @@ class RequestCounts:
     def __init__(self) -> None:
         self._counts = [0] * 256
 
-    def around(self, on_frame: OnFrame) -> OnFrame:
+    def around(
+        self, on_frame: Callable[[int, memoryview, int], Answered]
+    ) -> Callable[[int, memoryview, int], Answered]:
         """Wrap on_frame in a function that counts each frame and passes it on."""
         counts = self._counts
 
-        def counted(connection_id: int, frame: memoryview, now_ms: int) -> None:
+        def counted(connection_id: int, frame: memoryview, now_ms: int) -> Answered:
             if len(frame) > 1:
                 counts[frame[1]] += 1
-            on_frame(connection_id, frame, now_ms)
+            return on_frame(connection_id, frame, now_ms)
 
         return counted
 

@@ -101,12 +101,14 @@ class GroupRuntime:
         self._flushes, self._progress, self._requests = flushes, progress, requests
         self._kept: dict[int, deque[Result]] = {}  # Results that wait for space, by partition
 
-    def run(self, result: Result, now_ms: int) -> None:
+    def run(self, result: Result, now_ms: int) -> bool:
         """Carry out a Result: append its records and replay them, then send its responses.
 
+        Gives:  whether another part of the core may have got work by this.
         Raises: NotWrittenError if there is no space for the records. The Results in `result.more`
                 are then dropped as well. OSError.
         """
+        has_work = False
         while True:
             if result.records:
                 log = self._topics.internal_log(OFFSETS_TOPIC, result.partition, now_ms)
@@ -127,18 +129,20 @@ class GroupRuntime:
                     for key, value in result.records:
                         self._groups.replay(result.partition, offset, key, value, result.producer)
                         offset += 1
-                self._progress.on_appended([log], now_ms)
+                has_work = self._progress.on_appended([log], now_ms) or has_work
                 if result.producer is not None and logger.isEnabledFor(logging.DEBUG):
                     _trace_offsets(log, result, offset)
             for what, count in result.counts.items():
-                self._counters.add(*what.value, count=count)
-            self._reply(result.replies)
+                self._counters.add(*what.row, count=count)
+            for reply in result.replies:
+                self._requests.reply(reply.ticket, reply.response)
             for change in result.state_changes:
                 self._change_states(change, result.partition, now_ms)
+                has_work = True
             if not result.more:
-                return
+                return has_work
             for further in result.more[:-1]:
-                self.run(further, now_ms)
+                has_work = self.run(further, now_ms) or has_work
             result = result.more[-1]
 
     def _change_states(self, change: StateChange, partition: int, now_ms: int) -> None:

@@ -1,7 +1,7 @@
 """Handlers of requests that the group coordinator answers: the coordinator decides, and its Result
 is carried out.
 
-Such a request is parked first, since the response comes with a Result, now or later.
+A request whose response may come later, with another Result, is parked first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from barnabas.broker.groups.group_runtime import GroupRuntime
 from barnabas.broker.outbox import PARKED, Answer
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.requests.without_space import refuse
-from barnabas.broker.routes import Decide, Handler, ReadInSlices, Request
+from barnabas.broker.routes import Decide, Handler, ReadInSlices, Request, Respond
 from barnabas.broker.settings.current_features import CurrentFeatures
 from barnabas.coordinator.groups.consumer.topic_patterns import (
     InvalidPatternError,
@@ -65,16 +65,18 @@ class ToGroups:
         self._groups, self._runtime = groups, group_runtime
         self._requests, self._features = requests, features
 
-    def any(self, decide: Decide[Request]) -> Handler[Request]:
-        """Make the handler of a request without special rules. Takes: decide, the coordinator's
-        method.
+    def answering(self, respond: Respond[Request]) -> Handler[Request]:
+        """Make the handler of a request that writes nothing. It may restart the session of a
+        member. Takes: respond, the coordinator's method.
         """
-        requests, runtime = self._requests, self._runtime
+        requests, timers = self._requests, self._groups.timers
 
         def handle(request: Request, context: RequestContext) -> Answer:
-            requests.park(context)
-            runtime.run(decide(request, context, context.now_ms), context.now_ms)
-            return PARKED
+            earliest_ms = timers.earliest_ms
+            response = respond(request, context, context.now_ms)
+            if timers.earliest_ms == earliest_ms:
+                return requests.settled(context, response)
+            return response
 
         return handle
 
@@ -82,13 +84,19 @@ class ToGroups:
         """Make the handler of a request about a group that changes no state before its records are
         written. If there is no disk space, the records are dropped.
         """
-        handle, runtime = self.any(decide), self._runtime
+        requests, runtime, timers = self._requests, self._runtime, self._groups.timers
 
-        def handle_if_writable(request: Request, context: RequestContext) -> Answer:
+        def handle(request: Request, context: RequestContext) -> Answer:
             runtime.check_writable(group_of(request))
-            return handle(request, context)
+            earliest_ms = timers.earliest_ms
+            result = decide(request, context, context.now_ms)
+            response = result.take_response()
+            has_work = runtime.run(result, context.now_ms)
+            if not has_work and timers.earliest_ms == earliest_ms:
+                return requests.settled(context, response)
+            return response
 
-        return handle_if_writable
+        return handle
 
     def of_members(self, decide: Decide[Request]) -> Handler[Request]:
         """Make the handler of a request that a member of a classic group sends."""
@@ -106,9 +114,9 @@ class ToGroups:
         """Make the handler of a request that commits offsets."""
         return self._after_zookeeper(self.writing(decide))
 
-    def of_offsets(self, decide: Decide[Request]) -> Handler[Request]:
+    def of_offsets(self, respond: Respond[Request]) -> Handler[Request]:
         """Make the handler of a request that reads offsets."""
-        return self._after_zookeeper(self.any(decide))
+        return self._after_zookeeper(self.answering(respond))
 
     def _after_zookeeper(self, handle: Handler[Request]) -> Handler[Request]:
         """Make a handler that refuses version 0 of a request, since it means offsets in ZooKeeper,

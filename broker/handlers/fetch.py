@@ -51,6 +51,8 @@ from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation
 from barnabas.storage.segments.index_cache import BuildPutOff
 
+# a module's name is found sooner than the member of an Enum
+_COMMITTED, _UNCOMMITTED = Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED
 DIVERGING_SINCE = 12
 TARGETS_AT_ONCE, LOGS_READ_AT_ONCE = 2000, 500
 # sizes in a response of version 11: of a response without topics, of a topic without its name, and
@@ -108,9 +110,7 @@ class _Fetch:
         self._handler, self._context, self._plan = handler, context, plan
         self._access = access = handler.access.of(context)
         self._as_replica = None if access is None else _may_read_as_replica(request, access)
-        self._isolation = (
-            Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
-        )
+        self._isolation = _COMMITTED if request.isolation_level == 1 else _UNCOMMITTED
         self._max_bytes = min(request.max_bytes, handler.config.fetch_max_bytes)
         if handler.quotas.clients is not None:
             most_bytes = handler.quotas.clients.most_fetched_bytes(context)
@@ -228,7 +228,7 @@ class _Fetch:
         """Read some of the logs. Takes: left, the number of bytes that may still be read."""
         fetched: list[Fetched] = []
         total, urgent = 0, False
-        is_committed = self._isolation is Isolation.READ_COMMITTED
+        is_committed = self._isolation is _COMMITTED
         is_incremental = self._plan.incremental
         for pair in logs:
             target, log = pair
@@ -271,7 +271,7 @@ class _Fetch:
         if self._generation != self._handler.cluster.generation:
             return True  # the log's leader may have changed, which the response has to report
         target = self._targets[log]
-        if _is_idle(target, log, self._isolation is Isolation.READ_COMMITTED):
+        if _is_idle(target, log, self._isolation is _COMMITTED):
             return False
         answer = self._read_one(target, log, self._max_bytes, True)
         if answer.error_code or answer.diverging_epoch is not None:
@@ -304,9 +304,12 @@ class _Fetch:
         except KafkaError as error:
             hint = self._handler.cluster.hint(log.topic, log.partition, error.code)
             return FetchedPartition(target.index, error.code, current_leader=hint)
-        return FetchedPartition(
-            target.index, 0, high_watermark, last_stable_offset, log_start_offset, aborted, records
-        )
+        fields = (
+            target.index, 0, high_watermark, last_stable_offset, log_start_offset, aborted, records,
+            None, None,
+        )  # fmt: skip
+        # made without its constructor, which is a function of Python
+        return tuple.__new__(FetchedPartition, fields)
 
     def try_complete(self, now_ms: int, out_of_time: bool) -> bool:
         """Send the response if there is enough to read, or the time is up."""
@@ -440,9 +443,7 @@ class _Fetch:
 
     def _idle(self, target: FetchTarget, log: Log) -> FetchedPartition:
         """The response's entry for a log that has nothing to read: its offsets, and no records."""
-        aborted: list[AbortedTxn] | None = (
-            [] if self._isolation is Isolation.READ_COMMITTED else None
-        )
+        aborted: list[AbortedTxn] | None = [] if self._isolation is _COMMITTED else None
         return FetchedPartition(
             target.index,
             0,

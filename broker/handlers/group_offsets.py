@@ -13,6 +13,7 @@ from barnabas.broker.parts import Parts
 from barnabas.broker.requests.wide_requests import Level, Repeats, Shape, of_partitions
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC
 from barnabas.protocol.api import NEVER, Api
+from barnabas.protocol.repeated_messages import encode_committed, read_offset_commit
 
 # --- the APIs of this family ----------------------------------------------------------------------
 
@@ -27,6 +28,8 @@ ROWS = (
         right=rule(whole(READ, GROUP, "group_id"), each(READ, TOPIC, "topics.name", by_id=True)),
         shapes=(Shape(of_partitions(Level("topics", "topics", ("name",))), Repeats.KEPT),),
         coordination=Coordination(one=One(OFFSETS_TOPIC, "group_id"), writes=True),
+        read=lambda parts: read_offset_commit,
+        encode=encode_committed,
         handler=lambda parts: _to_groups(parts).of_commits(parts.groups.commits.on_offset_commit),
     ),
     ApiRow(

@@ -41,6 +41,7 @@ from barnabas.protocol.messages.delete_groups import (
     DeleteGroupsResponse,
 )
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
+from barnabas.protocol.repeated_messages import encode_heartbeat, read_heartbeat
 from barnabas.protocol.request_context import RequestContext
 
 if TYPE_CHECKING:
@@ -156,7 +157,9 @@ ROWS = (
         Api(12, "Heartbeat", 0, 4, flexible_from=4, most_elements=FEW),
         right=rule(whole(READ, GROUP, "group_id")),
         coordination=Coordination(one=One(OFFSETS_TOPIC, "group_id")),
-        handler=lambda parts: _to_groups(parts).any(parts.groups.on_heartbeat),
+        read=lambda parts: read_heartbeat,
+        encode=encode_heartbeat,
+        handler=lambda parts: _to_groups(parts).answering(parts.groups.on_heartbeat),
     ),
     ApiRow(
         Api(13, "LeaveGroup", 0, 5, flexible_from=4),

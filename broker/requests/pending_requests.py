@@ -25,6 +25,7 @@ from barnabas.broker.outbox import (
     Encoded,
     Outbox,
     Parked,
+    Settled,
     Work,
 )
 from barnabas.broker.quotas.quotas import Quotas
@@ -42,7 +43,8 @@ from barnabas.storage.files.segment_files import CorruptLog
 
 FRAME = struct.Struct(">ii")
 """The size of a response frame, and the correlation id."""
-_FRAME_TAGGED = FRAME.size + 1  # includes the header's empty tagged fields: one byte, 0
+_TAGGED = struct.Struct(">iib")  # with the header's empty tagged fields: one byte, 0
+_FRAME_TAGGED = _TAGGED.size
 
 
 class Requests:
@@ -51,8 +53,8 @@ class Requests:
     These are the parked requests, the fetches that wait in the purgatory, the amendments of
     responses, and the parts of wide requests. work: the work in slices that changes state. reading:
     the work in slices that does not. large: the larger requests. errors: counts the error codes in
-    responses; None if they are not counted. next_ticket: the ticket of the next request, or of the
-    next part of one.
+    responses; None if they are not counted. encoders: by API key, what encodes its responses, if it
+    is not their `write`. next_ticket: the ticket of the next request, or of the next part of one.
 
     Takes: quotas, which record the cost of a response and throttle its client.
     """
@@ -78,6 +80,7 @@ class Requests:
         self.large = LargeRequests(connections, outbox)
         self.next_ticket = 1
         self.errors: ErrorCounts | None = None
+        self.encoders: dict[int, Callable[[Any, int], bytes]] = {}
         self.work = SlicedWork(self._on_sliced, self.on_failed)
         self.reading = SlicedWork(self._encode_elsewhere, self.on_failed, only_reads=True)
         purgatory.on_failed = self._on_fetch_failed
@@ -189,7 +192,15 @@ class Requests:
             self.large.end(connection_id)
         self._outbox.sends.append((connection_id, pieces))
 
-    def encode(self, context: RequestContext, response: Message) -> tuple[bytearray]:
+    def settled(self, context: RequestContext, response: Message) -> Message | Encoded:
+        """The response of a handler after which no part of the core has earlier work than before.
+        It is encoded now, unless it is a part of one, or quotas may delay it.
+        """
+        if self._quotas.clients is not None or context.ticket in self._takers:
+            return response
+        return Settled(self.encode(context, response))
+
+    def encode(self, context: RequestContext, response: Message) -> tuple[bytes | bytearray]:
         """The whole frame of the response to a request."""
         quotas = self._quotas.clients
         if quotas is not None:
@@ -198,8 +209,13 @@ class Requests:
             amendment(response)
         if self.errors is not None:
             self.errors.count_in(context.api_key, response)
-        version = context.api_version
-        is_tagged = version >= RESPONSE_TAGGED_FROM[context.api_key]
+        version, key = context.api_version, context.api_key
+        is_tagged = version >= RESPONSE_TAGGED_FROM[key]
+        if key in self.encoders:
+            body = self.encoders[key](response, version)
+            if is_tagged:
+                return (_TAGGED.pack(5 + len(body), context.correlation_id, 0) + body,)
+            return (FRAME.pack(4 + len(body), context.correlation_id) + body,)
         out = bytearray(_FRAME_TAGGED if is_tagged else FRAME.size)
         response.write(out, version)
         FRAME.pack_into(out, 0, len(out) - 4, context.correlation_id)

@@ -111,7 +111,9 @@ def shape_of(shapes: Sequence[Shape], version: int) -> Shape | None:
 
 
 def reading_once(shapes: Sequence[Shape], read: Read[Any]) -> Read[Any]:
-    """A reader of an API's requests that leaves out repeated names."""
+    """A reader of an API's requests that leaves out repeated names, unless all are kept."""
+    if all(shape.repeats is Repeats.KEPT for shape in shapes):
+        return read
 
     def read_once(data: Buffer, at: int, version: int) -> tuple[Message, int]:
         request, at = read(data, at, version)
@@ -417,9 +419,13 @@ class WideRequests:
 
     def around(self, api: Api, shapes: Sequence[Shape], row: Route) -> Route:
         """The route of an API whose requests may be wide, with the division into parts."""
+        of_version = {
+            version: shape_of(shapes, version)
+            for version in range(api.min_version, api.max_version + 1)
+        }
 
         def handle(request: Message, context: RequestContext) -> Answer:
-            shape = shape_of(shapes, context.api_version)
+            shape = of_version[context.api_version]
             if shape is None:
                 return row.handle(request, context)
             rows = getattr(request, shape.levels[0].rows)

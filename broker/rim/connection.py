@@ -65,7 +65,8 @@ class ConnectionHost(Protocol):
 
     sockets: what reports that a connection's socket is ready, the loop or its selector. turns,
     memory: for authenticated clients. greeting_turns, greeting_memory: for other clients.
-    on_frame: `Broker.on_frame`, with a gate and an observer around it if the server has them.
+    on_frame: `Broker.answer_frame`; or `Broker.on_frame`, with a gate and an observer around it, if
+    the server has them.
     silence: a function that returns the reason why no data may be sent any more, or None if data
     may be sent. It is None instead of a function if data may always be sent.
     """
@@ -255,7 +256,10 @@ class Connection:
                         self._resume_reading()
                     return
                 self.in_flight = True
-                server.on_frame(self.connection_id, frame, now_ms)
+                answer = server.on_frame(self.connection_id, frame, now_ms)
+                if answer is not None:
+                    self.in_flight = False
+                    self.send(answer)
                 server.empty_outbox()
         except ProtocolViolation as error:
             server.disconnect(self, str(error))

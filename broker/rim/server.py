@@ -81,6 +81,10 @@ def _greeting_memory(memory: ReceiveMemory) -> ReceiveMemory:
     return ReceiveMemory(most // GREETING_PART if most >= 0 else -1, memory.shared)
 
 
+def _ignore_frame(connection_id: int, frame: memoryview, now_ms: int) -> None:
+    """Handle a request after a failure: it gets no response."""
+
+
 def _audit_log(path: str | None) -> Any:
     """The audit log at a path, or None; its module is imported only if there is a path."""
     if not path:
@@ -155,7 +159,9 @@ class Server:
     def _hand_in(self, gate: Gate | None, observer: Observer | None) -> None:
         """Put the gate and the observer, if any, around requests and answers."""
         self._gate, self._observer = gate, observer
-        self.on_frame: HandleFrame = self.broker.on_frame
+        self.on_frame: HandleFrame = self.broker.answer_frame
+        if gate is not None or observer is not None:
+            self.on_frame = self.broker.on_frame  # they see the responses in the outbox
         self.silence = None if gate is None else gate.silence
         self._send: Callable[[Any, Any], None] = Connection.send
         if gate is not None:
@@ -351,39 +357,38 @@ class Server:
 
     def empty_outbox(self) -> None:
         """Carry out the outbox until it is empty. The caller then calls `set_timer`."""
+        outbox = self.broker.outbox
+        # nearly always it is empty, since the core has returned the only answer
+        if not (
+            outbox.sends or outbox.flushes or outbox.deferred or outbox.closes or outbox.admitted
+            or outbox.mutes or outbox.cleanings or outbox.work or outbox.held_bytes or outbox.audit
+        ):  # fmt: skip
+            return
         if self._carrying_out or self.is_closed or self.failure.done():
             # A send in the loop below made this call, or the broker has failed or is closed.
             return
         self._carrying_out = True
-        outbox = self.broker.outbox
         try:
-            while True:
-                sends = outbox.sends
-                if sends:
-                    outbox.sends = []
-                    if self._observer is not None:
-                        self._observer.on_answers(sends, after_flush=self._is_after_flush)
-                    send, connections = self._send, self._connections
-                    for connection_id, pieces in sends:
-                        connection = connections.get(connection_id)
-                        if connection is not None:
-                            # a connection whose request is answered may pass on its next one
-                            connection.in_flight = False
-                            if pieces:
-                                send(connection, pieces)
-                            connection.wake()
-                # nearly always there is nothing but answers
-                if not (
-                    outbox.flushes or outbox.deferred or outbox.closes or outbox.admitted
-                    or outbox.mutes or outbox.cleanings or outbox.work or outbox.held_bytes
-                    or outbox.audit
-                ):  # fmt: skip
-                    if not outbox.sends:
-                        return
-                elif not self._carry_out_others():
-                    return
+            self._send_answers()
+            while self._carry_out_others():
+                self._send_answers()
         finally:
             self._carrying_out = False
+
+    def _send_answers(self) -> None:
+        """Send the answers in the outbox; their connections may pass on their next requests."""
+        outbox = self.broker.outbox
+        sends, outbox.sends = outbox.sends, []
+        if self._observer is not None and sends:
+            self._observer.on_answers(sends, after_flush=self._is_after_flush)
+        send, connections = self._send, self._connections
+        for connection_id, pieces in sends:
+            connection = connections.get(connection_id)
+            if connection is not None:
+                connection.in_flight = False
+                if pieces:
+                    send(connection, pieces)
+                connection.wake()
 
     def _carry_out_others(self) -> bool:
         """Carry out what the outbox has besides answers, which are sent before their connections
@@ -629,6 +634,7 @@ class Server:
         """The disk failed, or an invariant does not hold: send and write nothing more, and end."""
         if not self.failure.done():
             self.failure.set_result(error)
+            self.on_frame = _ignore_frame
 
     def abandon(self) -> None:
         """Close all connections at once. The directory stays as after a kill."""

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from barnabas.broker.seams.nodes import Nodes
 from barnabas.broker.seams.state import BrokerState
 
-if TYPE_CHECKING:  # loaded with the first annex that takes snapshots
+if TYPE_CHECKING:
+    from barnabas.broker.outbox import Encoded
+
+    # loaded with the first annex that takes snapshots
     from barnabas.broker.seams.snapshots import Snapshots
 
-HandleFrame = Callable[[int, memoryview, int], None]
+HandleFrame = Callable[[int, memoryview, int], "Encoded | None"]
 """The function that handles a request: it takes the connection's id, the frame, and the steady time
-in ms.
+in ms. It gives the response that can be sent now, unless that is in the core's outbox.
 """
 
 

@@ -214,7 +214,9 @@ class GroupCoordinator:
     ) -> None:
         """Apply the content of the record at `offset`, as `replay` does."""
         group_id, topic_partition, value = content
-        committed = CommittedOffset(*value, offset, self._wall.since_ms(value[3]))
+        fields = (*value, offset, self._wall.since_ms(value[3]))
+        # the constructor of a NamedTuple would be one more call in Python
+        committed = tuple.__new__(CommittedOffset, fields)
         self._store_offset(partition, group_id, topic_partition, committed, producer)
 
     def _store_offset(
@@ -393,7 +395,7 @@ class GroupCoordinator:
 
     def on_heartbeat(
         self, request: HeartbeatRequest, context: RequestContext, now_ms: int
-    ) -> Result:
+    ) -> HeartbeatResponse:
         """Restart a member's session. Gives: REBALANCE_IN_PROGRESS if it has to join again."""
         group = self._groups.get(request.group_id)
         if not request.group_id:
@@ -403,9 +405,7 @@ class GroupCoordinator:
         else:
             machine = self._kinds.machine_of(group)
             code = machine.on_classic_heartbeat(group, request, now_ms)
-        return self._table.result_with_reply(
-            request.group_id, context, HeartbeatResponse(error_code=code)
-        )
+        return HeartbeatResponse(error_code=code)
 
     def keep_pattern(self, regex: str, made: TopicPattern | InvalidPatternError) -> None:
         """Cache a compiled pattern for the heartbeat that contains it."""

@@ -16,10 +16,8 @@ from barnabas.coordinator.groups.group_timers import (
     TimerKey,
     cancel_member,
 )
-from barnabas.coordinator.result import Reply, Result, partition_for
+from barnabas.coordinator.result import Result, partition_for
 from barnabas.coordinator.timers import Timers
-from barnabas.protocol.messages.message import Message
-from barnabas.protocol.request_context import RequestContext
 
 
 class GroupTable:
@@ -83,12 +81,4 @@ class GroupTable:
         The result contains the partition even if it gets no record, since the host keeps the order
         of the responses within a partition.
         """
-        return Result(partition=partition_for(group_id, self._partition_count))
-
-    def result_with_reply(
-        self, group_id: str, context: RequestContext, response: Message
-    ) -> Result:
-        """The result of a request that is answered without any change."""
-        result = self.result(group_id)
-        result.replies.append(Reply(context.ticket, response))
-        return result
+        return Result(partition_for(group_id, self._partition_count))

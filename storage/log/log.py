@@ -81,6 +81,8 @@ BatchOf = tuple[int, int, int, int, bool, int]
 its checksum as the client sent it.
 """
 
+_new = tuple.__new__  # makes a NamedTuple without its constructor, which is a function of Python
+
 logger = logging.getLogger(__name__)
 
 
@@ -541,8 +543,9 @@ class Log:
                 raise KafkaError(Code.KAFKA_STORAGE_ERROR, str(error)) from error
             except OSError as error:
                 raise unreadable(self, error) from error
-        return FetchData(
-            data, aborted, self.high_watermark, self.last_stable_offset, self.log_start_offset
+        return _new(
+            FetchData,
+            (data, aborted, self.high_watermark, self.last_stable_offset, self.log_start_offset),
         )
 
     def read_batches(self, from_offset: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:

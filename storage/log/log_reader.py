@@ -34,6 +34,9 @@ from barnabas.storage.segments.segment_list import SegmentList
 logger = logging.getLogger(__name__)
 
 
+_new = tuple.__new__  # makes a NamedTuple without its constructor, which is a function of Python
+
+
 class Isolation(IntEnum):
     """A reader's isolation level, as in a Fetch request."""
 
@@ -83,7 +86,7 @@ class LogReader:
             if first_size > max_bytes:
                 return segment, Slice(file, position, first_size) if min_one_batch else None
             size = max_bytes
-        return segment, Slice(file, position, size) if size > 0 else None
+        return segment, _new(Slice, (file, position, size)) if size > 0 else None
 
     def aborted(self, offset: int, segment: Segment, slice: Slice) -> list[AbortedTxn]:
         """The aborted transactions between `offset` and the end of a slice of the segment.

@@ -38,6 +38,7 @@ from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from barnabas.protocol.messages.join_group import JoinGroupRequestProtocol
 from barnabas.protocol.messages.leave_group import MemberIdentity
+from barnabas.protocol.messages.message import Message
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -500,7 +501,10 @@ class GroupHost:
             answer = run_through(decide(request, context), self.event_ms())
             self.handle(Result(replies=[Reply(ticket, answer)]))
         else:
-            self.handle(decide(request, context, self.event_ms()))
+            answer = decide(request, context, self.event_ms())
+            if isinstance(answer, Message):
+                answer = Result(replies=[Reply(ticket, answer)])
+            self.handle(answer)
         # overwrite the request: the coordinator must have copied what it keeps
         encoded[:] = bytes(len(encoded))
         if name in LEAVING_NO_TRACE and self.answers[ticket].error_code != Code.NONE:

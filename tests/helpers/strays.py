@@ -51,6 +51,7 @@ EMPTY_ROWS = {
 NOT_ENTERED = {
     "._loaded_routes": "one for each API that was asked for",
     ".loaded": "the same",
+    ".encoders": "one for each of these with an encoder of its own",
 }
 NAMES_KEPT = {
     ".fetch_sessions._sessions": "sessions outlive connections",

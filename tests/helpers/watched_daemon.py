@@ -133,19 +133,21 @@ class LoopWatch:
 
     def on_request(
         self,
-        handle: Callable[[Any, int, Any, int], None],
+        handle: Callable[[Any, int, Any, int], Any],
         broker: Any,
         connection_id: int,
         frame: Any,
         now_ms: int,
-    ) -> None:
-        """Let the core handle a request, and record which request it was."""
+    ) -> Any:
+        """Let the core handle a request, and record which request it was. Gives: the response, if
+        the core returns it.
+        """
         self._judge_timer(broker)
         key, version = int.from_bytes(frame[0:2]), int.from_bytes(frame[2:4])
         size = len(frame)
         began_ns = time.thread_time_ns()
         try:
-            handle(broker, connection_id, frame, now_ms)
+            return handle(broker, connection_id, frame, now_ms)
         finally:
             self._requests.append((key, version, size, time.thread_time_ns() - began_ns))
 
@@ -311,7 +313,7 @@ def watch_thread(watch: LoopWatch) -> Callable[[], None]:
     from barnabas.broker.core import Broker
     from barnabas.broker.rim.poller import Poller
 
-    run, on_frame, on_timer_set = events.Handle._run, Broker.on_frame, Broker.on_timer_set
+    run, answer_frame, on_timer_set = events.Handle._run, Broker.answer_frame, Broker.on_timer_set
     names = ("add_reader", "add_writer", "call_soon", "call_later")
     adders = {name: getattr(Poller, name) for name in names}
 
@@ -326,8 +328,8 @@ def watch_thread(watch: LoopWatch) -> Callable[[], None]:
 
         return added
 
-    def watched_on_frame(broker: Any, connection_id: int, frame: Any, now_ms: int) -> None:
-        watch.on_request(on_frame, broker, connection_id, frame, now_ms)
+    def watched_frame(broker: Any, connection_id: int, frame: Any, now_ms: int) -> Any:
+        return watch.on_request(answer_frame, broker, connection_id, frame, now_ms)
 
     def watched_on_timer_set(broker: Any) -> None:
         watch.on_timer_set(broker)
@@ -349,7 +351,7 @@ def watch_thread(watch: LoopWatch) -> Callable[[], None]:
         sys.meta_path.remove(imports)
         gc.callbacks.remove(watch.on_garbage)
         setattr(events.Handle, "_run", run)  # noqa: B010
-        setattr(Broker, "on_frame", on_frame)  # noqa: B010
+        setattr(Broker, "answer_frame", answer_frame)  # noqa: B010
         setattr(Broker, "on_timer_set", on_timer_set)  # noqa: B010
         for name, add in adders.items():
             setattr(Poller, name, add)
@@ -357,7 +359,7 @@ def watch_thread(watch: LoopWatch) -> Callable[[], None]:
             setattr(os, name, sync)
 
     setattr(events.Handle, "_run", watched_run)  # noqa: B010
-    setattr(Broker, "on_frame", watched_on_frame)  # noqa: B010
+    setattr(Broker, "answer_frame", watched_frame)  # noqa: B010
     setattr(Broker, "on_timer_set", watched_on_timer_set)  # noqa: B010
     for name, add in adders.items():
         setattr(Poller, name, watched_adder(add))

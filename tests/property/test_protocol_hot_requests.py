@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.protocol import hot_requests
 from barnabas.protocol.hot_requests import produce_reader, read_fetch
 from barnabas.protocol.messages.fetch import (
     FetchPartition,
@@ -144,6 +146,66 @@ def test_a_fetch_is_decoded_as_by_the_generated_decoder(
     encoded = request.encode(version)
     assert read_fetch(memoryview(b"head" + encoded), 4, version) == (request, 4 + len(encoded))
     check(read_fetch, FetchRequest.read, encoded, version, noise)
+
+
+@given(
+    st.integers(4, 17), INT64, st.lists(st.tuples(INT32, INT64), min_size=2, max_size=3), NOISE,
+    st.sampled_from(["", "r"]), st.booleans(),
+)  # fmt: skip
+def test_a_fetch_of_one_partition_is_decoded_as_by_the_generated_decoder(
+    version: int,
+    log_start: int,
+    numbers: list[tuple[int, int]],
+    noise: list[tuple[int, int]],
+    rack: str,
+    has_state: bool,
+) -> None:
+    """From the second on, all but the session epoch and the offset may be remembered."""
+
+    def read_bytes(data: Buffer, at: int, version: int) -> tuple[Message, int]:
+        return read_fetch(bytes(data), at, version)
+
+    for epoch, offset in numbers:
+        row = FetchPartition(1, fetch_offset=offset, partition_max_bytes=9)
+        row.log_start_offset = log_start if version >= 5 else -1
+        name, topic_id = ("t", None) if version < 13 else ("", uuid.UUID(int=7))
+        request = FetchRequest(
+            session_epoch=epoch if version >= 7 else -1,
+            replica_state=ReplicaState(1, 2) if has_state and version >= 15 else None,
+            topics=[FetchTopic(name, topic_id, [row])],
+            rack_id=rack if version >= 11 else "",
+        )
+        encoded = request.encode(version)
+        whole = b"head" + encoded
+        assert read_fetch(whole, 4, version) == (request, len(whole))
+        assert read_fetch(whole + b"more", 4, version) == (request, len(whole))
+        check(read_bytes, FetchRequest.read, encoded, version, noise)
+
+
+@given(st.integers(12, 17), INT32, INT64)
+def test_tagged_fields_that_look_like_the_end_of_a_fetch_are_no_offset(
+    version: int, epoch: int, offset: int
+) -> None:
+    """An unknown tagged field may have the bytes of an offset and what follows it."""
+    name, topic_id = ("t", None) if version < 13 else ("", uuid.UUID(int=7))
+    rows = [FetchPartition(1, fetch_offset=3)]
+    request = FetchRequest(session_epoch=epoch, topics=[FetchTopic(name, topic_id, rows)])
+    encoded = request.encode(version)
+    # what follows an offset up to the end of its topic, whose number of tagged fields is the last
+    # byte; three bytes of the request come after it
+    field = struct.pack(">q", offset) + encoded[-21:-3]
+    data = encoded[:-4] + bytes((1, 99, len(field))) + field + encoded[-3:]
+    for _ in range(2):
+        assert read_fetch(data, 0, version) == (request, len(data))
+
+
+def test_fetches_are_remembered_only_up_to_a_number() -> None:
+    for number in range(3000):
+        request = FetchRequest(
+            topics=[FetchTopic(f"t{number}", partitions=[FetchPartition(number)])]
+        )
+        assert read_fetch(request.encode(12), 0, 12)[0] == request
+    assert 0 < len(hot_requests._FETCHES) <= 1000
 
 
 @given(produces(), NOISE)

@@ -49,7 +49,8 @@ FIRST_VERSION_WITH_MEMBER_ID_REQUIRED = 4
 FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 # a module's name is found sooner than the member of an Enum
-_NONE, _COMPLETING = Code.NONE, State.COMPLETING_REBALANCE
+_NONE = Code.NONE
+_COMPLETING, _PREPARING = State.COMPLETING_REBALANCE, State.PREPARING_REBALANCE
 
 
 class ClassicGroup(GroupState):
@@ -272,7 +273,7 @@ class ClassicGroup(GroupState):
         loses the members that join last.
         """
         members, max_size = self._members, self.rebalance.settings.max_size
-        counted = members.parked_joins if self.state is State.PREPARING_REBALANCE else members.by_id
+        counted = members.parked_joins if self.state is _PREPARING else members.by_id
         return member_id in counted or len(counted) < max_size
 
     def _supports_protocols(self, join: JoinRequest) -> bool:
@@ -471,7 +472,7 @@ class ClassicGroup(GroupState):
         ):
             if None not in (requested, current) and requested != current:
                 return Code.INCONSISTENT_GROUP_PROTOCOL
-        return Code.REBALANCE_IN_PROGRESS if self.state is State.PREPARING_REBALANCE else _NONE
+        return Code.REBALANCE_IN_PROGRESS if self.state is _PREPARING else _NONE
 
     # --- staying and leaving ---------------------------------------------------------------------
 
@@ -486,7 +487,7 @@ class ClassicGroup(GroupState):
         if request.generation_id != rebalance.generation:
             return Code.ILLEGAL_GENERATION
         self._members.restart_session(self._members.by_id[request.member_id], now_ms)
-        is_preparing = rebalance.state is State.PREPARING_REBALANCE
+        is_preparing = rebalance.state is _PREPARING
         return Code.REBALANCE_IN_PROGRESS if is_preparing else _NONE
 
     def on_commit(self, member_id: str, now_ms: int) -> None:
@@ -535,7 +536,7 @@ class ClassicGroup(GroupState):
         If a rebalance is in progress, the removed member may have been the last one that had not
         joined. Then the rebalance continues.
         """
-        if self.state is State.PREPARING_REBALANCE:
+        if self.state is _PREPARING:
             self.rebalance.maybe_complete_join(result, now_ms)
         elif member_left:
             self.rebalance.prepare(result, now_ms)

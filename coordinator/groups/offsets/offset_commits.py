@@ -11,7 +11,7 @@ Source: KIP-447 (commits in a transaction), KIP-848, KIP-1251.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from barnabas.coordinator.groups.group import PartitionCodes
 from barnabas.coordinator.groups.group_offsets import LAST_TIMESTAMP, NO_TIMESTAMP
@@ -29,7 +29,6 @@ from barnabas.coordinator.result import Counted, PartitionExists, Reply, Result
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -37,7 +36,6 @@ from barnabas.protocol.messages.offset_commit import (
 )
 from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
@@ -47,11 +45,12 @@ from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.protocol.wall_clock import WallClock
 
-_NONE = Code.NONE  # a module's name is found sooner than the member of an Enum
+# a module's name is found sooner than the member of an Enum
+_NONE, _COMMITS = Code.NONE, Counted.OFFSET_COMMIT
+_new = tuple.__new__  # makes a NamedTuple without its constructor, which is a function of Python
 # The version of OffsetCommit from which on a missing group has a code of its own (KIP-848).
 GROUP_NOT_FOUND_SINCE = 9
-# The name of a topic, and the row of one of its partitions in the request.
-RequestedOffset = tuple[str, "OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition"]
+NO_IDS: Mapping[str, uuid.UUID | None] = {}
 
 
 class OffsetCommits:
@@ -82,34 +81,29 @@ class OffsetCommits:
         Other errors reject the whole request.
         """
         result = self._table.result(request.group_id)
-        topics = request.topics
+        topics, topic_ids = request.topics, NO_IDS
         unknown: list[OffsetCommitRequestTopic] = []
         if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
             topics, unknown = with_names(topics, self._topics)
-        codes, offsets = self._partition_codes(topics)
-        if offsets:
-            check = self._check(
-                request,
-                request.generation_id_or_member_epoch,
-                context.api_version,
-                transactional=False,
-            )
-            offsets = self._accepted(request.group_id, check, codes, offsets)
-            if offsets:
-                retention_ms, wall_ms = request.retention_time_ms, now_ms + self._wall.ahead_ms
-                expire_ms = (
-                    NO_TIMESTAMP
-                    if retention_ms < 0
-                    else min(wall_ms + retention_ms, LAST_TIMESTAMP)
-                )
-                self._write(result, request.group_id, offsets, codes, wall_ms, expire_ms)
-                group = self._table.get_or_create(result.partition, request.group_id)
-                group.classic.on_commit(request.member_id, now_ms)
-                self._removal.schedule_check(group, now_ms)
-        topic_ids = {topic.name: topic.topic_id for topic in topics if topic.topic_id is not None}
+            topic_ids = {topic.name: topic.topic_id for topic in topics}
+        check = self._check(
+            request, request.generation_id_or_member_epoch, context.api_version, transactional=False
+        )
+        retention_ms, wall_ms = request.retention_time_ms, now_ms + self._wall.ahead_ms
+        expire_ms = (
+            NO_TIMESTAMP if retention_ms < 0 else min(wall_ms + retention_ms, LAST_TIMESTAMP)
+        )
+        codes, is_accepted = self._write(
+            result, request.group_id, topics, check, wall_ms, expire_ms
+        )
+        if is_accepted:
+            group = self._table.get_or_create(result.partition, request.group_id)
+            group.classic.on_commit(request.member_id, now_ms)
+            self._removal.schedule_check(group, now_ms)
         response = _commit_response(codes, topic_ids)
-        response.topics += map(_unknown_topic, unknown)
-        result.replies.append(Reply(context.ticket, response))
+        if unknown:
+            response.topics += map(_unknown_topic, unknown)
+        result.replies.append(_new(Reply, (context.ticket, response)))
         return result
 
     def on_txn_offset_commit(
@@ -124,36 +118,17 @@ class OffsetCommits:
                 epoch.
         """
         result = self._table.result(request.group_id)
-        codes, offsets = self._partition_codes(request.topics)
-        if offsets:
-            check = self._check(
-                request, request.generation_id, context.api_version, transactional=True
-            )
-            offsets = self._accepted(request.group_id, check, codes, offsets)
-            if offsets:
-                result.producer = (request.producer_id, request.producer_epoch)
-                wall_ms = now_ms + self._wall.ahead_ms
-                self._write(result, request.group_id, offsets, codes, wall_ms, NO_TIMESTAMP)
-                group = self._table.get_or_create(result.partition, request.group_id)
-                self._removal.schedule_check(group, now_ms)
+        check = self._check(request, request.generation_id, context.api_version, transactional=True)
+        wall_ms = now_ms + self._wall.ahead_ms
+        codes, is_accepted = self._write(
+            result, request.group_id, request.topics, check, wall_ms, NO_TIMESTAMP
+        )
+        if is_accepted:
+            result.producer = (request.producer_id, request.producer_epoch)
+            group = self._table.get_or_create(result.partition, request.group_id)
+            self._removal.schedule_check(group, now_ms)
         result.replies.append(Reply(context.ticket, _txn_commit_response(codes)))
         return result
-
-    def _partition_codes(
-        self, topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic]
-    ) -> tuple[PartitionCodes, list[RequestedOffset]]:
-        """An error code for each partition, and the offsets whose partitions exist."""
-        codes: PartitionCodes = {}
-        existing: list[RequestedOffset] = []
-        for topic in topics:
-            of_topic = codes.setdefault(topic.name, {})
-            for requested in topic.partitions:
-                if self._partition_exists(topic.name, requested.partition_index):
-                    of_topic[requested.partition_index] = _NONE
-                    existing.append((topic.name, requested))
-                else:
-                    of_topic[requested.partition_index] = Code.UNKNOWN_TOPIC_OR_PARTITION
-        return codes, existing
 
     def _check(
         self,
@@ -166,16 +141,11 @@ class OffsetCommits:
         """Check whether the member that the request names may commit in that generation."""
         group = self._table.by_id.get(request.group_id)
         if group is not None:
-            return group.state.check_commit(
-                CommitSender(
-                    request.member_id,
-                    generation,
-                    api_version,
-                    transactional,
-                    request.group_instance_id,
-                    self._is_preview,
-                )
-            )
+            fields = (
+                request.member_id, generation, api_version, transactional,
+                request.group_instance_id, self._is_preview,
+            )  # fmt: skip
+            return group.state.check_commit(_new(CommitSender, fields))
         if generation < 0:
             return MAY_COMMIT
         is_old = api_version < GROUP_NOT_FOUND_SINCE or self._is_preview
@@ -183,65 +153,62 @@ class OffsetCommits:
             return CommitCheck(Code.ILLEGAL_GENERATION)
         return CommitCheck(Code.GROUP_ID_NOT_FOUND)
 
-    def _accepted(
-        self,
-        group_id: str,
-        check: CommitCheck,
-        codes: PartitionCodes,
-        offsets: list[RequestedOffset],
-    ) -> list[RequestedOffset]:
-        """The offsets that may be committed. After: `codes` has an error code for each other
-        offset.
-        """
-        if check.code is not _NONE:
-            for topic, requested in offsets:
-                codes[topic][requested.partition_index] = check.code
-            return []
-        if check.partition_code is None:
-            return offsets
-        state = self._table.by_id[group_id].state
-        accepted = []
-        for topic, requested in offsets:
-            known = self._topics.topic(topic)
-            topic_id = None if known is None else known[0]
-            if state.has_had(check, topic, topic_id, requested.partition_index):
-                accepted.append((topic, requested))
-            else:
-                codes[topic][requested.partition_index] = check.partition_code
-        return accepted
-
     def _write(
         self,
         result: Result,
         group_id: str,
-        offsets: Iterable[RequestedOffset],
-        codes: PartitionCodes,
+        topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic],
+        check: CommitCheck,
         wall_ms: int,
         expire_ms: int,
-    ) -> None:
-        """Add the records of the offsets to a Result.
+    ) -> tuple[PartitionCodes, bool]:
+        """Add the records of the offsets to a Result, unless they are refused.
 
-        After:  `codes` has OFFSET_METADATA_TOO_LARGE for each offset whose metadata are too long.
+        Gives:  an error code for each partition; and whether the member may commit the offset of
+                any partition that exists, even if its metadata are too long.
         """
-        count = 0
-        for topic, requested in offsets:
-            metadata = requested.committed_metadata or ""
-            if len(metadata) > self._settings.offset_metadata_max_size:
-                codes[topic][requested.partition_index] = Code.OFFSET_METADATA_TOO_LARGE
-                continue
-            value = (
-                requested.committed_offset,
-                requested.committed_leader_epoch,
-                metadata,
-                wall_ms,
-                expire_ms,
-            )
-            count += 1
-            index = requested.partition_index
-            result.records.append(offset_record(group_id, topic, index, value))
-            result.offsets.append((group_id, TopicPartition(topic, index), value))
+        codes: PartitionCodes = {}
+        most_metadata, is_accepted, count = self._settings.offset_metadata_max_size, False, 0
+        for topic in topics:
+            name = topic.name
+            of_topic = codes.setdefault(name, {})
+            for requested in topic.partitions:
+                index = requested.partition_index
+                if not self._partition_exists(name, index):
+                    of_topic[index] = Code.UNKNOWN_TOPIC_OR_PARTITION
+                    continue
+                if check is not MAY_COMMIT:
+                    code = self._code_of(check, group_id, name, index)
+                    if code is not _NONE:
+                        of_topic[index] = code
+                        continue
+                is_accepted = True
+                metadata = requested.committed_metadata or ""
+                if len(metadata) > most_metadata:
+                    of_topic[index] = Code.OFFSET_METADATA_TOO_LARGE
+                    continue
+                # a partition that is named twice keeps its error
+                of_topic.setdefault(index, _NONE)
+                value = (
+                    requested.committed_offset, requested.committed_leader_epoch, metadata,
+                    wall_ms, expire_ms,
+                )  # fmt: skip
+                count += 1
+                result.records.append(offset_record(group_id, name, index, value))
+                place = _new(TopicPartition, (name, index))
+                result.offsets.append((group_id, place, value))
         if count:
-            result.count(Counted.OFFSET_COMMIT, count)
+            result.count(_COMMITS, count)
+        return codes, is_accepted
+
+    def _code_of(self, check: CommitCheck, group_id: str, name: str, index: int) -> Code:
+        """The error code for the offset of one partition, after the check of its member."""
+        if check.code is not _NONE or check.partition_code is None:
+            return check.code
+        known = self._topics.topic(name)
+        topic_id = None if known is None else known[0]
+        has_had = self._table.by_id[group_id].state.has_had(check, name, topic_id, index)
+        return _NONE if has_had else check.partition_code
 
 
 def _unknown_topic(topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
@@ -257,7 +224,7 @@ def _unknown_topic(topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic
 
 
 def _commit_response(
-    codes: PartitionCodes, topic_ids: Mapping[str, uuid.UUID]
+    codes: PartitionCodes, topic_ids: Mapping[str, uuid.UUID | None]
 ) -> OffsetCommitResponse:
     """The response with the code of each partition. Takes: topic_ids, the ids of the topics that
     the request named by id.

@@ -15,7 +15,6 @@ from barnabas.coordinator.groups.offsets.topics_by_id import (
     with_names,
 )
 from barnabas.coordinator.groups.topic_directory import TopicDirectory
-from barnabas.coordinator.result import Result
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -55,7 +54,7 @@ class OffsetFetches:
 
     def on_offset_fetch(
         self, request: OffsetFetchRequest, context: RequestContext, now_ms: int
-    ) -> Result:
+    ) -> OffsetFetchResponse:
         """Fetch committed offsets.
 
         With require_stable, a partition with a pending offset gets the error code
@@ -70,15 +69,12 @@ class OffsetFetches:
                     request.group_id, request.topics, request.require_stable
                 )
             ]
-            return self._table.result_with_reply(
-                request.group_id, context, OffsetFetchResponse(topics=topics)
-            )
+            return OffsetFetchResponse(topics=topics)
         groups = [
             self._fetch_group(requested, context.api_version, request.require_stable)
             for requested in request.groups
         ]
-        first = request.groups[0].group_id if groups else ""
-        return self._table.result_with_reply(first, context, OffsetFetchResponse(groups=groups))
+        return OffsetFetchResponse(groups=groups)
 
     def _fetch_group(
         self, requested: OffsetFetchRequestGroup, api_version: int, require_stable: bool

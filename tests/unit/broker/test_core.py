@@ -21,6 +21,8 @@ from helpers.repeating import repeat_until
 
 from barnabas.broker.logs.flush_queue import LONGEST_LATER_MS
 from barnabas.broker.settings.config import BrokerConfig
+from barnabas.coordinator.groups.group_records import offset_tombstone
+from barnabas.coordinator.result import Result
 from barnabas.daemon.opening import open_broker
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -33,8 +35,15 @@ from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from barnabas.protocol.messages.end_txn import EndTxnRequest
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -1049,6 +1058,29 @@ def test_a_produce_and_a_fetch_keep_the_servers_timer(tmp_path: Path) -> None:
         host.call(1, request, version)
         kept.append(host.broker.timer_is_set)
     assert kept == [True, True, True, False]
+    host.close()
+
+
+def test_a_heartbeat_and_a_commit_keep_the_servers_timer(tmp_path: Path) -> None:
+    """But not the first commit of all, which brings the first deadline of groups."""
+    host = CoreHost(tmp_path, group_initial_rebalance_delay_ms="0")
+    host.connect(1)
+    host.create("t")
+    # so that the log of the commit has work for its upkeep already
+    first = Result(partition=0, records=[offset_tombstone("g", "t", 0)])
+    host.parts.group_runtime.run(first, host.event_ms())
+    rows = [OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, 5)])]
+    commit = OffsetCommitRequest("g", topics=rows)
+    kept = []
+    for _ in range(3):
+        host.call(1, commit, 8)
+        kept.append(host.broker.timer_is_set)
+    assert kept == [False, True, True]
+    protocols = [JoinGroupRequestProtocol("range", b"")]
+    join = JoinGroupRequest("g", 10_000, 10_000, "", None, "consumer", protocols)
+    member = host.call(1, join, 2)
+    host.call(1, HeartbeatRequest("g", member.generation_id, member.member_id), 4)
+    assert host.broker.timer_is_set
     host.close()
 
 

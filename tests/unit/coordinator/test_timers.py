@@ -95,3 +95,19 @@ def test_pop_due_takes_at_most_the_given_number_of_keys() -> None:
     assert timers.next_deadline_ms() == timers.earliest_ms == 4
     assert timers.pop_due(8, 100) == [4, 5, 6, 7, 8]
     assert timers.pop_due(8, 1) == [] and timers.next_deadline_ms() == 9
+
+
+def test_a_deadline_that_is_moved_to_later_again_and_again_is_due_once_and_in_order() -> None:
+    """Also beside others of the same time, and after it was moved to an earlier time."""
+    timers: Timers[str] = Timers()
+    timers.schedule("a", 10)
+    timers.schedule("b", 50)
+    for deadline_ms in (20, 20, 30, 50):
+        timers.schedule("a", deadline_ms)
+    timers.schedule("c", 50)
+    assert timers.pop_due(49) == []
+    assert timers.next_deadline_ms() == 50
+    timers.schedule("c", 60)
+    timers.schedule("c", 50)
+    assert timers.pop_due(50) == ["b", "a", "c"]
+    assert timers.pop_due(100) == [] and timers.next_deadline_ms() is None

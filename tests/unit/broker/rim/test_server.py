@@ -25,7 +25,7 @@ from helpers.places import TESTS
 
 from barnabas.broker.observation import log_lines
 from barnabas.broker.observation.counters import Counters
-from barnabas.broker.outbox import FlushJob, Outbox, Work
+from barnabas.broker.outbox import Encoded, FlushJob, Outbox, Work
 from barnabas.broker.rim import server
 from barnabas.broker.rim.acceptor import _most_connections, listener_at, unix_listener_at
 from barnabas.broker.rim.closing_lines import MOST_LINES_OF_AN_ADDRESS, ClosingLines
@@ -109,6 +109,11 @@ class ScriptedBroker:
         self.times.append((now_ms, now_ms + self.wall.ahead_ms))
         self.frames.append((connection, content))
         self.answer(connection, content)
+
+    def answer_frame(self, connection: int, frame: memoryview, now_ms: int) -> Encoded | None:
+        self.on_frame(connection, frame, now_ms)
+        sends = self.outbox.sends
+        return Encoded(sends.pop()[1]) if sends and sends[-1][0] == connection else None
 
     def on_closed(self, connection: int) -> None:
         self.gone.append(connection)

@@ -25,11 +25,11 @@ from barnabas.coordinator.result import RECORDS_PER_BATCH, Result, partition_for
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
 from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from barnabas.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
@@ -1149,17 +1149,15 @@ def test_deleting_offsets_of_only_unknown_partitions_checks_the_group_too():
 
 
 def test_a_result_names_the_partition_of_its_group():
-    """The host needs the partition to keep responses in order, even those that write no records."""
+    """Also one that has no records."""
     host = GroupHost(partition_count=50)
     context = RequestContext(1, 8, "client", CLIENT_HOST)
 
-    def partition_of(*groups):
-        request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
-        )
-        return host.coordinator.fetches.on_offset_fetch(request, context, host.now_ms).partition
-
-    assert partition_of("hello", "another") == partition_for("hello", 50) == 22
+    topics = [OffsetCommitRequestTopic("missing", partitions=[OffsetCommitRequestPartition(0, 1)])]
+    request = OffsetCommitRequest("hello", topics=topics)
+    result = host.coordinator.commits.on_offset_commit(request, context, host.now_ms)
+    assert not result.records
+    assert result.partition == partition_for("hello", 50) == 22
 
 
 def test_a_group_that_is_named_twice_is_deleted_once():
