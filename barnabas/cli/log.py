@@ -55,9 +55,10 @@ def log() -> None:
 def dump(output: Output, paths: Sequence[str], records: bool, count: int | None) -> None:
     """Print the content of a file.
 
-    FILE is a segment, an index, a snapshot, a journal or a checkpoint; its name says which. The
-    records of __consumer_offsets and __transaction_state are shown by their fields. --json prints
-    one object per line.
+    FILE is any file of a data directory, such as a segment, an index, a snapshot, a journal or a
+    checkpoint; its name says which. Bytes that cannot be read are a row of their own, or the error
+    says why. The records of __consumer_offsets and __transaction_state are shown by their fields.
+    --json prints one object per line.
     """
     for path in paths:
         rows = rows_of(path, records=records)
@@ -76,16 +77,17 @@ def dump(output: Output, paths: Sequence[str], records: bool, count: int | None)
             if number == count:
                 break
             shown.append(row)
-        _print_rows(output, shown)
+        if not shown:
+            note("the file is empty" if not os.path.getsize(path) else "the file has no entries")
+        else:
+            _print_rows(output, shown)
 
 
 def _print_rows(output: Output, rows: list[Row]) -> None:
     """Print the rows of a file in the form that fits them: lines, batches with records, or
     a table.
     """
-    if not rows:
-        note("the file is empty")
-    elif "line" in rows[0]:
+    if "line" in rows[0]:
         for row in rows:
             output.line(row["line"])
     elif "records" in rows[0] or (len(rows) > 1 and any("records" in row for row in rows)):

@@ -1,8 +1,7 @@
 """`barnabas log dump`: a file of a data directory as rows.
 
-The name of a file identifies its kind, as with Kafka: `.log` (and `.checkpoint`, a snapshot of
-Kafka's metadata), `.index`, `.timeindex`, `.txnindex`, `.snapshot`, `barnabas-flush-*.journal`,
-`barnabas-metadata.journal`, `segments.manifest`, and the small text files. Internal topics are
+The name of a file identifies its kind, as with Kafka. Every kind of `storage/files/data_files.py`
+has a reader in `_READERS`, and so have the files of Kafka's own metadata. Internal topics are
 recognized by the directory's name, and their records are shown decoded.
 """
 
@@ -11,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,6 +27,9 @@ from barnabas.protocol.records import NO_PRODUCER_ID, Record, decode_marker, rec
 from barnabas.protocol.records import has_right_crc as is_right
 from barnabas.storage.files import offset_index, time_index
 from barnabas.storage.files.checkpoints import CorruptCheckpoint
+from barnabas.storage.files.data_files import finished_name
+from barnabas.storage.files.flush_journal import frames_in
+from barnabas.storage.files.leader_epochs import highest_epoch_in
 from barnabas.storage.files.txn_index import TxnIndex
 from barnabas.storage.producers.producer_state import CorruptSnapshot, ProducerStateManager
 
@@ -46,30 +49,32 @@ def rows_of(path: str, *, records: bool) -> Iterator[Row]:
     Takes:  records, whether to decode a segment's records.
     Raises: CommandError for an unknown file, or a file that cannot be read.
     """
-    name = os.path.basename(path)
+    name = finished_name(os.path.basename(path))
+    reader = _reader_of(name)
     try:
-        if name.endswith((".log", ".checkpoint")) or ".log." in name:
+        if reader is segment_rows:
             yield from segment_rows(path, records=records)
             return
         with open(path, "rb") as file:
             data = file.read()
-        yield from _reader_of(name)(name, data)
-    except (CorruptCheckpoint, CorruptSnapshot) as error:
+        yield from reader(name, data)
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{path} cannot be read: it is not text") from error
+    except (CorruptCheckpoint, CorruptSnapshot, ValueError) as error:
         raise CommandError(f"{path} cannot be read: {error}") from error
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise CommandError(f"{path} cannot be read: {reason}") from error
 
 
-def _reader_of(name: str) -> Callable[[str, bytes], Iterator[Row]]:
+def _reader_of(name: str) -> Callable[..., Iterator[Row]]:
     """The function that reads a file of that name. Raises: CommandError."""
     for pattern, reader in _READERS:
         if re.fullmatch(pattern, name):
             return reader
     raise CommandError(
-        f"{name} is not a file of a log: use .log, .index, .timeindex, .txnindex, .snapshot, "
-        ".checkpoint, *-checkpoint, *.journal, segments.manifest, partition.metadata and "
-        "meta.properties"
+        f"{name} is not a file of a data directory: use .log, .index, .timeindex, .txnindex, "
+        ".snapshot, .checkpoint, *-checkpoint, *.journal, segments.manifest, meta.properties or "
+        "barnabas-*"
     )
 
 
@@ -240,6 +245,13 @@ def _offset_index_rows(name: str, data: bytes) -> Iterator[Row]:
             # no entry.
             return
         yield {"offset": base + relative, "position": position}
+    yield from _unreadable_rest(data, whole)
+
+
+def _unreadable_rest(data: bytes, end: int) -> Iterator[Row]:
+    """A row for the bytes after the last entry that can be read, if there are any."""
+    if end < len(data):
+        yield {"position": end, "kind": "unreadable", "size_bytes": len(data) - end}
 
 
 def _time_index_rows(name: str, data: bytes) -> Iterator[Row]:
@@ -252,6 +264,7 @@ def _time_index_rows(name: str, data: bytes) -> Iterator[Row]:
         if number and (timestamp, relative) == (0, 0):
             return  # allocated ahead
         yield {"timestamp_ms": timestamp, "offset": base + relative}
+    yield from _unreadable_rest(data, whole)
 
 
 def _txn_index_rows(name: str, data: bytes) -> Iterator[Row]:
@@ -279,8 +292,6 @@ def _flush_journal_rows(name: str, data: bytes) -> Iterator[Row]:
     """The entries and decisions in a flush journal; bytes that cannot be read are one row at the
     end.
     """
-    from barnabas.storage.files.flush_journal import frames_in
-
     end = 0
     for frame in frames_in(data):
         end = frame.end
@@ -305,8 +316,7 @@ def _flush_journal_rows(name: str, data: bytes) -> Iterator[Row]:
                 "producer_epoch": transaction.get("producer_epoch"),
                 "ends": [f"{row.topic}-{row.partition}@{row.offset}" for row in decision.ends],
             }
-    if end < len(data):
-        yield {"position": end, "kind": "unreadable", "size_bytes": len(data) - end}
+    yield from _unreadable_rest(data, end)
 
 
 def _metadata_journal_rows(name: str, data: bytes) -> Iterator[Row]:
@@ -329,17 +339,90 @@ def _metadata_journal_rows(name: str, data: bytes) -> Iterator[Row]:
         yield {"position": end, "kind": "unreadable", "fields": {"bytes": len(data) - end}}
 
 
+def _durable_size_rows(name: str, data: bytes) -> Iterator[Row]:
+    """The sizes of the metadata journal that were recorded. The highest row counts."""
+    from barnabas.broker.logs.durable_size import RECORD_BYTES, records_in
+
+    for number, record in enumerate(records_in(data)):
+        row: Row = {"position": number * RECORD_BYTES}
+        if record is None:
+            yield {**row, "kind": "unreadable", "size_bytes": RECORD_BYTES}
+        else:
+            epoch, size_bytes = record
+            yield {**row, "kind": "size", "journal_epoch": epoch, "journal_bytes": size_bytes}
+    yield from _unreadable_rest(data, len(data) - len(data) % RECORD_BYTES)
+
+
+def _highest_epoch_rows(name: str, data: bytes) -> Iterator[Row]:
+    yield {"leader_epoch": highest_epoch_in(data)}
+
+
+def _unwritten_marker_rows(name: str, data: bytes) -> Iterator[Row]:
+    """The markers that partitions lack."""
+    from barnabas.broker.transactions.unwritten_markers import decode
+
+    for marker in decode(data):
+        row = marker._asdict()
+        yield {
+            **row,
+            "topic_id": str(uuid.UUID(bytes=marker.topic_id)),
+            "commit": "commit" if marker.commit else "abort",
+        }
+
+
+def _cut_rows(name: str, data: bytes) -> Iterator[Row]:
+    """The cuts of whole transactions, then the offsets that have changed since the cut before."""
+    from barnabas.broker.transactions.cut_history import DamagedHistory, HistoryReader
+
+    reader = HistoryReader(lambda size, at: data[at : at + size], len(data))
+    try:
+        while reader.read_some():
+            pass
+    except DamagedHistory:
+        raise ValueError("the frames at its beginning are damaged or incomplete") from None
+    history = reader.history
+    for cut in history:
+        yield {
+            "kind": "cut",
+            "cut": cut.number,
+            "time_ms": cut.time_ms,
+            "leader_epoch": cut.leader_epoch,
+        }
+    for (topic_id, partition), track in history.tracks.items():
+        for number, offset in zip(track.numbers, track.offsets, strict=True):
+            yield {
+                "kind": "offset",
+                "cut": number,
+                "topic_id": str(uuid.UUID(bytes=topic_id)),
+                "partition": partition,
+                "offset": offset,
+            }
+    yield from _unreadable_rest(data, reader.size_bytes)
+
+
 def _text_rows(name: str, data: bytes) -> Iterator[Row]:
     for line in data.decode().splitlines():
         yield {"line": line}
 
 
-_READERS: tuple[tuple[str, Callable[[str, bytes], Iterator[Row]]], ...] = (
+_TEXTS = (
+    r"[a-z-]+-checkpoint", r"segments\.manifest", r"partition\.metadata", r"meta\.properties",
+    r"server\.properties", r"\.kafka_cleanshutdown", r"\.lock",
+    "barnabas-boot-id", "barnabas-graduated", "barnabas-lease-session", "barnabas-not-sent",
+    "barnabas-standby", "barnabas-start-settings", "barnabas-test-power-losses",
+    "barnabas-unfinished",
+)  # fmt: skip
+_READERS: tuple[tuple[str, Callable[..., Iterator[Row]]], ...] = (
+    (r".*\.log(\..*)?|.*\.checkpoint|barnabas-graduated\.bootstrap", segment_rows),
     (r".*\.index", _offset_index_rows),
     (r".*\.timeindex", _time_index_rows),
     (r".*\.txnindex", _txn_index_rows),
     (r".*\.snapshot", _snapshot_rows),
     (r"barnabas-flush-\d+\.journal", _flush_journal_rows),
     (r"barnabas-metadata\.journal", _metadata_journal_rows),
-    (r"[a-z-]+-checkpoint|segments\.manifest|partition\.metadata|meta\.properties", _text_rows),
+    (r"barnabas-metadata\.journal\.size", _durable_size_rows),
+    (r"barnabas-leader-epoch", _highest_epoch_rows),
+    (r"barnabas-unwritten-markers", _unwritten_marker_rows),
+    (r"barnabas-cuts(\.next)?", _cut_rows),
+    ("|".join(_TEXTS), _text_rows),
 )

@@ -46,6 +46,7 @@ from barnabas.protocol.records import (
 )
 from barnabas.storage.files import checkpoints
 from barnabas.storage.files.checkpoints import CorruptCheckpoint, Manifest
+from barnabas.storage.files.flush_journal import FLUSH_JOURNAL_NAME, frames_in, later_frame
 from barnabas.storage.files.segment_files import SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX
 from barnabas.storage.files.txn_index import AbortedEntry
 from barnabas.storage.producers.producer_state import CorruptSnapshot, ProducerStateManager
@@ -613,9 +614,9 @@ def verify_data_files(data_dir: str, *, in_use: bool) -> Iterator[Fault]:
         except CorruptCheckpoint as error:
             yield Fault(path, -1, f"cannot be read: {error}")
     for entry in sorted(os.scandir(data_dir), key=lambda entry: entry.name):
-        if entry.name.startswith("barnabas-flush-") and entry.name.endswith(".journal"):
+        if FLUSH_JOURNAL_NAME.fullmatch(entry.name):
             yield from _check_flush_journal(entry.path, in_use=in_use)
-        elif entry.name == "barnabas-metadata.journal":
+        elif entry.name == checkpoints.METADATA_JOURNAL_NAME:
             yield from _check_metadata_journal(entry.path, in_use=in_use)
 
 
@@ -649,8 +650,6 @@ def _read_or_none(path: str) -> bytes | None:
 
 def _check_flush_journal(path: str, *, in_use: bool) -> Iterator[Fault]:
     """Yields a fault if a flush journal has bytes after its last complete frame."""
-    from barnabas.storage.files.flush_journal import frames_in, later_frame
-
     data = _read_or_none(path) or b""
     end = 0
     for frame in frames_in(data):

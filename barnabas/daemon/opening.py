@@ -26,13 +26,12 @@ from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.coordinator.transactions.producer_ids import ProducerIdAllocator
 from barnabas.storage.directory.log_manager import LogManager, sync_one_by_one
 from barnabas.storage.disk import Disk, OsDisk, Syncable, may_have_lost_pages
-from barnabas.storage.files.checkpoints import STANDBY_NOTE_NAME
+from barnabas.storage.files.checkpoints import METADATA_JOURNAL_NAME, STANDBY_NOTE_NAME
 from barnabas.storage.log_config import LogConfig, LogManagerConfig
 from barnabas.storage.pooled_disk import PooledDisk
 
 logger = logging.getLogger("barnabas.opening")
 
-JOURNAL = "barnabas-metadata.journal"
 # The settings for a topic whose own settings are unknown. Its log may be compacted, so gaps in its
 # offsets must not count as damage.
 COMPACTED = {"cleanup.policy": "compact"}
@@ -163,7 +162,7 @@ class _TopicSettings:
         """
         metadata = self._metadata
         if metadata is None:
-            path = f"{self._config.data_dir}/{JOURNAL}"
+            path = f"{self._config.data_dir}/{METADATA_JOURNAL_NAME}"
             metadata = self._metadata = ClusterMetadata(self._disk, path)
             self._config.set_dynamic(metadata.broker_configs)
             self._config.set_dynamic_defaults(metadata.broker_default_configs)

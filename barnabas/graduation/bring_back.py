@@ -75,7 +75,7 @@ from barnabas.graduation.kafka_directory.kafka_metadata import (
 from barnabas.graduation.kafka_directory.kafka_records import UnreadableMetadata
 from barnabas.graduation.server_properties import INTER_BROKER_USER
 from barnabas.graduation.steps import PROPERTIES_NAME, discard_kafka_metadata
-from barnabas.graduation.survey import JOURNAL_NAME, GraduationError
+from barnabas.graduation.survey import GraduationError
 from barnabas.protocol.errors import KafkaError
 from barnabas.storage.directory.bootstrap_checkpoint import is_what_kafka_was_given
 from barnabas.storage.directory.graduated import (
@@ -90,6 +90,7 @@ from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEAN_SHUTDOWN_NAME,
     META_PROPERTIES_NAME,
+    METADATA_JOURNAL_NAME,
     PARTITION_METADATA_NAME,
     CorruptCheckpoint,
     decode_partition_metadata,
@@ -159,7 +160,7 @@ def bring_back(
     if not has_started:
         image = _image_of_bootstrap(data_dir, given)
     _check_partitions(disk, data_dir, image, node_id)
-    path = f"{data_dir}/{JOURNAL_NAME}"
+    path = f"{data_dir}/{METADATA_JOURNAL_NAME}"
     # the changes are merged into a copy: an error leaves the journal as it is
     draft_path = f"{path}.draft"
     disk.unlink(draft_path + SIZE_SUFFIX)  # left by an interrupted call of this function

@@ -31,18 +31,18 @@ from barnabas.storage.files.checkpoints import (
     CLEAN_SHUTDOWN_NAME,
     LEADER_EPOCH_NAME,
     META_PROPERTIES_NAME,
+    METADATA_JOURNAL_NAME,
     PARTITION_METADATA_NAME,
     RECOVERY_POINT_NAME,
     CorruptCheckpoint,
     decode_partition_metadata,
     decode_properties,
 )
+from barnabas.storage.files.flush_journal import FLUSH_JOURNAL_NAME
 from barnabas.storage.files.leader_epochs import HighestEpoch, LeaderEpochs
 from barnabas.storage.files.segment_files import LOG_SUFFIX, SNAPSHOT_SUFFIX
 from barnabas.storage.producers.producer_state import CorruptSnapshot, ProducerStateManager
 
-JOURNAL_NAME = "barnabas-metadata.journal"
-FLUSH_JOURNAL = re.compile(r"barnabas-flush-\d{10}\.journal")
 # a higher id was not assigned by a broker, but made up by a client
 LIKELY_PRODUCER_IDS = range(1 << 62)
 _GOING = re.compile(r".+\.[0-9a-f]{32}-(delete|stray)")
@@ -127,7 +127,7 @@ def take_survey(disk: Disk, data_dir: str) -> Survey:
     """Survey a directory. Raises: GraduationError, LogDirectoryError, OSError."""
     _check_state(disk, data_dir)
     node_id, cluster_id, directory_id = _ids(disk, data_dir)
-    metadata = ClusterMetadata(disk, f"{data_dir}/{JOURNAL_NAME}")
+    metadata = ClusterMetadata(disk, f"{data_dir}/{METADATA_JOURNAL_NAME}")
     metadata.close()
     if metadata.deletions or metadata.coming:
         raise UncleanError(f"{data_dir} has topics whose creation or deletion is unfinished")
@@ -198,7 +198,7 @@ def _check_state(disk: Disk, data_dir: str) -> None:
             f"{data_dir} was handed over already: start Kafka there, or bring it back with "
             f"`barnabas take-over {data_dir}`"
         )
-    for name in (JOURNAL_NAME, META_PROPERTIES_NAME):
+    for name in (METADATA_JOURNAL_NAME, META_PROPERTIES_NAME):
         if not disk.exists(f"{data_dir}/{name}"):
             raise GraduationError(
                 f"{data_dir} has no {name}: name the directory of --data-dir (log.dirs) that a "
@@ -210,7 +210,7 @@ def _check_state(disk: Disk, data_dir: str) -> None:
     left = [
         name
         for name in disk.list(data_dir)
-        if FLUSH_JOURNAL.fullmatch(name) and disk.size(f"{data_dir}/{name}")
+        if FLUSH_JOURNAL_NAME.fullmatch(name) and disk.size(f"{data_dir}/{name}")
     ]
     if left or not is_clean:
         raise UncleanError(f"the broker of {data_dir} was not stopped cleanly")

@@ -27,6 +27,7 @@ from barnabas.replication.operations import Kind, Operation
 from barnabas.storage.directory.partition_directories import free_stray_path
 from barnabas.storage.disk import Disk
 from barnabas.storage.files.checkpoints import (
+    METADATA_JOURNAL_NAME,
     NOT_SENT_NAME,
     PARTITION_METADATA_NAME,
     RECOVERY_POINT_NAME,
@@ -41,7 +42,6 @@ from barnabas.storage.opening.last_run import LastRun, RunNote
 
 logger = logging.getLogger("barnabas.replication")
 
-JOURNAL_NAME = "barnabas-metadata.journal"
 _PARTITION = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]+)")
 _SHOWN = 10
 
@@ -87,7 +87,7 @@ class LostPartitions:
         """Remove the waiting directories that the leader has deleted. A directory that it has lost
         is an error, or is set aside if a power loss explains it.
         """
-        topics = topics_in(self._disk.read(f"{self._data_dir}/{JOURNAL_NAME}"))
+        topics = topics_in(self._disk.read(f"{self._data_dir}/{METADATA_JOURNAL_NAME}"))
         lost = [name for name in self._waiting if self._is_lost(name, topics)]
         for name in [name for name in lost if self._may_be_of_power_loss(name)]:
             lost.remove(name)

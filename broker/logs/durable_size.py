@@ -19,6 +19,7 @@ records of the last half minute, for which the kernel keeps written data in memo
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from barnabas.protocol.checksum import crc32c
 from barnabas.storage.disk import Disk, File, is_out_of_resources
@@ -36,15 +37,19 @@ def encode_record(epoch: int, size: int) -> bytes:
     return body + _CRC.pack(crc32c(body))
 
 
-def highest_record(data: bytes) -> tuple[int, int] | None:
-    """The highest (epoch, size) in a file's content; None if no record is valid."""
-    highest: tuple[int, int] | None = None
+def records_in(data: bytes) -> Iterator[tuple[int, int] | None]:
+    """Yields the (epoch, size) of each complete record in a file's content; None for a damaged
+    record.
+    """
     for at in range(0, len(data) - RECORD_BYTES + 1, RECORD_BYTES):
         body = data[at : at + _RECORD.size]
-        if _CRC.unpack_from(data, at + _RECORD.size)[0] == crc32c(body):
-            record: tuple[int, int] = _RECORD.unpack(body)
-            highest = record if highest is None else max(highest, record)
-    return highest
+        is_right = _CRC.unpack_from(data, at + _RECORD.size)[0] == crc32c(body)
+        yield _RECORD.unpack(body) if is_right else None
+
+
+def highest_record(data: bytes) -> tuple[int, int] | None:
+    """The highest (epoch, size) in a file's content; None if no record is valid."""
+    return max((record for record in records_in(data) if record is not None), default=None)
 
 
 class DurableSize:

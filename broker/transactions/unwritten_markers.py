@@ -52,6 +52,14 @@ class UnwrittenMarker(NamedTuple):
         return self.topic, self.partition, self.topic_id, self.producer_id
 
 
+def decode(data: bytes) -> list[UnwrittenMarker]:
+    """The markers in the file's content. Raises: ValueError if it is damaged."""
+    # The checksum of no bytes is 0, so four zero bytes need the first test.
+    if len(data) <= 4 or crc32c(data[4:]) != int.from_bytes(data[:4]):
+        raise ValueError("its checksum is wrong")
+    return [UnwrittenMarker(*row) for row in msgpack.unpackb(data[4:])]
+
+
 class UnwrittenMarkers:
     """The markers in the file. Raises: LogDirectoryError if the file is damaged."""
 
@@ -61,18 +69,15 @@ class UnwrittenMarkers:
         self._markers: dict[tuple[str, int, bytes, int], UnwrittenMarker] = {}
         if disk.exists(self._path):
             data = disk.read(self._path)
-            if len(data) <= 4 or crc32c(data[4:]) != int.from_bytes(
-                data[:4]
-            ):  # the checksum of no bytes is 0, so four zero bytes need the first test
+            try:
+                markers = decode(data)
+            except ValueError as error:
                 raise LogDirectoryError(
                     f"{self._path} is damaged; it has the outcomes of transactions on "
                     "partitions that were off line: restore it from a copy; or, to abort the "
                     "open transactions there, remove it"
-                )
-            self._markers = {
-                marker.key: marker
-                for marker in (UnwrittenMarker(*row) for row in msgpack.unpackb(data[4:]))
-            }
+                ) from error
+            self._markers = {marker.key: marker for marker in markers}
 
     def __len__(self) -> int:
         return len(self._markers)

@@ -39,6 +39,8 @@ CLEAN_SHUTDOWN = b'{"version":0,"brokerEpoch":-1}'
 LEADER_EPOCH_NAME = "leader-epoch-checkpoint"
 PARTITION_METADATA_NAME = "partition.metadata"
 META_PROPERTIES_NAME = "meta.properties"
+# topics and dynamic settings: broker/logs/metadata.py
+METADATA_JOURNAL_NAME = "barnabas-metadata.journal"
 RECOVERY_POINT_NAME = "recovery-point-offset-checkpoint"
 LOG_START_NAME = "log-start-offset-checkpoint"
 REPLICATION_NAME = "replication-offset-checkpoint"

@@ -29,12 +29,14 @@ from barnabas.storage.files.checkpoints import (
     LOG_START_NAME,
     MANIFEST_NAME,
     META_PROPERTIES_NAME,
+    METADATA_JOURNAL_NAME,
     NOT_SENT_NAME,
     PARTITION_METADATA_NAME,
     RECOVERY_POINT_NAME,
     REPLICATION_NAME,
     STANDBY_NOTE_NAME,
 )
+from barnabas.storage.files.flush_journal import FLUSH_JOURNAL_NAME
 from barnabas.storage.files.leader_epochs import HIGHEST_EPOCH_NAME
 from barnabas.storage.files.segment_files import (
     CLEANED_SUFFIX,
@@ -112,10 +114,10 @@ OF_DIRECTORY = (
     DataFile(LOG_START_NAME, "directory/log_starts", is_kafkas=True),
     DataFile(REPLICATION_NAME, "directory/offset_checkpoints", is_kafkas=True),
     DataFile(CLEANER_NAME, "what is compacted: cleaning/clean_plan", is_kafkas=True),
-    DataFile("barnabas-metadata.journal", "topics, dynamic settings: broker/logs/metadata"),
-    DataFile("barnabas-metadata.journal.size", "its durable size: broker/logs/durable_size"),
+    DataFile(METADATA_JOURNAL_NAME, "topics, dynamic settings: broker/logs/metadata"),
+    DataFile(f"{METADATA_JOURNAL_NAME}.size", "its durable size: broker/logs/durable_size"),
     DataFile(
-        re.compile(r"barnabas-flush-\d{10}\.journal"),
+        FLUSH_JOURNAL_NAME,
         "ends of logs that are not durable in their own files: files/flush_journal",
         stays_behind=True,
         is_outdated=True,
@@ -172,10 +174,16 @@ _OF_SEGMENTS = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 def kind_of(path: str) -> DataFile | None:
     """The kind of a file, by its path in the data directory; None if there is no row for it."""
     directory, _, name = path.rpartition("/")
-    for suffix in (*_UNDER_WAY, *(_OF_SEGMENTS if directory else ())):
-        name = name.removesuffix(suffix)
+    name = finished_name(name, of_partition=bool(directory))
     kinds = OF_PARTITION if directory else OF_DIRECTORY
     return next((kind for kind in kinds if kind.has_name(name)), None)
+
+
+def finished_name(name: str, *, of_partition: bool = True) -> str:
+    """A file's name without a suffix for content that is under way, or for the end of a segment."""
+    for suffix in (*_UNDER_WAY, *(_OF_SEGMENTS if of_partition else ())):
+        name = name.removesuffix(suffix)
+    return name
 
 
 def names_of(kinds: Iterable[DataFile]) -> frozenset[str]:

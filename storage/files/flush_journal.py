@@ -70,7 +70,7 @@ from barnabas.storage.files.checkpoints import (
 )
 from barnabas.storage.files.segment_files import LOG_SUFFIX, CorruptLog, offset_name
 
-_NAME = re.compile(r"barnabas-flush-(\d{10})\.journal")
+FLUSH_JOURNAL_NAME = re.compile(r"barnabas-flush-(\d{10})\.journal")
 _OLD_FRAME = struct.Struct(">II")
 _MAGIC = b"\xf5BJ2"
 _FRAME = struct.Struct(">4sIQQI")
@@ -232,7 +232,9 @@ class FlushJournal:
         self._disk = disk
         self._data_dir = data_dir
         self._earlier = sorted(
-            int(match[1]) for name in disk.list(data_dir) if (match := _NAME.fullmatch(name))
+            int(match[1])
+            for name in disk.list(data_dir)
+            if (match := FLUSH_JOURNAL_NAME.fullmatch(name))
         )
         self._older = list(self._earlier)
         self._number = self._earlier[-1] if self._earlier else 0

@@ -26,7 +26,12 @@ from itertools import pairwise
 
 from barnabas.protocol.checksum import crc32c
 from barnabas.storage.disk import Disk
-from barnabas.storage.files.checkpoints import LEADER_EPOCH_NAME, decode_epochs, encode_epochs
+from barnabas.storage.files.checkpoints import (
+    LEADER_EPOCH_NAME,
+    CorruptCheckpoint,
+    decode_epochs,
+    encode_epochs,
+)
 
 UNDEFINED = (-1, -1)
 HIGHEST_EPOCH_NAME = "barnabas-leader-epoch"
@@ -129,24 +134,20 @@ class HighestEpoch:
 
     def read(self) -> int:
         """The stored epoch; -1 if the file is missing or damaged."""
-        number, dots = self._read()
-        return number + DOTS - dots if 0 < dots < DOTS else number
+        return _epoch_of(*self._read())
 
     def _read(self) -> tuple[int, int]:
         """The number and the count of dots; (-1, 0) if the file is missing or damaged."""
         try:
-            line, _, dots = self._disk.read(self._path).partition(b"\n")
+            return _decode_highest(self._disk.read(self._path))
         except FileNotFoundError:
             return -1, 0
-        number, _, crc = line.partition(b" ")
-        if crc != b"%08x" % crc32c(number):
+        except CorruptCheckpoint as error:
             logger.warning(
-                "%s cannot be used (its checksum is wrong): the highest leader epoch is taken "
-                "from the logs",
-                self._path,
-            )
+                "%s cannot be used (%s): the highest leader epoch is taken from the logs",
+                self._path, error,
+            )  # fmt: skip
             return -1, 0
-        return int(number), len(dots)
 
     def write(self, epoch: int) -> None:
         """Write the epoch durably."""
@@ -166,3 +167,22 @@ class HighestEpoch:
         finally:
             file.close()
         return True
+
+
+def highest_epoch_in(data: bytes) -> int:
+    """The epoch in the content of `barnabas-leader-epoch`. Raises: CorruptCheckpoint."""
+    return _epoch_of(*_decode_highest(data))
+
+
+def _decode_highest(data: bytes) -> tuple[int, int]:
+    """The number and the count of dots. Raises: CorruptCheckpoint."""
+    line, _, dots = data.partition(b"\n")
+    number, _, crc = line.partition(b" ")
+    if crc != b"%08x" % crc32c(number):
+        raise CorruptCheckpoint("its checksum is wrong")
+    return int(number), len(dots)
+
+
+def _epoch_of(number: int, dots: int) -> int:
+    """The epoch that a number and the dots after it mean."""
+    return number + DOTS - dots if 0 < dots < DOTS else number

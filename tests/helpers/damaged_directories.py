@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from barnabas.broker.core import Broker
 from barnabas.broker.settings.config import BrokerConfig
 from barnabas.coordinator.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from barnabas.daemon.opening import JOURNAL, open_broker
+from barnabas.daemon.opening import open_broker
 from barnabas.protocol.errors import Code, KafkaError
 from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from barnabas.protocol.messages.add_partitions_to_txn import (
@@ -55,6 +55,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
 )
 from barnabas.protocol.records import NewRecord, batches_in, encode_batch, records_of
 from barnabas.storage.disk import Slice
+from barnabas.storage.files.checkpoints import METADATA_JOURNAL_NAME
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_directory import LogDirectoryError
 from barnabas.storage.log.log_reader import Isolation
@@ -420,9 +421,9 @@ def check_refusal(damage: Damage, text: str) -> None:
     assert any(word in text.lower() for word in ADVICE), (
         f"the error does not say what to do: {text}"
     )
-    assert damage.name in (JOURNAL, "meta.properties") or damage.name.startswith("__"), (
-        f"for {damage.name} the broker need not stay down: {text}"
-    )
+    assert damage.name in (METADATA_JOURNAL_NAME, "meta.properties") or damage.name.startswith(
+        "__"
+    ), f"for {damage.name} the broker need not stay down: {text}"
 
 
 def is_touched(damage: Damage, name: str, position: int, size: int) -> bool:
@@ -543,7 +544,7 @@ def check_knowledge(
     # If the boot id is missing, the broker treats any unclean stop as a power loss, and gives each
     # transactional id another producer id.
     seems_powerless = damage.name == BOOT_ID_NAME and damage.way == "killed"
-    if damage.name == JOURNAL:
+    if damage.name == METADATA_JOURNAL_NAME:
         assert set(broker.metadata.topics) >= {key[0] for key in before.batches}, (
             "a topic whose directory is there is gone"
         )

@@ -13,7 +13,7 @@ from helpers.examples import drawn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from barnabas.daemon.opening import JOURNAL
+from barnabas.storage.files.checkpoints import METADATA_JOURNAL_NAME
 from barnabas.storage.opening.last_run import BOOT_ID_NAME
 
 pytestmark = pytest.mark.deep
@@ -52,7 +52,7 @@ def test_the_broker_handles_any_damage_of_one_file(
         "manifest",
         "checkpoint",
         BOOT_ID_NAME,
-        JOURNAL,
+        METADATA_JOURNAL_NAME,
     ],
 )
 def test_the_broker_starts_without_any_one_of_the_files_beside_the_logs(

@@ -11,8 +11,7 @@ import pytest
 from helpers.core_host import CoreHost, fetch, produce
 
 from barnabas.broker.slices import run_through
-
-JOURNAL = "barnabas-metadata.journal"
+from barnabas.storage.files.checkpoints import METADATA_JOURNAL_NAME
 
 
 def directory_with(tmp_path: Path, *topics: str) -> Path:
@@ -52,7 +51,7 @@ def test_a_copy_of_a_partition_is_set_aside_with_one_line(
     data = directory_with(tmp_path, "t")
     shutil.copytree(data / "t-0", data / copy)
     if not has_journal:
-        (data / JOURNAL).unlink()
+        (data / METADATA_JOURNAL_NAME).unlink()
     host = opened(tmp_path)
     assert list(host.broker.metadata.topics) == ["t"]
     assert len(host.broker.topics.partitions_of("t")) == 1
@@ -78,7 +77,7 @@ def test_a_copy_without_a_topic_id_does_not_become_a_partition_with_a_high_numbe
         (data / copy / "partition.metadata").unlink()
         (data / copy / "segments.manifest").unlink()
     if not has_journal:
-        (data / JOURNAL).unlink()
+        (data / METADATA_JOURNAL_NAME).unlink()
     host = opened(tmp_path)
     assert list(host.broker.metadata.topics) == ["t"]
     assert len(host.broker.topics.partitions_of("t")) == 1
@@ -92,7 +91,7 @@ def test_missing_partitions_below_an_existing_one_are_created(tmp_path: Path) ->
     """
     data = directory_with(tmp_path, "t")
     (data / "t-0").rename(data / "t-2")
-    (data / JOURNAL).unlink()
+    (data / METADATA_JOURNAL_NAME).unlink()
     host = opened(tmp_path)
     assert len(host.broker.topics.partitions_of("t")) == 3
     assert strays(data) == []
@@ -124,7 +123,7 @@ def test_a_topic_may_have_the_name_of_a_copy(tmp_path: Path) -> None:
         host = opened(tmp_path)
         assert [size_of(host, name) > 0 for name in ("t", "t-0", "t-0-20241122")] == [True] * 3
         host.close()
-        (data / JOURNAL).unlink()
+        (data / METADATA_JOURNAL_NAME).unlink()
     assert strays(data) == []
 
 

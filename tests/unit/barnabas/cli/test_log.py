@@ -8,10 +8,19 @@ import uuid
 from pathlib import Path
 
 import pytest
+from fuzz.damage import directory
 from helpers.admin_host import NOW_MS, AdminHost, creatable
 from helpers.cli_commands import CommandLine
+from helpers.disk_broker import DATA_DIR
 from helpers.places import TESTS
 
+from barnabas.broker.transactions.cut_history import Cut, CutHistory, Track, encode_cut
+from barnabas.broker.transactions.cuts import CUTS_NAME
+from barnabas.broker.transactions.unwritten_markers import (
+    UNWRITTEN_MARKERS_NAME,
+    UnwrittenMarker,
+    UnwrittenMarkers,
+)
 from barnabas.cli.log_verify import Fault, verify_partition
 from barnabas.coordinator.transactions.transaction_records import encode_key, encode_value
 from barnabas.coordinator.transactions.transaction_state import (
@@ -19,11 +28,13 @@ from barnabas.coordinator.transactions.transaction_state import (
     TransactionState,
 )
 from barnabas.storage.disk import OsDisk
+from barnabas.storage.files.data_files import OF_DIRECTORY, OF_PARTITION
 from barnabas.storage.files.flush_journal import (
     FlushJournal,
     JournalDecision,
     PartitionEnd,
 )
+from barnabas.storage.files.segment_files import SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX
 from barnabas.storage.log.broker_appends import append_records
 
 FIXTURES = TESTS / "fixtures"
@@ -201,7 +212,7 @@ def test_dump_of_indexes_and_snapshots(barnabas: CommandLine) -> None:
     snapshot = barnabas.ok("log", "dump", str(directory / f"{SEGMENT}.snapshot"), "--json").lines
     assert [row["last_offset"] for row in snapshot] == [2]
     unknown = barnabas("log", "dump", str(FIXTURES / "kafka-logdir" / "expected.json"))
-    assert (unknown.code, "not a file of a log" in unknown.err) == (1, True)
+    assert (unknown.code, "not a file of a data directory" in unknown.err) == (1, True)
 
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
@@ -248,3 +259,86 @@ def test_flush_journal_is_dumped_and_verified(barnabas: CommandLine, tmp_path: P
     path.write_bytes(damaged)
     run = barnabas("log", "verify", data_dir)
     assert (run.code, "says it was durable" in run.out) == (3, True)
+
+
+# --- each kind of file ----------------------------------------------------------------------------
+
+OF_PATTERNS = (
+    *(f"{SEGMENT}{suffix}" for suffix in SEGMENT_SUFFIXES),
+    f"{SEGMENT}{SNAPSHOT_SUFFIX}",
+    f"{SEGMENT}.log.set-aside-2",
+    "barnabas-flush-0000000001.journal",
+    "barnabas-cuts.next",
+)
+KINDS = [
+    kind.name
+    if isinstance(kind.name, str)
+    else next(name for name in OF_PATTERNS if kind.has_name(name))
+    for kind in (*OF_PARTITION, *OF_DIRECTORY)
+]
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("under_way", ["", ".tmp"])
+def test_each_kind_of_file_is_printed_and_one_that_cannot_be_read_is_explained(
+    barnabas: CommandLine, tmp_path: Path, name: str, under_way: str
+) -> None:
+    path = tmp_path / (name + under_way)
+    for data in (b"", b"\xff" * 100, bytes(range(256)), b"0\n1\na\n"):
+        path.write_bytes(data)
+        run = barnabas("log", "dump", str(path))
+        if run.code:
+            assert f"{path} cannot be read: " in run.err, (data, run)
+        else:
+            assert run.out or ("is empty" in run.err) == (not data), (data, run)
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_each_file_of_a_broker_is_printed(
+    barnabas: CommandLine, tmp_path: Path, is_stopped: bool
+) -> None:
+    for name, data in directory(is_stopped=is_stopped).items():
+        path = tmp_path / Path(name).relative_to(DATA_DIR)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        run = barnabas.ok("log", "dump", str(path), "--records", "--json")
+        assert "unreadable" not in run.out and '"error"' not in run.out, (name, run)
+    sizes = barnabas.ok("log", "dump", str(tmp_path / "barnabas-metadata.journal.size"), "--json")
+    journal = tmp_path / "barnabas-metadata.journal"
+    assert max(row["journal_bytes"] for row in sizes.lines) == journal.stat().st_size
+    epoch = barnabas.ok("log", "dump", str(tmp_path / "barnabas-leader-epoch"), "--json")
+    assert epoch.lines == [{"leader_epoch": 0}]
+
+
+def test_unwritten_markers_are_printed(barnabas: CommandLine, tmp_path: Path) -> None:
+    topic_id = uuid.uuid4()
+    markers = UnwrittenMarkers(OsDisk(), str(tmp_path))
+    markers.add([UnwrittenMarker("t", 3, topic_id.bytes, 7, 1, 0, False, NOW_MS)])
+    path = tmp_path / UNWRITTEN_MARKERS_NAME
+    (row,) = barnabas.ok("log", "dump", str(path), "--json").lines
+    assert (row["topic"], row["partition"], row["topic_id"]) == ("t", 3, str(topic_id))
+    assert (row["producer_id"], row["commit"], row["decided_ms"]) == (7, "abort", NOW_MS)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "its checksum is wrong" in barnabas("log", "dump", str(path)).err
+
+
+def test_cuts_are_printed(barnabas: CommandLine, tmp_path: Path) -> None:
+    topic_id, history = uuid.uuid4(), CutHistory()
+    track = Track(0, (topic_id.bytes, 2), 0)
+    history.add(Cut(4, NOW_MS, 1), [track], [(track, 10)])
+    frames = [*history.frames(), encode_cut(Cut(5, NOW_MS + 1000, 1), [], [(track, 12)])]
+    path = tmp_path / CUTS_NAME
+    path.write_bytes(b"".join(frames))
+    rows = barnabas.ok("log", "dump", str(path), "--json").lines
+    assert [row["time_ms"] for row in rows if row["kind"] == "cut"] == [NOW_MS, NOW_MS + 1000]
+    offsets = [row for row in rows if row["kind"] == "offset"]
+    assert [(row["cut"], row["partition"], row["offset"]) for row in offsets] == [
+        (4, 2, 10),
+        (5, 2, 12),
+    ]
+    assert {row["topic_id"] for row in offsets} == {str(topic_id)}
+    path.write_bytes(b"".join(frames)[:-1])
+    last = barnabas.ok("log", "dump", str(path), "--json").lines[-1]
+    assert (last["kind"], last["size_bytes"]) == ("unreadable", len(frames[-1]) - 1)
+    path.write_bytes(frames[0][:-1])
+    assert "its beginning are damaged" in barnabas("log", "dump", str(path)).err

@@ -12,7 +12,6 @@ from helpers.disk_broker import DATA_DIR, DiskBroker
 
 from barnabas.broker.logs.durable_size import SIZE_SUFFIX
 from barnabas.broker.logs.metadata import changes_in
-from barnabas.daemon.opening import JOURNAL
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -21,6 +20,7 @@ from barnabas.protocol.messages.create_partitions import (
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.storage.files.checkpoints import (
     MANIFEST_NAME,
+    METADATA_JOURNAL_NAME,
     PARTITION_METADATA_NAME,
     decode_partition_metadata,
 )
@@ -151,7 +151,7 @@ def test_a_new_partition_does_not_take_over_a_foreign_directory() -> None:
 def test_without_the_metadata_journal_directories_with_the_other_id_are_offline() -> None:
     b = two_topics()
     put(b, "u-1", "t-1")
-    b.disk.unlink(f"{DATA_DIR}/{JOURNAL}")
+    b.disk.unlink(f"{DATA_DIR}/{METADATA_JOURNAL_NAME}")
     b.open()
     assert b.read("t") == [b"t0"]
     assert ("t", 1) in b.broker.logs.offline
@@ -194,7 +194,7 @@ def test_a_torn_journal_sets_no_directory_aside_however_often_it_is_started() ->
     b.disk.kill()
     # Only the torn change could show whether the topic has a partition 15000.
     files = {path.replace("/t-0/", "/t-15000/"): data for path, data in b.saved().items()}
-    journal = f"{DATA_DIR}/{JOURNAL}"
+    journal = f"{DATA_DIR}/{METADATA_JOURNAL_NAME}"
     *_, (position, end, _) = (
         row for row in changes_in(files[journal]) if row[2].get("name") == "t"
     )
@@ -225,7 +225,7 @@ def test_without_the_journal_a_foreign_directory_does_not_decide_the_topic_id(pl
     for index in range(3):
         b.produce("t3", (b"%d" % index,), partition=index)
     put(b, "u-1", f"t3-{place}")
-    b.disk.unlink(f"{DATA_DIR}/{JOURNAL}")
+    b.disk.unlink(f"{DATA_DIR}/{METADATA_JOURNAL_NAME}")
     b.open()
     for topic, index, value in (("t", 0, b"t0"), ("u", 0, b"u0"), ("u", 1, b"u1")):
         assert b.read(topic, partition=index) == [value]

@@ -13,12 +13,11 @@ from barnabas.broker.logs.durable_size import SIZE_SUFFIX
 from barnabas.broker.settings.deletion import NOTE_NAME
 from barnabas.broker.transactions.cuts import CUTS_NAME
 from barnabas.broker.transactions.unwritten_markers import UNWRITTEN_MARKERS_NAME
-from barnabas.daemon.opening import JOURNAL
 from barnabas.graduation.copies import UNFINISHED_NAME
 from barnabas.graduation.steps import PROPERTIES_NAME
-from barnabas.graduation.survey import FLUSH_JOURNAL
 from barnabas.storage.directory.graduated import BOOTSTRAP_NAME, GIVEN_NAME, MARK_NAME
 from barnabas.storage.disk import OsDisk
+from barnabas.storage.files.checkpoints import METADATA_JOURNAL_NAME
 from barnabas.storage.files.data_files import OF_DIRECTORY, OF_PARTITION, kind_of, names_of
 from barnabas.storage.files.segment_files import (
     CLEANED_SUFFIX,
@@ -44,9 +43,16 @@ def test_each_file_of_a_broker_that_did_everything_has_a_row(is_stopped: bool) -
 @pytest.mark.parametrize(
     "name",
     [
-        *(BOOT_ID_NAME, BOOTSTRAP_NAME, CUTS_NAME, GIVEN_NAME, JOURNAL, JOURNAL + SIZE_SUFFIX),
+        *(
+            BOOT_ID_NAME,
+            BOOTSTRAP_NAME,
+            CUTS_NAME,
+            GIVEN_NAME,
+            METADATA_JOURNAL_NAME,
+            METADATA_JOURNAL_NAME + SIZE_SUFFIX,
+        ),
         *(LOSSES_NAME, MARK_NAME, NOTE_NAME, PROPERTIES_NAME, UNFINISHED_NAME),
-        *(UNWRITTEN_MARKERS_NAME, f"{JOURNAL}.new", f"{BOOT_ID_NAME}.tmp"),
+        *(UNWRITTEN_MARKERS_NAME, f"{METADATA_JOURNAL_NAME}.new", f"{BOOT_ID_NAME}.tmp"),
         *(f"t-0/{SEGMENT}{suffix}" for suffix in SEGMENT_SUFFIXES),
         *(
             f"t-0/{SEGMENT}{suffix}{under_way}"
@@ -83,8 +89,6 @@ def test_a_file_without_a_row_is_reported(tmp_path: Path) -> None:
     reported = [line.partition(" ")[0] for line in unknown_files(OsDisk(), str(tmp_path))]
     assert sorted(reported) == ["hours", f"t-0/{SEGMENT}.hours"]
     assert kind_of(SEGMENT + ".log") is None, "a segment is in a partition's directory"
-    flush_journal = "barnabas-flush-0000000001.journal"
-    assert FLUSH_JOURNAL.fullmatch(flush_journal) and kind_of(flush_journal) is not None
 
 
 def test_kinds_of_which_names_are_needed_have_one_name_each() -> None:
