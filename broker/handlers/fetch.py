@@ -495,10 +495,7 @@ def _divergence(log: Log, target: FetchTarget) -> tuple[int, int] | None:
 
 
 class FetchHandler:
-    """Answers Fetch with slices of segment files, at once or when there are enough data.
-
-    Its parameters are the parts that find, bound, read and answer a fetch.
-    """
+    """Answers Fetch with slices of segment files, at once or when there are enough data."""
 
     __slots__ = (
         "access",

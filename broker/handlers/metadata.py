@@ -61,10 +61,7 @@ CLUSTER_OPERATIONS = sum(
 
 
 class MetadataHandler:
-    """Answers Metadata, and creates missing topics.
-
-    Its parameters are the parts of the broker that it needs for this.
-    """
+    """Answers Metadata, and creates missing topics."""
 
     __slots__ = (
         "_access",
@@ -334,7 +331,7 @@ class MetadataHandler:
                 if self._topics.metadata.topic(topic.name) is not topic:
                     continue  # the topic was deleted between two slices
                 if access is None or access.sees(topic.name, is_named=False):
-                    rows.append(self._found(topic))
+                    rows.append(self._row_of(topic))
                 left -= 1 + topic.partition_count // PARTITIONS_AS_A_ROW
                 if left <= 0:
                     left = ROWS_READ_AT_ONCE
@@ -359,7 +356,7 @@ class MetadataHandler:
                 continue
             found = self._topics.metadata.topic(name)
             if found is not None and name not in codes:
-                rows.append(self._found(found))
+                rows.append(self._row_of(found))
             else:
                 rows.append(
                     MetadataTopic(
@@ -375,9 +372,9 @@ class MetadataHandler:
             return MetadataTopic(Code.UNKNOWN_TOPIC_ID, None, topic_id)
         if access is not None and not access.sees(topic.name):
             return MetadataTopic(Code.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
-        return self._found(topic)
+        return self._row_of(topic)
 
-    def _found(self, topic: Topic) -> MetadataTopic:
+    def _row_of(self, topic: Topic) -> MetadataTopic:
         """The row of an existing topic with its partitions."""
         logs = self._topics.partitions_of(topic.name)
         if not self._cluster.is_one or self._cluster.standby is not None:

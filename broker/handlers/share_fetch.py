@@ -29,6 +29,7 @@ from barnabas.broker.share_partitions.share_parts import ShareParts
 from barnabas.broker.share_partitions.share_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
+    NO_ID,
     Named,
     Place,
     SessionKey,
@@ -55,7 +56,6 @@ from barnabas.protocol.messages.share_fetch import ShareFetchRequest, ShareFetch
 from barnabas.protocol.request_context import RequestContext
 
 LONGEST_MEMBER_ID = 36
-NO_ID = uuid.UUID(int=0)  # the decoder returns None for it
 NAMED_AT_ONCE = 2_000  # maximum number of partitions of a request that one slice takes up
 
 
@@ -159,12 +159,14 @@ class ShareHandler:
         while sessions.get(session.key) is session:
             some = list(islice(named, NAMED_AT_ONCE))
             left = list(islice(forgotten, NAMED_AT_ONCE - len(some)))
-            by_knowledge: dict[bool, list[Named]] = {True: [], False: []}
+            known: list[Named] = []
+            unknown: list[Named] = []
             for one in some:
-                by_knowledge[self._parts.metadata.topic_by_id(one[0]) is not None].append(one)
-            fetch.refuse_unknown(by_knowledge[False])
+                is_known = self._parts.metadata.topic_by_id(one[0]) is not None
+                (known if is_known else unknown).append(one)
+            fetch.refuse_unknown(unknown)
             try:
-                sessions.update(session, by_knowledge[True], left)
+                sessions.update(session, known, left)
             except KafkaError as error:
                 if is_changed:
                     self._parts.shares.get().session_ends.end(session)

@@ -77,10 +77,7 @@ DELETION_DISABLED_SINCE = 3
 
 
 class TopicHandler:
-    """Answers CreateTopics, DeleteTopics and CreatePartitions.
-
-    Its parameters are the parts of the broker that it needs for this.
-    """
+    """Answers CreateTopics, DeleteTopics and CreatePartitions."""
 
     __slots__ = (
         "_access",

@@ -127,7 +127,6 @@ class Start:
         recovery: TransactionRecovery,
         deletion: TopicDeletion,
     ) -> None:
-        """The parameters are the parts of the broker whose state a start completes."""
         self._topics, self._logs = topics, topics.logs
         self._groups, self._transactions = groups, transactions
         self._producer_ids, self._deletion = producer_ids, deletion

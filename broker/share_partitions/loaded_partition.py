@@ -42,7 +42,7 @@ class LoadedPartition:
     """
 
     __slots__ = (
-        "_beginning",
+        "_incarnation",
         "idle",
         "is_dropped",
         "is_stored",
@@ -65,7 +65,7 @@ class LoadedPartition:
     ) -> None:
         self.key, self.log, self.value, self.wakes = key, log, value, wakes
         self.leader_epoch = log.leader_epoch
-        self.state, self._beginning = state, state.beginning
+        self.state, self._incarnation = state, state.incarnation
         self.idle: dict[Idle, None] = {}
         self.is_stored, self.is_dropped = True, False
         self.unstored: list[StateBatch] = []
@@ -78,15 +78,15 @@ class LoadedPartition:
             not self.is_dropped
             and self.log is log
             and self.leader_epoch == log.leader_epoch
-            and self.is_of_state
+            and self.has_current_state
         )
 
     @property
-    def is_of_state(self) -> bool:
+    def has_current_state(self) -> bool:
         """Whether the stored state is still the one that was loaded: since then it was neither
         initialized again nor deleted.
         """
-        return self.state.beginning == self._beginning
+        return self.state.incarnation == self._incarnation
 
     def on_progress(self, log: Log, now_ms: int) -> None:
         """Called when the log has grown, or more of its records are visible."""

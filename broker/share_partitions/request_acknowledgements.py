@@ -10,7 +10,7 @@ from typing import Any
 from barnabas.broker.share_partitions.share_partition import RENEW, Acknowledgement
 from barnabas.broker.share_partitions.share_partition_cache import PendingTransition
 from barnabas.broker.share_partitions.share_parts import ReadableLogs, ShareParts
-from barnabas.broker.share_partitions.share_sessions import Place
+from barnabas.broker.share_partitions.share_sessions import NO_ID, Place
 from barnabas.broker.slices import Slices
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code, KafkaError
@@ -170,6 +170,6 @@ def count_of(request: MemberRequest) -> int:
 def _rows_of(request: MemberRequest) -> Iterator[tuple[Place, tuple[uuid.UUID | None, Any]]]:
     """The rows of a request, with their partitions."""
     for topic in request.topics:
-        id_bytes = topic.topic_id.bytes if topic.topic_id else bytes(16)
+        id_bytes = (topic.topic_id or NO_ID).bytes
         for row in topic.partitions:
             yield (id_bytes, row.partition_index), (topic.topic_id, row)

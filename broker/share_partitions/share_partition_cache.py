@@ -276,7 +276,7 @@ class SharePartitionCache:
             [*loaded.unstored, *transition.stored],
         )
         change = self._coordinator.write(loaded.key, written, now_ms)
-        if not change.error_code and not loaded.is_of_state:
+        if not change.error_code and not loaded.has_current_state:
             change = Change(error_code=Code.FENCED_STATE_EPOCH)
         if change.error_code:
             self.drop(loaded.key, now_ms)

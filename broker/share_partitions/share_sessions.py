@@ -29,6 +29,7 @@ INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1
 MOST_PARTITIONS = 300_000  # maximum number of partitions in all sessions together
 
+NO_ID = uuid.UUID(int=0)  # the decoder returns None for it
 # A topic id as its 16 bytes, which are fast to hash, and a partition index.
 Place = tuple[bytes, int]
 # A partition that a request names: the topic's id as the request has it, and the place.

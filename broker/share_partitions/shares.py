@@ -172,9 +172,7 @@ def make_shares(
     now_ms: int,
     clock_ns: Callable[[], int],
 ) -> Shares:
-    """Make the part of the broker for share partitions, from an opened data directory. Its
-    parameters are the parts that it uses.
-    """
+    """Make the part of the broker for share partitions, from an opened data directory."""
 
     def partition_exists(topic_id: bytes, index: int) -> bool:
         topic = topics.metadata.topic_by_id(uuid.UUID(bytes=topic_id))

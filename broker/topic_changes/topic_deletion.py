@@ -68,7 +68,6 @@ class TopicDeletion:
         unwritten: UnwrittenWork,
         cuts: Cuts,
     ) -> None:
-        """The parameters are the parts of the broker that a deletion affects."""
         self._topics, self._groups, self._group_runtime = topics, groups, group_runtime
         self._shares = shares
         self._transaction_ends = transaction_ends

@@ -150,8 +150,8 @@ class ShareCoordinator:
         return self._redundant.get(log_partition, 0)
 
     # --- one share partition ---------------------------------------------------------------------
-    # These methods decide and change nothing: the caller appends the record of the Change that they
-    # return, and passes it to `apply`.
+    # These methods only decide. The caller appends the record of the Change that they return, and
+    # passes the Change to `apply`, which changes the state.
 
     def initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int
@@ -491,7 +491,7 @@ class ShareCoordinator:
         if value is None:
             deleted = self._states.pop(key, None)
             if deleted is not None:
-                deleted.beginning += 1
+                deleted.incarnation += 1
             self._changed.add(log_partition)
         else:
             state = self._states.get(key)

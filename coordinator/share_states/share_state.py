@@ -37,15 +37,25 @@ class ShareState:
 
     highest_leader_epoch, highest_state_epoch: requests with a lower epoch are rejected. updates:
     the number of update records since the last snapshot. log_partition: the partition of the
-    internal topic. beginning: a number that rises each time the state is initialised again or
+    internal topic. incarnation: a number that rises each time the state is initialised again or
     deleted, which invalidates the state that a leader has read.
     """
 
     __slots__ = (
-        "batches", "beginning", "create_timestamp", "delivery_complete_count",
-        "highest_leader_epoch", "highest_state_epoch", "leader_epoch", "log_partition",
-        "snapshot_epoch", "start_offset", "state_epoch", "updates", "write_timestamp",
-    )  # fmt: skip
+        "batches",
+        "create_timestamp",
+        "delivery_complete_count",
+        "highest_leader_epoch",
+        "highest_state_epoch",
+        "incarnation",
+        "leader_epoch",
+        "log_partition",
+        "snapshot_epoch",
+        "start_offset",
+        "state_epoch",
+        "updates",
+        "write_timestamp",
+    )
 
     def __init__(self, log_partition: int) -> None:
         self.log_partition = log_partition
@@ -54,7 +64,7 @@ class ShareState:
         self.delivery_complete_count = UNKNOWN_COUNT
         self.create_timestamp = self.write_timestamp = 0
         self.batches: list[StateBatch] = []
-        self.updates = self.beginning = 0
+        self.updates = self.incarnation = 0
         self.highest_leader_epoch = self.highest_state_epoch = ANY_EPOCH
 
     def snapshot(self, snapshot_epoch: int) -> Snapshot:
@@ -72,8 +82,8 @@ class ShareState:
 
     def replace(self, one: Snapshot) -> None:
         """Apply a snapshot."""
-        if self._is_begun_again_by(one):
-            self.beginning += 1
+        if self._is_initialized_again_by(one):
+            self.incarnation += 1
         self.snapshot_epoch, self.state_epoch = one.snapshot_epoch, one.state_epoch
         self.leader_epoch, self.start_offset = one.leader_epoch, one.start_offset
         self.delivery_complete_count = one.delivery_complete_count
@@ -83,7 +93,7 @@ class ShareState:
         self.highest_leader_epoch = max(self.highest_leader_epoch, one.leader_epoch)
         self.highest_state_epoch = max(self.highest_state_epoch, one.state_epoch)
 
-    def _is_begun_again_by(self, one: Snapshot) -> bool:
+    def _is_initialized_again_by(self, one: Snapshot) -> bool:
         """Whether a snapshot initialises the state again, instead of continuing the state."""
         has_lost_batches = (
             bool(self.batches)

@@ -151,8 +151,7 @@ class Publisher:
         begun: BegunNotes | None = None,
         parts: TaskParts = NO_PARTS,
     ) -> Publication:
-        """Commit a batch, unless it is already committed. (The parameters are the parts of a
-        batch.)
+        """Commit a batch, unless it is already committed.
 
         Takes:  record_batches, which is called for each attempt and whose result is consumed while
                 requests are sent; if there are none, no request is sent, and the number is not
@@ -281,10 +280,7 @@ class Publisher:
         begun: BegunNotes | None,
         endings: PartEndings,
     ) -> Publication:
-        """Publish the batch in one transaction, unless it is already committed.
-
-        The parameters are the parts of the batch.
-        """
+        """Publish the batch in one transaction, unless it is already committed."""
         producer.begin()
         state = producer.group_state(with_begun=begun is not None)
         endings.finish(state, batch_id)

@@ -188,8 +188,8 @@ class TaskMessage(WriterCommitMessage):  # type: ignore[misc]
 
     query_id, query_batch: the query and micro-batch in which a batch write is made (foreachBatch),
     if they are known. run: the id of this run of the query. place: the location of its checkpoint.
-    transaction: if the task wrote the records itself, the transaction
-    that contains them. byte_count: the size of the task's records in bytes.
+    transaction: if the task wrote the records itself, the transaction that contains them.
+    byte_count: the size of the task's records in bytes.
     """
 
     write_id: str
@@ -462,8 +462,7 @@ class _Writer:
         """Publish a micro-batch, or the part of it that foreachBatch writes to one target, and
         write its trail.
 
-        The first batch of a run is compared with the checkpoint even if it has no rows. (The
-        parameters are the parts of a batch.)
+        The first batch of a run is compared with the checkpoint even if it has no rows.
 
         Takes:  checkpoint, or None if the batch is not compared; run, the run of the query; decide,
                 the rule for the batch; target, that of a batch write, and None for a stream.
@@ -499,10 +498,10 @@ class _Writer:
                 batch_id,
                 note,
                 topics,
-                lineage=keeper.look(state),
+                lineage=keeper.lineage(state),
                 on_uncertain=self.options.on_uncertain_batch,
             ),
-            begun=BegunNotes(replace(note, state=ANNOUNCED).to_text(), keeper.keep),
+            begun=BegunNotes(replace(note, state=ANNOUNCED).to_text(), keeper.write_trail),
         )
         if is_compared:
             keeper.record_run()
@@ -524,8 +523,6 @@ class _Writer:
     ) -> Publication:
         """Publish the record batches of the tasks' messages in one transaction, unless the batch is
         already committed.
-
-        (The parameters are the parts of a batch.)
 
         Takes:  begun, the begun notes of a stream; with them, batches without rows are checked as
                 well.
@@ -651,7 +648,7 @@ class _TrailKeeper:
     ) -> None:
         self._checkpoint, self._trail, self._target = checkpoint, trail, target
 
-    def look(self, state: GroupState) -> Lineage:
+    def lineage(self, state: GroupState) -> Lineage:
         """Read the lineage from the checkpoint as it is now, for one decision."""
         if self._checkpoint is None:
             return NO_LINEAGE
@@ -662,7 +659,7 @@ class _TrailKeeper:
         self._trail = replace(self._trail, after=last if is_own else lineage.trail.after)
         return lineage
 
-    def keep(self) -> None:
+    def write_trail(self) -> None:
         """Write the trail. This is done before the batch is published."""
         if self._checkpoint is not None:
             self._checkpoint.write(self._trail)
@@ -690,7 +687,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
                 "this Spark does not pass the ids of query and batch to its tasks, which "
                 "exactly-once needs; use PySpark 4.2 or later"
             )
-        what = self._what(query_id, int(batch_id))
+        what = self._batch_text(query_id, int(batch_id))
         try:
             place = self.place_of(getattr(context, "_localProperties", None) or {})
         except (PathError, SpoolError) as error:
@@ -712,12 +709,12 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         message = next((each for each in messages if isinstance(each, TaskMessage)), None)
         if message is None:
             raise _without_traceback(NOT_CONTINUOUS)
-        what = CommitNote(self._what(message.write_id, batchId), self.target)
+        note = CommitNote(self._batch_text(message.write_id, batchId), self.target)
         with errors_of_a_stream(SinkError):
             try:
-                done = self._publish(messages, batchId, message, what)
+                done = self._publish(messages, batchId, message, note)
             except USER_ERRORS as error:
-                raise _not_published(what, error) from None
+                raise _not_published(note, error) from None
         self.clean_up(messages, done.last_committed(batchId))
 
     def _publish(
@@ -747,7 +744,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
             parts = self.parts_of(messages, CommitNote(), run=run_token(message.run))
             self.abandon(messages, parts, message.write_id, f"batch {batchId}")
 
-    def _what(self, query_id: str, batch_id: int) -> str:
+    def _batch_text(self, query_id: str, batch_id: int) -> str:
+        """The name of a micro-batch in messages and notes."""
         name = f"{self.options.query_name} ({query_id})" if self.options.query_name else query_id
         return f"batch {batch_id} of query {name}"
 
@@ -772,14 +770,14 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         query_id, query_batch = (context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))
         if query_id is not None and query_batch is not None:
             self._check_number(query_batch)
-        place = CheckpointPlace()
+        what, place = self._write_text(), CheckpointPlace()
         if self._is_compared:
             properties = getattr(context, "_localProperties", None) or {}
             try:
                 place = self.place_of(properties)
             except (PathError, SpoolError) as error:
-                raise _without_traceback(f"{self._what()} cannot be written: {error}") from None
-        message = self.encode(iterator, self.write_id, self.options.batch_id, self._what(), place)
+                raise _without_traceback(f"{what} cannot be written: {error}") from None
+        message = self.encode(iterator, self.write_id, self.options.batch_id, what, place)
         message.place, message.run = place, context.getLocalProperty(RUN_ID) or ""
         if query_id is not None and query_batch is not None:
             message.query_id, message.query_batch = query_id, query_batch
@@ -805,8 +803,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
             return
         if not self._is_compared or str(options.batch_id) != query_batch:
             raise _without_traceback(
-                f"{self._what()} is made in batch {query_batch} of a query (foreachBatch): give "
-                "the batch's id as batchId, and the query's checkpointLocation. Or set "
+                f"{self._write_text()} is made in batch {query_batch} of a query (foreachBatch): "
+                "give the batch's id as batchId, and the query's checkpointLocation. Or set "
                 f"compareCheckpoint=false: {ONLY_NUMBERS}"
             )
 
@@ -821,7 +819,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
             self.clean_up(messages, None)
             return
         batch_id = self.options.batch_id
-        note = CommitNote(self._what(), self.target)
+        note = CommitNote(self._write_text(), self.target)
         try:
             publish = self._publish_in_query if self._is_compared else self._publish_named
             done = publish(messages, batch_id, note)
@@ -887,7 +885,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
                     record_batches=lambda: record_batches_of(messages),
                 )
         except USER_ERRORS as error:
-            raise _not_published(CommitNote(self._what()), error) from None
+            raise _not_published(CommitNote(self._write_text()), error) from None
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Clean up after a task or the commit of a write failed: delete the files, and abort the
@@ -895,7 +893,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         """
         self.delete_files(messages)
         parts = self.parts_of(messages, CommitNote(), target=self.target)
-        self.abandon(messages, parts, self.write_id, self._what())
+        self.abandon(messages, parts, self.write_id, self._write_text())
 
     @property
     def repeats_batches(self) -> bool:
@@ -921,5 +919,6 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         name = self.group_name(write_id)
         return f"{name}-{self.options.topic}" if self.options.topic else name
 
-    def _what(self) -> str:
+    def _write_text(self) -> str:
+        """The name of the write in messages and notes."""
         return f"batch {self.options.batch_id} of write {self.write_id}"

@@ -47,9 +47,8 @@ def append_marker(
 ) -> int:
     """Check and write a marker, which ends the producer's transaction on this partition.
 
-    The parameters are the fields of the marker. Gives: the marker's offset.
-
     Takes:  is_decided, see `NewMarker`; transaction_version, the marker's version (KIP-1228).
+    Gives:  the marker's offset.
     Raises: KafkaError INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; NotWrittenError if
             the disk has no space for the marker.
     Source: KIP-98, "Control messages".

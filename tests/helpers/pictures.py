@@ -53,7 +53,7 @@ LEFT_OUT: dict[str, str] = {
     "Segment._recent": _AGAIN, "SegmentList._end": _AGAIN, "PooledDisk": _OTHER,
     # coordinators
     "ShareCoordinator._next_cold_ms": _TIME, "GroupSettings": _OTHER, "WallClock": _OTHER,
-    "ShareState.beginning": "a count since its first record, which is deleted after a snapshot",
+    "ShareState.incarnation": "a count since its first record, which is deleted after a snapshot",
     "ShareCoordinator._changed": "which logs the next cold snapshots look at; a start assumes all",
     "Rebalance._has_new_member": "of a rebalance under way, which a restart begins again",
     "Rebalance._is_initial": "of a rebalance under way",

@@ -446,15 +446,15 @@ def test_a_snapshot_that_continues_a_state_is_no_new_beginning() -> None:
     h.begin(key(), start=3)
     state = h.made.state(key())
     assert state is not None
-    beginning = state.beginning
+    incarnation = state.incarnation
     for offset in range(3, 9):
         h.write(key(), (offset, offset, 2, 1), start_offset=3)
     h.now_ms += COLD_SNAPSHOT_INTERVAL_MS
     h.begin(key(1))
     h.run(h.made.on_tick(h.now_ms))
-    assert state.snapshot_epoch > 1 and state.beginning == beginning
+    assert state.snapshot_epoch > 1 and state.incarnation == incarnation
     h.begin(key(), start=3)  # the acknowledged records are to be delivered again
-    assert state.beginning == beginning + 1
+    assert state.incarnation == incarnation + 1
 
 
 def test_a_beginning_that_drops_the_only_acknowledged_record_is_noticed() -> None:
@@ -463,9 +463,9 @@ def test_a_beginning_that_drops_the_only_acknowledged_record_is_noticed() -> Non
     h.write(key(), (3, 3, 2, 1), start_offset=3)
     state = h.made.state(key())
     assert state is not None
-    beginning = state.beginning
+    incarnation = state.incarnation
     h.begin(key(), start=3)
-    assert state.beginning == beginning + 1
+    assert state.incarnation == incarnation + 1
 
 
 def test_adjacent_runs_of_one_state_are_joined_on_both_sides() -> None:
