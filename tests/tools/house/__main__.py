@@ -1,12 +1,13 @@
 """Print figures about the code: imports between rooms, the largest classes and functions, names in
-docstrings that do not exist, what a start loads, and the function calls of single requests.
+docstrings that do not exist, what a start loads, the function calls of single requests, and the
+words of pages.
 
 No figure has a limit. They show a reader where to look, and a reviewer what a change did.
 """
 
 from __future__ import annotations
 
-from house import names, requests, rooms, sizes, start
+from house import names, requests, rooms, sizes, start, words
 
 
 def main() -> None:
@@ -17,6 +18,7 @@ def main() -> None:
         ("Names in docstrings and comments that do not exist", names),
         ("Function calls of one request with all its flushes", requests),
         ("What a start with an empty directory loads", start),
+        ("Words of the pages that people write", words),
     ):
         print(f"\n{title}\n")
         for line in lines.report():
