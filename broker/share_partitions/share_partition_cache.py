@@ -109,7 +109,7 @@ class SharePartitionCache:
         """Load a share partition: read its stored state, and determine its first offset if the
         group reads it for the first time. Raises: KafkaError, SearchedLater.
         """
-        change = self._coordinator.read(key, log.leader_epoch, now_ms)
+        change = self._coordinator.decide_read(key, log.leader_epoch, now_ms)
         if change.error_code:
             raise _refusal(change)
         self._store_now([change], _ignore, now_ms)
@@ -144,7 +144,7 @@ class SharePartitionCache:
         loaded.is_stored = False
         value = loaded.value
         first = LeaderWrite(value.state_epoch, loaded.leader_epoch, value.start_offset, 0, ())
-        self._store_now([self._coordinator.write(loaded.key, first, now_ms)], done, now_ms)
+        self._store_now([self._coordinator.decide_write(loaded.key, first, now_ms)], done, now_ms)
 
     def _store_now(
         self, changes: Sequence[Change], then: Callable[[int], None], now_ms: int
@@ -275,7 +275,7 @@ class SharePartitionCache:
             min(value.complete_count + transition.completed, MOST_COUNTED),
             [*loaded.unstored, *transition.stored],
         )
-        change = self._coordinator.write(loaded.key, written, now_ms)
+        change = self._coordinator.decide_write(loaded.key, written, now_ms)
         if not change.error_code and not loaded.has_current_state:
             change = Change(error_code=Code.FENCED_STATE_EPOCH)
         if change.error_code:

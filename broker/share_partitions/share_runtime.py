@@ -10,7 +10,7 @@ a group requests these only once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.logs.log_progress import LogProgress
@@ -21,7 +21,6 @@ from barnabas.broker.share_partitions.share_counts import StateWrites
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
 from barnabas.coordinator.result import EncodedRecord, Result
 from barnabas.coordinator.share_states.share_coordinator import ShareCoordinator
-from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.coordinator.share_states.share_state import Change
 from barnabas.storage.disk import NotWrittenError
 from barnabas.storage.log.broker_appends import append_records
@@ -98,35 +97,6 @@ class ShareRuntime:
                 offset += 1
             written[log] = None
         self._on_written(written, then, now_ms, waits=self._is_durable or not is_acknowledgement)
-
-    def initialize(
-        self,
-        rows: Sequence[tuple[SharePartitionKey, int, int]],
-        then: Callable[[list[int], int], None],
-        now_ms: int,
-    ) -> None:
-        """Initialize the states of share partitions for the coordinator of their group.
-
-        Takes: rows, each (share partition, state epoch, start offset); then(codes, now_ms), a
-               function that is called with an error code for each row once the records are durable.
-        """
-        changes = [self._coordinator.initialize(*row, now_ms) for row in rows]
-        codes = [change.error_code for change in changes]
-        self.store(changes, lambda at_ms: then(codes, at_ms), now_ms)
-
-    def delete(
-        self,
-        keys: Sequence[SharePartitionKey],
-        then: Callable[[list[int], int], None],
-        now_ms: int,
-    ) -> None:
-        """Delete the states of share partitions for the coordinator of their group.
-
-        Takes: then, as for `initialize`.
-        """
-        changes = [self._coordinator.delete(key) for key in keys]
-        codes = [change.error_code for change in changes]
-        self.store(changes, lambda at_ms: then(codes, at_ms), now_ms)
 
     def prune(self, now_ms: int) -> None:
         """Delete the records that are superseded by later snapshots, once these snapshots are

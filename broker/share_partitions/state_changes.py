@@ -129,8 +129,10 @@ class StateChanges:
         """Delete or initialize the state of one share partition."""
         key = SharePartitionKey(change.group_id, row.topic_id.bytes, row.partition)
         if change.is_deletion:
-            return self._coordinator.delete(key)
-        return self._coordinator.initialize(key, change.state_epoch, row.start_offset, now_ms)
+            return self._coordinator.decide_delete(key)
+        return self._coordinator.decide_initialize(
+            key, change.state_epoch, row.start_offset, now_ms
+        )
 
 
 def _no_space() -> None:

@@ -153,7 +153,7 @@ class ShareCoordinator:
     # These methods only decide. The caller appends the record of the Change that they return, and
     # passes the Change to `apply`, which changes the state.
 
-    def initialize(
+    def decide_initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int
     ) -> Change:
         """Decide on the initialisation of a state, which may have been initialised before.
@@ -179,7 +179,7 @@ class ShareCoordinator:
         )
         return Change(self.partition_of(key), snapshot_record(key, snapshot))
 
-    def read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> Change:
+    def decide_read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> Change:
         """Let a leader of the partition read the state. A new leader's epoch fences earlier
         leaders.
 
@@ -201,7 +201,7 @@ class ShareCoordinator:
         )
         return self._change(key, state, written, leader_epoch, now_ms)
 
-    def write(self, key: SharePartitionKey, written: LeaderWrite, now_ms: int) -> Change:
+    def decide_write(self, key: SharePartitionKey, written: LeaderWrite, now_ms: int) -> Change:
         """Decide on a change by the partition's leader."""
         state = self._states.get(key)
         if state is None:
@@ -219,7 +219,7 @@ class ShareCoordinator:
                 return _invalid(f"the state would have more than {MOST_BATCHES} batches")
         return self._change(key, state, written, state.leader_epoch, now_ms)
 
-    def delete(self, key: SharePartitionKey) -> Change:
+    def decide_delete(self, key: SharePartitionKey) -> Change:
         """Decide on the deletion of a state. If it is missing, there is no change and no error."""
         if not self._partition_exists(key.topic_id, key.partition):
             return _refused(Code.UNKNOWN_TOPIC_OR_PARTITION)
@@ -275,7 +275,7 @@ class ShareCoordinator:
         def decide(key: SharePartitionKey, row: Any) -> Change:
             if row.start_offset < UNINITIALIZED_OFFSET:
                 return _invalid("the start offset is below -1")
-            return self.initialize(key, row.state_epoch, row.start_offset, now_ms)
+            return self.decide_initialize(key, row.state_epoch, row.start_offset, now_ms)
 
         return self._each(request, context, decide)
 
@@ -285,7 +285,7 @@ class ShareCoordinator:
         """Answer ReadShareGroupState."""
 
         def decide(key: SharePartitionKey, row: Any) -> Change:
-            return self.read(key, row.leader_epoch, now_ms)
+            return self.decide_read(key, row.leader_epoch, now_ms)
 
         return self._each(request, context, decide)
 
@@ -309,7 +309,7 @@ class ShareCoordinator:
                 batches,
             )
             fault = written.fault()
-            return self.write(key, written, now_ms) if fault is None else _invalid(fault)
+            return self.decide_write(key, written, now_ms) if fault is None else _invalid(fault)
 
         return self._each(request, context, decide)
 
@@ -317,7 +317,7 @@ class ShareCoordinator:
         self, request: DeleteShareGroupStateRequest, context: RequestContext, now_ms: int
     ) -> Result:
         """Answer DeleteShareGroupState."""
-        return self._each(request, context, lambda key, _: self.delete(key))
+        return self._each(request, context, lambda key, _: self.decide_delete(key))
 
     def on_read_summary(
         self, request: ReadShareGroupStateSummaryRequest, context: RequestContext, now_ms: int

@@ -15,6 +15,8 @@ import uuid
 from typing import Any
 
 from barnabas.broker.share_partitions.share_partition import ACCEPT, GAP, REJECT, RELEASE, RENEW
+from barnabas.coordinator.result import StateChange, StateRow
+from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.protocol.messages import initialize_share_group_state as initialize
 from barnabas.protocol.messages import share_acknowledge, share_fetch
 from barnabas.protocol.messages.incremental_alter_configs import (
@@ -39,6 +41,27 @@ def topic_id(b: DiskBroker, name: str) -> uuid.UUID:
     topic = b.broker.metadata.topic(name)
     assert topic is not None
     return topic.topic_id
+
+
+def initialize_state(
+    b: DiskBroker, key: SharePartitionKey, state_epoch: int, start_offset: int
+) -> None:
+    """Initialise one state, as the coordinator of the group does."""
+    row = StateRow(uuid.UUID(bytes=key.topic_id), key.partition, start_offset)
+    change = StateChange(key.group_id, False, (row,), state_epoch)
+    _carry_out(b, change)
+
+
+def delete_state(b: DiskBroker, key: SharePartitionKey) -> None:
+    """Delete one state, as the coordinator of the group does."""
+    row = StateRow(uuid.UUID(bytes=key.topic_id), key.partition)
+    _carry_out(b, StateChange(key.group_id, True, (row,)))
+
+
+def _carry_out(b: DiskBroker, change: StateChange) -> None:
+    b.broker.shares.get().changes.begin(change, lambda *_: None, b.now_ms)
+    b.flush()
+    b.tick()
 
 
 def begin_group(b: DiskBroker, group: str, *topics: str, start: int = 0) -> None:

@@ -52,12 +52,12 @@ def acknowledgements_do_not_wait() -> Iterator[None]:
 
 @defect("acknowledgements are not stored", "shares", tweak=with_kills)
 def acknowledgements_are_not_stored() -> Iterator[None]:
-    write = ShareCoordinator.write
+    decide_write = ShareCoordinator.decide_write
 
     def write_nothing(self: ShareCoordinator, key: Any, written: LeaderWrite, now_ms: int) -> Any:
-        return write(self, key, written._replace(state_batches=()), now_ms)
+        return decide_write(self, key, written._replace(state_batches=()), now_ms)
 
-    with changed(ShareCoordinator, "write", write_nothing):
+    with changed(ShareCoordinator, "decide_write", write_nothing):
         yield
 
 

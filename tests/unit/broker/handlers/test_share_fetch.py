@@ -22,6 +22,8 @@ from helpers.share_member import (
     acquired,
     begin_group,
     configure,
+    delete_state,
+    initialize_state,
     topic_id,
     values,
 )
@@ -686,7 +688,7 @@ def test_an_acknowledgement_is_fenced_after_the_stored_state_was_initialized_aga
     one.take("t")
     shares = b.broker.shares.get()
     (key,) = shares.coordinator.keys()
-    shares.runtime.initialize([(key, 1, 7)], lambda *_: None, b.now_ms)
+    initialize_state(b, key, 1, 7)
     assert one.acknowledge("t", (0, 4, ACCEPT)) == Code.NOT_LEADER_OR_FOLLOWER
     assert one.take("t") == [(7, 9, 1)], "it is loaded again"
 
@@ -697,7 +699,9 @@ def test_a_share_partition_that_another_leader_has_read_gives_no_records() -> No
     assert one.take("t", max_records=2, mode=1) == [(0, 1, 1)]
     shares = b.broker.shares.get()
     (key,) = shares.coordinator.keys()
-    shares.runtime.store([shares.coordinator.read(key, 99, b.now_ms)], lambda _: None, b.now_ms)
+    shares.runtime.store(
+        [shares.coordinator.decide_read(key, 99, b.now_ms)], lambda _: None, b.now_ms
+    )
     assert one.acknowledge("t", (0, 1, ACCEPT)) == Code.NOT_LEADER_OR_FOLLOWER
     row = one.fetch(("t", 0)).responses[0].partitions[0]
     assert (row.error_code, row.acquired_records) == (Code.NOT_LEADER_OR_FOLLOWER, [])
@@ -718,7 +722,7 @@ def test_a_waiting_fetch_runs_after_all_acknowledgements_of_a_request() -> None:
     assert other.answer() is None, "these are too few bytes"
     shares = b.broker.shares.get()
     (fenced,) = (key for key in list(shares.coordinator.keys()) if key.partition == 1)
-    shares.runtime.initialize([(fenced, 7, 0)], lambda *_: None, b.now_ms)
+    initialize_state(b, fenced, 7, 0)
     rows = [
         AcknowledgePartition(0, [AcknowledgementBatch(0, 1, [ACCEPT])]),
         AcknowledgePartition(1, [AcknowledgementBatch(0, 3, [ACCEPT])]),
@@ -758,7 +762,7 @@ def test_a_group_whose_start_offset_is_reset_reads_from_the_new_offset(
         one.fetch(session=-1)
     shares = b.broker.shares.get()
     (key,) = shares.coordinator.keys()
-    shares.runtime.initialize([(key, epoch, 2)], lambda *_: None, b.now_ms)
+    initialize_state(b, key, epoch, 2)
     assert other.take("t") == [(2, 5, 1)]
     assert other.acknowledge("t", (2, 2, ACCEPT)) == Code.NONE
 
@@ -771,9 +775,9 @@ def test_a_group_that_has_read_nothing_is_set_back() -> None:
     one, other = two(b)
     shares = b.broker.shares.get()
     (key,) = shares.coordinator.keys()
-    shares.runtime.initialize([(key, 0, 4)], lambda *_: None, b.now_ms)
+    initialize_state(b, key, 0, 4)
     assert one.take("t") == [(4, 5, 1)]
-    shares.runtime.initialize([(key, 0, 2)], lambda *_: None, b.now_ms)
+    initialize_state(b, key, 0, 2)
     assert other.take("t") == [(2, 5, 1)]
 
 
@@ -796,7 +800,7 @@ def test_a_group_whose_state_was_deleted_reads_all_records_again(is_closed: bool
         one.fetch(session=-1)
     shares = b.broker.shares.get()
     (key,) = shares.coordinator.keys()
-    shares.runtime.delete([key], lambda *_: None, b.now_ms)
+    delete_state(b, key)
     begin_group(b, "g", "t")
     assert other.take("t") == [(0, 5, 1)]
     if not is_closed:
@@ -810,7 +814,7 @@ def test_an_acknowledgement_of_a_deleted_state_does_not_enter_the_next_one() -> 
     one.take("t")
     shares = b.broker.shares.get()
     (key,) = shares.coordinator.keys()
-    shares.runtime.delete([key], lambda *_: None, b.now_ms)
+    delete_state(b, key)
     begin_group(b, "g", "t")
     assert one.acknowledge("t", (0, 3, ACCEPT)) == Code.NOT_LEADER_OR_FOLLOWER
     assert other.take("t") == [(0, 5, 1)]

@@ -184,7 +184,7 @@ def test_share_group_offsets_are_described_with_their_lags() -> None:
     shares = b.broker.shares.get()
     key = SharePartitionKey("g", topic_id.bytes, 0)
     shares.runtime.store(
-        [shares.coordinator.write(key, LeaderWrite(-1, -1, 10, 2, []), b.now_ms)],
+        [shares.coordinator.decide_write(key, LeaderWrite(-1, -1, 10, 2, []), b.now_ms)],
         lambda _: None,
         b.now_ms,
     )
@@ -226,7 +226,7 @@ def test_metrics_and_the_console_see_start_offsets_lags_and_members() -> None:
     shares = b.broker.shares.get()
     key = SharePartitionKey("g", topic_id.bytes, 0)
     written = LeaderWrite(-1, 0, 10, 2, [])
-    change = shares.coordinator.write(key, written, b.now_ms)
+    change = shares.coordinator.decide_write(key, written, b.now_ms)
     shares.runtime.store([change], lambda _: None, b.now_ms)
     (group,) = seen_groups(b)
     assert group.offsets == (
@@ -234,7 +234,11 @@ def test_metrics_and_the_console_see_start_offsets_lags_and_members() -> None:
         not_started[1],
     )
     shares.runtime.store(
-        [shares.coordinator.write(key, written._replace(delivery_complete_count=-1), b.now_ms)],
+        [
+            shares.coordinator.decide_write(
+                key, written._replace(delivery_complete_count=-1), b.now_ms
+            )
+        ],
         lambda _: None,
         b.now_ms,
     )
@@ -322,14 +326,14 @@ def test_a_group_is_kept_if_a_state_of_its_partitions_cannot_be_deleted(
         join(b, group)
         leave(b, group)
     coordinator = b.broker.shares.get().coordinator
-    delete = coordinator.delete
+    delete = coordinator.decide_delete
 
     def refused(key: SharePartitionKey) -> Change:
         if key.group_id == "g" and key.partition == 1:
             return Change(error_code=Code.COORDINATOR_NOT_AVAILABLE)
         return delete(key)
 
-    monkeypatch.setattr(coordinator, "delete", refused)
+    monkeypatch.setattr(coordinator, "decide_delete", refused)
     assert delete_groups(b, "g", "h") == {"g": Code.COORDINATOR_NOT_AVAILABLE, "h": Code.NONE}
     assert b.broker.groups.group("g") is not None and b.broker.groups.group("h") is None
     monkeypatch.undo()
@@ -472,7 +476,7 @@ def test_states_with_acknowledgements_are_not_initialised_again_after_a_power_lo
         if group is not None and group.modern.states.initialized:  # type: ignore[union-attr]
             shares = b.broker.shares.get()
             key = SharePartitionKey("g", topic_id.bytes, 0)
-            change = shares.coordinator.write(key, LeaderWrite(-1, -1, 10, 0, []), b.now_ms)
+            change = shares.coordinator.decide_write(key, LeaderWrite(-1, -1, 10, 0, []), b.now_ms)
             shares.runtime.store([change], acknowledged.append, b.now_ms)
             while not acknowledged:
                 assert b.flush_one()

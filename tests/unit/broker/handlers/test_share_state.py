@@ -11,8 +11,7 @@ import pytest
 from helpers.disk_broker import READER, DiskBroker, Producer
 
 from barnabas.coordinator.internal_topics import SHARE_STATE_TOPIC
-from barnabas.coordinator.result import CoordinatorRecord
-from barnabas.coordinator.share_states.share_records import SharePartitionKey
+from barnabas.coordinator.result import CoordinatorRecord, StateChange, StateRow
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages import (
     delete_share_group_state,
@@ -108,11 +107,13 @@ def test_a_group_hears_of_its_states_when_they_are_durable_also_where_transactio
     None
 ):
     b, topic_id = broker(barnabas_transaction_durability="os")
-    key, codes = SharePartitionKey("g", topic_id.bytes, 0), list[list[int]]()
-    shares = b.broker.shares.get()
-    shares.runtime.initialize([(key, 0, 0)], lambda row, _: codes.append(row), b.now_ms)
+    codes = list[list[int]]()
+    change = StateChange("g", False, (StateRow(topic_id, 0, 0),), 0)
+    changes = b.broker.shares.get().changes
+    changes.begin(change, lambda row, _: codes.append(list(row)), b.now_ms)
     assert codes == []
     b.flush()
+    changes.on_tick(b.now_ms)
     assert codes == [[Code.NONE]]
 
 

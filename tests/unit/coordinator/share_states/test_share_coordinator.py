@@ -109,12 +109,12 @@ class Host:
             assert of_rest.snapshot(1) == state.snapshot(1)
 
     def begin(self, key: SharePartitionKey, state_epoch: int = 0, start: int = -1) -> int:
-        return self.take(self.made.initialize(key, state_epoch, start, self.now_ms))
+        return self.take(self.made.decide_initialize(key, state_epoch, start, self.now_ms))
 
     def write(self, key: SharePartitionKey, *runs: tuple[int, int, int, int], **more: int) -> int:
         fields = {"state_epoch": 0, "leader_epoch": 0, "start_offset": -1, "count": -1} | more
         written = LeaderWrite(*fields.values(), [StateBatch(*run) for run in runs])  # type: ignore[arg-type]
-        return self.take(self.made.write(key, written, self.now_ms))
+        return self.take(self.made.decide_write(key, written, self.now_ms))
 
 
 def key(partition: int = 0, group: str = "g") -> SharePartitionKey:
@@ -129,7 +129,7 @@ def test_a_key_goes_to_kafkas_partition() -> None:
 def test_a_share_state_must_be_initialised_before_it_is_read_or_written() -> None:
     h = Host()
     assert h.write(key(), (0, 1, 2, 1)) == Code.INVALID_REQUEST
-    assert h.take(h.made.read(key(), 0, 0)) == Code.INVALID_REQUEST
+    assert h.take(h.made.decide_read(key(), 0, 0)) == Code.INVALID_REQUEST
     assert h.made.summary(key()) == NO_SUMMARY
     assert h.begin(key(99)) == Code.UNKNOWN_TOPIC_OR_PARTITION
     assert h.begin(key()) == Code.NONE
@@ -225,7 +225,7 @@ def test_a_snapshot_is_the_sum_of_the_updates_before_it(seed: int) -> None:
         }
         for host in (often, never):
             before = whole(host)._replace(leader_epoch=leader_epoch)
-            assert host.take(host.made.read(key(), leader_epoch, host.now_ms)) == Code.NONE
+            assert host.take(host.made.decide_read(key(), leader_epoch, host.now_ms)) == Code.NONE
             assert whole(host) == before, "a new leader changes nothing but the epoch"
             assert host.write(key(), run, **fields) == Code.NONE
         assert whole(often) == whole(never)
@@ -256,13 +256,13 @@ def test_a_new_start_offset_drops_the_batches_before_it() -> None:
 def test_an_earlier_leader_epoch_is_fenced() -> None:
     h = Host()
     h.begin(key())
-    assert h.take(h.made.read(key(), 5, 0)) == Code.NONE
+    assert h.take(h.made.decide_read(key(), 5, 0)) == Code.NONE
     assert h.made.summary(key()).leader_epoch == 5
-    assert h.take(h.made.read(key(), 4, 0)) == Code.FENCED_LEADER_EPOCH
+    assert h.take(h.made.decide_read(key(), 4, 0)) == Code.FENCED_LEADER_EPOCH
     assert h.write(key(), leader_epoch=4) == Code.FENCED_LEADER_EPOCH
     assert h.write(key(), leader_epoch=-1) == Code.NONE
     size = len(h.log)
-    assert h.take(h.made.read(key(), 5, 0)) == Code.NONE
+    assert h.take(h.made.decide_read(key(), 5, 0)) == Code.NONE
     assert len(h.log) == size, "a leader that reads again changes nothing"
 
 
@@ -282,9 +282,9 @@ def test_a_new_initialisation_fences_writers_of_the_earlier_state_epoch() -> Non
 def test_a_deleted_state_is_gone_and_deleting_it_again_changes_nothing() -> None:
     h = Host()
     h.begin(key())
-    assert h.take(h.made.delete(key())) == Code.NONE
+    assert h.take(h.made.decide_delete(key())) == Code.NONE
     size = len(h.log)
-    assert h.take(h.made.delete(key())) == Code.NONE
+    assert h.take(h.made.decide_delete(key())) == Code.NONE
     assert len(h.log) == size
     assert h.write(key()) == Code.INVALID_REQUEST
 
@@ -311,9 +311,9 @@ def test_the_redundant_records_are_before_the_oldest_of_the_last_snapshots() -> 
     h.write(other)
     h.write(other)  # 5, a snapshot
     assert h.made.redundant_offset(log_partition) == 3
-    h.take(h.made.delete(one))
+    h.take(h.made.decide_delete(one))
     assert h.made.redundant_offset(log_partition) == 5
-    h.take(h.made.delete(other))
+    h.take(h.made.decide_delete(other))
     assert h.made.redundant_offset(log_partition) == 7
 
 
@@ -358,7 +358,7 @@ def test_many_cold_partitions_get_their_snapshots_in_several_ticks(
 def test_a_refused_answer_has_nothing_of_the_state() -> None:
     h = Host()
     h.begin(key(), state_epoch=4, start=7)
-    h.take(h.made.read(key(), 5, 0))
+    h.take(h.made.decide_read(key(), 5, 0))
     h.write(key(), (8, 9, 2, 1), state_epoch=4, leader_epoch=5)
     for index, leader_epoch in ((0, 4), (99, 5)):
         data = [reading.ReadStateData(TOPIC, [reading.PartitionData(index, leader_epoch)])]
@@ -429,9 +429,9 @@ def test_a_new_beginning_does_not_admit_an_earlier_leader_or_state_epoch() -> No
     """
     h = Host()
     h.begin(key(), state_epoch=5)
-    assert h.take(h.made.read(key(), 5, h.now_ms)) == 0
+    assert h.take(h.made.decide_read(key(), 5, h.now_ms)) == 0
     h.begin(key(), state_epoch=-1)
-    assert h.take(h.made.read(key(), 4, h.now_ms)) == Code.FENCED_LEADER_EPOCH
+    assert h.take(h.made.decide_read(key(), 4, h.now_ms)) == Code.FENCED_LEADER_EPOCH
     assert h.write(key(), leader_epoch=4, state_epoch=5) == Code.FENCED_LEADER_EPOCH
     assert h.write(key(), leader_epoch=5, state_epoch=4) == Code.FENCED_STATE_EPOCH
     assert h.begin(key(), state_epoch=4) == Code.FENCED_STATE_EPOCH
