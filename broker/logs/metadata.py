@@ -137,7 +137,6 @@ class ClusterMetadata:
         self.features_epoch = -1
         self.next_producer_id = 0
         self._frames = 0
-        self.generation = 0
         self.rewriting: Rewriting | None = None
         self.run_steps: Callable[[SyncSteps], None] = run_at_once
         # the position of an incomplete change at the end of the file, until the change is cut off
@@ -182,7 +181,6 @@ class ClusterMetadata:
         """Make the topic visible, now that all its logs exist."""
         del self.coming[topic.topic_id]
         self._take(topic)
-        self.generation += 1
 
     def adopt_topic(
         self,
@@ -413,7 +411,6 @@ class ClusterMetadata:
         self._gone.clear()
         self._frames += len(bodies)
         self.change_count += len(bodies)
-        self.generation += 1
 
     def _note_size(self) -> None:
         """Record that all of the journal is durable."""

@@ -80,7 +80,7 @@ LEFT_OUT: dict[str, str] = {
     "CommittedOffset.since_ms": _TIME,
     # the journal
     "ClusterMetadata._file": _FILES, "ClusterMetadata._durable_size": _FILES,
-    "ClusterMetadata.generation": _TIME, "ClusterMetadata.change_count": _TIME,
+    "ClusterMetadata.change_count": _TIME,
     "ClusterMetadata._frames": _FILES, "ClusterMetadata._gone": "written with the next change",
     "ClusterMetadata._disk": _OTHER,
 }  # fmt: skip

@@ -352,7 +352,7 @@ class World:
         broker = self.node.broker
         if broker is None:
             return
-        logs_of = (self.node.generation, broker.metadata.generation)
+        logs_of = (self.node.generation, broker.topics.version)
         if self._logs_of != logs_of:
             self._logs_of = logs_of
             logs = [
