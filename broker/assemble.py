@@ -234,7 +234,7 @@ def _authorizer(
         config.super_users,
         everyone_if_no_acl=config.allow_everyone_if_no_acl_found,
         is_on=bool(config.authorizer_class_name),
-        tell=outbox.audit.append if config.barnabas_audit_log else None,
+        audit=outbox.audit.append if config.barnabas_audit_log else None,
         on_changed=on_changed,
     )
 

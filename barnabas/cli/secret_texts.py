@@ -98,8 +98,8 @@ _WHOLE_LINE = range(60, 77)  # the letters of a line of PEM
 
 
 def _without_keys(text: str) -> str:
-    """The text without private keys of PEM. The text may begin or end within a key, or lines of a
-    program may be between those of the key.
+    """The text without private keys of PEM. The text may begin or end within a key, and where a log
+    has several writers, lines of others may be between those of the key.
     """
     lines = text.split("\n")
     if "PRIVATE KEY-----" not in text and not any(map(_is_key_line, lines)):

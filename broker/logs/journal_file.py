@@ -38,7 +38,7 @@ class JournalError(LogDirectoryError):
 
 
 def encode_frame(body: dict[str, Any]) -> bytes:
-    """One frame."""
+    """The bytes of one frame."""
     data: bytes = msgpack.packb(body)
     return FRAME.pack(len(data), crc32c(data)) + data
 

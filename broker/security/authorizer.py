@@ -166,17 +166,17 @@ class AuditedAccess(Access):
     the broker writes.
     """
 
-    __slots__ = ("_context", "_shared", "_tell")
+    __slots__ = ("_audit", "_context", "_shared")
 
     def __init__(
-        self, shared: Access, context: RequestContext, tell: Callable[[AuditRecord], None]
+        self, shared: Access, context: RequestContext, audit: Callable[[AuditRecord], None]
     ) -> None:
         """Takes: shared, the cached permissions of the client; context, the request whose decisions
-        are audited; tell, which receives each audit record.
+        are audited; audit, which receives each audit record.
         """
         super().__init__(shared._authorizer, shared.principal, shared.host)
         self.keeper = None
-        self._shared, self._context, self._tell = shared, context, tell
+        self._shared, self._context, self._audit = shared, context, audit
 
     def sees(self, operation: int, resource_type: int, name: str) -> bool:
         return self._shared.sees(operation, resource_type, name)
@@ -208,7 +208,7 @@ class AuditedAccess(Access):
             if len(name) <= LONGEST_REMEMBERED:
                 self._authorizer.make_room()
                 audited.add(once)
-        self._tell(
+        self._audit(
             AuditRecord(
                 self.principal, self.host, self._context.client_id or "", self._context.api_key,
                 Operation(operation).name, ResourceType(resource_type).name, name, is_allowed,
@@ -232,7 +232,7 @@ class Authorizer:
 
     Takes: super_users, principals in the form `User:NAME`; everyone_if_no_acl, the setting
            allow.everyone.if.no.acl.found; is_on, which is False if no request is refused, and
-           decisions are made only for the audit log; tell, the function that is called with each
+           decisions are made only for the audit log; audit, the function that is called with each
            audit record, or None without an audit log; on_changed, the function that is called
            after each change of an ACL.
     """
@@ -244,12 +244,12 @@ class Authorizer:
         *,
         everyone_if_no_acl: bool = False,
         is_on: bool = True,
-        tell: Callable[[AuditRecord], None] | None = None,
+        audit: Callable[[AuditRecord], None] | None = None,
         on_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_changed = on_changed
         self._journal, self._super_users = journal, frozenset(super_users)
-        self._everyone_if_no_acl, self._tell = everyone_if_no_acl, tell
+        self._everyone_if_no_acl, self._audit = everyone_if_no_acl, audit
         self.is_on = is_on
         self.refusals = RefusalLines()
         self._accesses: dict[tuple[str, str], Access] = {}
@@ -273,7 +273,7 @@ class Authorizer:
             self.make_room()
             access = Access(self, principal, client_host.removeprefix("/"))
             self._accesses[key] = access
-        return access if self._tell is None else AuditedAccess(access, context, self._tell)
+        return access if self._audit is None else AuditedAccess(access, context, self._audit)
 
     def decide(
         self, principal: str, host: str, operation: int, resource_type: int, name: str

@@ -61,7 +61,7 @@ class Past:
             {uuid.UUID(int=7): Acl(2, "secret-topic", 3, "User:secret-user", "*", 3, 3)}
         )
         self.audited: list[AuditRecord] = []
-        self.storm.parts.access.authorizer = Authorizer(broker.metadata, tell=self.audited.append)
+        self.storm.parts.access.authorizer = Authorizer(broker.metadata, audit=self.audited.append)
         names = {*broker.metadata.topics, *broker.transactions.snapshot()}
         names |= set(self.storm.knowledge.members)
         names |= {member for rows in self.storm.knowledge.members.values() for member, _ in rows}
@@ -152,7 +152,7 @@ def test_a_client_that_may_read_one_topic_changes_nothing_and_learns_nothing_els
     assert answered, "not all of it was refused for other reasons"
     after = state_of(past.broker), dict(metadata.acls), dict(metadata.scram_credentials)
     past.storm.parts.access.authorizer.remove([READERS_ACL])
-    past.storm.parts.access.authorizer = Authorizer(metadata, tell=past.audited.append)
+    past.storm.parts.access.authorizer = Authorizer(metadata, audit=past.audited.append)
     assert after == before
 
 

@@ -58,7 +58,7 @@ class Rules:
         self.audited: list[AuditRecord] = []
         self.metadata = ClusterMetadata(OsDisk(), str(path / f"{uuid.uuid4()}.journal"))
         self.authorizer = Authorizer(
-            self.metadata, ["User:root"], everyone_if_no_acl=everyone, tell=None
+            self.metadata, ["User:root"], everyone_if_no_acl=everyone, audit=None
         )
         self.add(*acls)
 
@@ -190,7 +190,7 @@ def test_with_an_audit_log_removed_acls_do_not_apply_after_the_cache_was_full(
     """
     monkeypatch.setattr(module, "MOST_REMEMBERED", 5)
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
-    authorizer = Authorizer(metadata, tell=lambda record: None)
+    authorizer = Authorizer(metadata, audit=lambda record: None)
     authorizer.add({uuid.uuid4(): acl(READ)})
     parked = authorizer.access("User:ann", HERE, CONTEXT)
     assert parked.may(READ, TOPIC, "t")
@@ -233,7 +233,7 @@ def test_a_connection_keeps_its_access_until_the_caches_are_cleared(
 def bytes_after_very_long_names(directory: str) -> int:
     """The memory that decisions on a hundred names of 32,000 characters leave."""
     metadata = ClusterMetadata(OsDisk(), f"{directory}/journal")
-    authorizer = Authorizer(metadata, tell=lambda record: None)
+    authorizer = Authorizer(metadata, audit=lambda record: None)
     access = authorizer.access("User:ann", HERE, CONTEXT)
     tracemalloc.start()
     for number in range(100):
@@ -370,7 +370,7 @@ def _plainly(acls: list[Acl], operation: Operation, name: str) -> bool:
 def test_the_audit_log_has_reads_once_and_other_operations_each_time(tmp_path: Path) -> None:
     audited: list[AuditRecord] = []
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
-    authorizer = Authorizer(metadata, tell=audited.append)
+    authorizer = Authorizer(metadata, audit=audited.append)
     authorizer.add({uuid.uuid4(): acl(READ)})
     for _ in range(2):
         access = authorizer.access("User:ann", f"/{HERE}", CONTEXT)
@@ -391,7 +391,7 @@ def test_each_connection_is_told_of_until_an_acl_changes(tmp_path: Path) -> None
     """
     audited: list[AuditRecord] = []
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
-    authorizer = Authorizer(metadata, tell=audited.append)
+    authorizer = Authorizer(metadata, audit=audited.append)
     ids = [uuid.uuid4() for _ in range(3)]
     for acl_id in ids:
         authorizer.add({acl_id: acl(READ, principal="User:*")})
@@ -411,7 +411,7 @@ def test_each_connection_is_told_of_until_an_acl_changes(tmp_path: Path) -> None
 def test_an_authorizer_that_is_off_allows_and_audits_everything(tmp_path: Path) -> None:
     audited: list[AuditRecord] = []
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
-    authorizer = Authorizer(metadata, is_on=False, tell=audited.append)
+    authorizer = Authorizer(metadata, is_on=False, audit=audited.append)
     assert authorizer.access("User:ann", HERE, CONTEXT).may(Operation.DELETE, TOPIC, "t")
     assert [record.is_allowed for record in audited] == [True]
 

@@ -88,7 +88,7 @@ def test_only_what_is_refused_is_logged(
     response, and one that another permission may replace.
     """
     metadata = ClusterMetadata(OsDisk(), str(tmp_path / "journal"))
-    authorizer = Authorizer(metadata, tell=(lambda record: None) if is_audited else None)
+    authorizer = Authorizer(metadata, audit=(lambda record: None) if is_audited else None)
     context = RequestContext(1, 0, "client", "/192.0.2.1", connection_id=1, api_key=FETCH)
     access = authorizer.access("User:ann", "/192.0.2.1", context)
     assert not access.sees(READ, TOPIC, "orders")
