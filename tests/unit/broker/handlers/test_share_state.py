@@ -111,6 +111,7 @@ def test_a_group_hears_of_its_states_when_they_are_durable_also_where_transactio
     change = StateChange("g", False, (StateRow(topic_id, 0, 0),), 0)
     changes = b.broker.shares.get().changes
     changes.begin(change, lambda row, _: codes.append(list(row)), b.now_ms)
+    changes.on_tick(b.now_ms)
     assert codes == []
     b.flush()
     changes.on_tick(b.now_ms)
