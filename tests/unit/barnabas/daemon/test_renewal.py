@@ -109,7 +109,7 @@ def test_a_process_that_differs_is_not_used_again(exit_codes: dict[str, int], ch
 
 CONTAINERS = (list, dict, set, bytearray, deque, WeakKeyDictionary, WeakValueDictionary, WeakSet)
 # Caches of pure functions: what is found in them depends on the key alone.
-CACHES = {"_HEADS_BY_NAME", "_HEADS_BY_ID", "_VARINT"}
+CACHES = {"_HEADS_BY_NAME", "_HEADS_BY_ID", "_FETCHES", "_HEARTBEATS", "_COMMITS", "_VARINT"}
 
 
 def containers() -> Iterator[tuple[str, Any]]:
