@@ -14,7 +14,7 @@ from barnabas.storage.cleaning.clean_job import CleanJob
 from barnabas.storage.disk import Syncable
 
 if TYPE_CHECKING:
-    from barnabas.storage.log.durability import FlushToken
+    from barnabas.storage.log.durability import FlushToken, LogEnd
 
 # the reason why the broker ends a connection, for the broker's log
 CloseReason = ProtocolViolation | str
@@ -37,7 +37,7 @@ class FlushJob(NamedTuple):
 
     job_id: int
     # pairs (Log, token): after the flush the log is durable up to the token
-    tokens: tuple[tuple[Any, FlushToken], ...]
+    tokens: tuple[tuple[Any, FlushToken | LogEnd], ...]
     files: tuple[Syncable, ...]
     # called at the end of a job that does not come from the flush queue
     then: Callable[[int], None] | None = None

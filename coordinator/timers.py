@@ -1,11 +1,10 @@
 """A table of deadlines by key. There are no callbacks: the owner takes the keys that are due.
 
-A key has at most one deadline, and scheduling the key again moves it. The heap keeps the entries of
-moved and cancelled deadlines until they are due. If these outnumber the current entries, the heap
-is rebuilt, so it is never more than twice as large as the table.
-
-A deadline that is moved to a later time, as with each heartbeat, gets no entry at once: when the
-earlier entry is due, it is replaced by one for the present deadline.
+A key has at most one deadline, and scheduling the key again moves it. Nearly all deadlines are
+cancelled or moved to a later time before they are due, many with each request. So the heap entry of
+a key stays where it is until it comes to the top of the heap; then it moves to the current
+deadline. A deadline that is moved to an earlier time gets a further entry. If the entries outnumber
+the deadlines, the heap is rebuilt, so it is never more than twice as large as the table.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ _SMALL = 64  # a heap with fewer entries is not rebuilt
 class Timers(dict[Key, tuple[int, int]]):
     """A table of keys and their deadlines in ms. It is a dict, from which `pop` removes a deadline.
 
-    The value of a key is its deadline and a sequence number. The heap has an entry with these, or
-    an earlier one of the key. Keys that are due in the same millisecond are returned in the order
-    in which they were scheduled.
+    The value of a key is its deadline and a sequence number. Keys that are due in the same
+    millisecond are returned in the order in which they were scheduled. _queued_ms: the time of each
+    key's entry in the heap, which is at or before its deadline.
 
     earliest_ms: a lower bound of all deadlines; None if there are no deadlines. It may be too
     early, since it is not updated when a deadline is moved or cancelled, but only by
@@ -39,6 +38,7 @@ class Timers(dict[Key, tuple[int, int]]):
         super().__init__()
         self.earliest_ms: int | None = None
         self._heap: list[tuple[int, int, Key]] = []
+        self._queued_ms: dict[Key, int] = {}
         self._next_sequence = 0
 
     def deadline_ms(self, key: Key) -> int | None:
@@ -47,19 +47,20 @@ class Timers(dict[Key, tuple[int, int]]):
         return None if row is None else row[0]
 
     def schedule(self, key: Key, deadline_ms: int) -> None:
-        """Set the deadline of `key`, in place of any earlier one. This takes O(log n) steps."""
+        """Set the deadline of `key`, in place of any earlier one. This takes O(log n) steps if the
+        deadline becomes earlier, otherwise O(1).
+        """
         sequence = self._next_sequence
         self._next_sequence = sequence + 1
-        present = self.get(key)
         self[key] = deadline_ms, sequence
-        if present is not None and present[0] <= deadline_ms:
-            return  # an entry of the heap is early enough
-        heap = self._heap
-        heapq.heappush(heap, (deadline_ms, sequence, key))
+        queued_ms = self._queued_ms.get(key)
+        if queued_ms is None or deadline_ms < queued_ms:
+            self._queued_ms[key] = deadline_ms
+            heapq.heappush(self._heap, (deadline_ms, sequence, key))
+            if len(self._heap) > _SMALL and len(self._heap) > 2 * len(self):
+                self._rebuild()
         if self.earliest_ms is None or deadline_ms < self.earliest_ms:
             self.earliest_ms = deadline_ms
-        if len(heap) > _SMALL and len(heap) > 2 * len(self):
-            self._rebuild()
 
     def cancel(self, key: Key) -> bool:
         """Remove the deadline of `key`. Return False if the key had no deadline."""
@@ -73,17 +74,13 @@ class Timers(dict[Key, tuple[int, int]]):
         Takes:  most, the maximum number of keys. Any further keys remain due.
         """
         due: list[Key] = []
-        heap = self._heap
-        while heap and heap[0][0] <= now_ms and len(due) < most:
-            deadline_ms, sequence, key = heap[0]
-            present = self.get(key)
-            if present is not None and present != (deadline_ms, sequence):
-                heapq.heapreplace(heap, (*present, key))
-                continue
-            heapq.heappop(heap)
-            if present is not None:
-                del self[key]
-                due.append(key)
+        while len(due) < most:
+            deadline_ms = self.next_deadline_ms()
+            if deadline_ms is None or deadline_ms > now_ms:
+                return due
+            key = heapq.heappop(self._heap)[2]
+            del self[key], self._queued_ms[key]
+            due.append(key)
         self.next_deadline_ms()
         return due
 
@@ -97,20 +94,26 @@ class Timers(dict[Key, tuple[int, int]]):
 
     def next_deadline_ms(self) -> int | None:
         """Return the earliest deadline, or None if there are no deadlines."""
-        while self._heap:
-            deadline_ms, sequence, key = self._heap[0]
-            present = self.get(key)
-            if present == (deadline_ms, sequence):
-                self.earliest_ms = deadline_ms
-                return deadline_ms
-            if present is None:
-                heapq.heappop(self._heap)
+        heap = self._heap
+        while heap:
+            queued_ms, sequence, key = heap[0]
+            row = self.get(key)
+            if row == (queued_ms, sequence):
+                self.earliest_ms = queued_ms
+                return queued_ms
+            if self._queued_ms.get(key) != queued_ms:
+                heapq.heappop(heap)  # an earlier entry has replaced it
+            elif row is None:
+                heapq.heappop(heap)
+                del self._queued_ms[key]
             else:
-                heapq.heapreplace(self._heap, (*present, key))
+                heapq.heapreplace(heap, (*row, key))
+                self._queued_ms[key] = row[0]
         self.earliest_ms = None
         return None
 
     def _rebuild(self) -> None:
-        """Drop the entries of cancelled and earlier deadlines, which are more than half of all."""
+        """Make the heap again, with one entry for each deadline."""
         self._heap = [(deadline_ms, sequence, key) for key, (deadline_ms, sequence) in self.items()]
         heapq.heapify(self._heap)
+        self._queued_ms = {key: deadline_ms for key, (deadline_ms, _) in self.items()}

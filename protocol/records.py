@@ -67,12 +67,6 @@ _START = struct.Struct(">qiibI")  # base_offset, batch_length, leader_epoch, mag
 _TAIL = struct.Struct(">hiqqqhii")  # the header from attributes on
 _CONTROL_KEY = struct.Struct(">hh")
 _CONTROL_VALUE = struct.Struct(">hi")
-# The header from attributes on, and the only record of a marker: its length, attributes, two deltas
-# and key size; the key; the size of the value; the value; no headers. The sizes are zigzag varints,
-# so each is twice the number.
-_MARKER = struct.Struct(">hiqqqhii 5b hh b hi b")
-_MARKER_START, _MARKER_VALUE_SIZE = (2 * 16, 0, 0, 0, 2 * 4), 2 * 6
-
 Header = tuple[str, bytes | None]
 Buffer = bytes | bytearray | memoryview
 
@@ -603,7 +597,7 @@ def encode_marker(
     coordinator_epoch: int,
     timestamp: int,
     base_timestamp: int | None = None,
-    headers: tuple[Header, ...] = (),
+    header: tuple[str, bytes] | None = None,
 ) -> bytes:
     """Encode the control batch that ends a transaction on one partition (KIP-98, "Control
     messages").
@@ -611,35 +605,43 @@ def encode_marker(
     The markers of one transaction differ only in offset and leader epoch, which the log sets.
 
     Takes:  timestamp, that of the record, in ms; base_timestamp, that of the batch, if it differs.
-            The record contains the difference, as in every batch. headers: those of the record,
-            which all clients and Apache Kafka skip.
+            The record contains the difference, as in every batch. header: that of the record, which
+            all clients and Apache Kafka skip. Its value is the end of the batch.
     """
-    kind = COMMIT if commit else ABORT
     if base_timestamp is None:
         base_timestamp = timestamp
-    if base_timestamp == timestamp and not headers:
-        content = _MARKER.pack(
-            TRANSACTIONAL | CONTROL, 0, timestamp, timestamp, producer_id, producer_epoch,
-            NO_SEQUENCE, 1, *_MARKER_START, 0, kind, _MARKER_VALUE_SIZE, 0, coordinator_epoch, 0,
-        )  # fmt: skip
-        return _with_start(content, 0, NO_LEADER_EPOCH)
+    name, value = header or ("", b"")
+    kind = COMMIT if commit else ABORT
+    start = _marker_start(kind, coordinator_epoch, timestamp - base_timestamp, name, len(value))
+    fields = _TAIL.pack(
+        TRANSACTIONAL | CONTROL, 0, base_timestamp, timestamp, producer_id, producer_epoch,
+        NO_SEQUENCE, 1,
+    )  # fmt: skip
+    return _with_start(fields + start + value, 0, NO_LEADER_EPOCH)
+
+
+@lru_cache(maxsize=64)
+def _marker_start(
+    kind: int, coordinator_epoch: int, timestamp_delta: int, name: str, value_size: int
+) -> bytes:
+    """The record of a marker up to the value of its header. Takes: name, empty for no header."""
     key, value = _CONTROL_KEY.pack(0, kind), _CONTROL_VALUE.pack(0, coordinator_epoch)
-    body = encode_record(NewRecord(key, value, timestamp, headers), 0, base_timestamp)
-    return bytes(
-        assemble_batch(
-            body,
-            base_offset=0,
-            leader_epoch=NO_LEADER_EPOCH,
-            attributes=TRANSACTIONAL | CONTROL,
-            last_offset_delta=0,
-            base_timestamp=base_timestamp,
-            max_timestamp=timestamp,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=NO_SEQUENCE,
-            record_count=1,
-        )
-    )
+    headers = ((name, bytes(value_size)),) if name else ()
+    record = encode_record(NewRecord(key, value, timestamp_delta, headers), 0, 0)
+    return record[: len(record) - value_size]
+
+
+def set_last_bytes(batch: bytearray, last_bytes: bytes, crc_before: int) -> None:
+    """Replace the last bytes of a batch, and set its CRC. Takes: crc_before, the CRC of the bytes
+    before them (`crc_without_last`).
+    """
+    batch[-len(last_bytes) :] = last_bytes
+    _CRC.pack_into(batch, _CRC_AT, crc32c(last_bytes, crc_before))
+
+
+def crc_without_last(batch: bytearray, count: int) -> int:
+    """The CRC of a batch without its last bytes."""
+    return crc32c(memoryview(batch)[CRC_START : len(batch) - count])
 
 
 def decode_marker(batch: Buffer) -> EndTransactionMarker:

@@ -29,7 +29,7 @@ from barnabas.broker.transactions.transaction_end import Endings, TransactionEnd
 from barnabas.coordinator.internal_topics import INTERNAL_TOPICS, TRANSACTIONS_TOPIC
 from barnabas.coordinator.transactions.partition_additions import PRODUCE_ADDS
 from barnabas.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-from barnabas.coordinator.transactions.transaction_state import Channel, ProducerIdAndEpoch
+from barnabas.coordinator.transactions.transaction_state import Channel
 from barnabas.protocol.api import Api
 from barnabas.protocol.compression import Codec
 from barnabas.protocol.errors import Code, DelayedRequest, KafkaError, detached
@@ -46,7 +46,6 @@ from barnabas.protocol.records import (
     FLAGS_AT,
     HEADER_SIZE,
     TRANSACTIONAL,
-    attributes_of,
     producer_of,
 )
 from barnabas.protocol.request_context import RequestContext
@@ -183,7 +182,7 @@ class _Produce:
         self.failed = self.has_flushes = False
         self.made_files = 0
         self.producer: tuple[int, int] | None = None
-        self.verified: ProducerIdAndEpoch | None = None
+        self.verified: tuple[int, int] | None = None
         self.partitions: Mapping[TopicPartition, None] | Code = _NONE
         # Topics were created, deleted or grew while the request was held back, so its names may now
         # belong to other topics.
@@ -267,7 +266,7 @@ class TransactionalBatches:
                 if (
                     records is None
                     or len(records) < HEADER_SIZE
-                    or not attributes_of(records) & TRANSACTIONAL
+                    or not records[FLAGS_AT] & TRANSACTIONAL
                 ):
                     continue
                 log = produce.topics.partition(topic.name, partition.index)
@@ -275,16 +274,15 @@ class TransactionalBatches:
                 if log is None or log.producer_state.has_ongoing_transaction(*producer):
                     continue
                 if producer == produce.producer:
-                    pairs.append(TopicPartition(topic.name, partition.index))
+                    # NamedTuples, made in this way since there may be many
+                    pairs.append(tuple.__new__(TopicPartition, (topic.name, partition.index)))
         if pairs:
             assert produce.producer is not None
             if not self._cluster.may_coordinate(TRANSACTIONS_TOPIC, name):
                 _refuse_partitions(produce, pairs)
                 return
             now_ms = produce.context.now_ms
-            added = self._coordinator.additions.on_writing(
-                name, ProducerIdAndEpoch(*produce.producer), pairs, now_ms
-            )
+            added = self._coordinator.additions.on_writing(name, produce.producer, pairs, now_ms)
             try:
                 self._ends.run(added, now_ms)
             except NotWrittenError as error:
@@ -299,12 +297,12 @@ class TransactionalBatches:
         """
         if len(records) < HEADER_SIZE:
             return _NONE  # the log refuses such a batch
-        attributes, api_version = attributes_of(records), produce.context.api_version
-        if attributes & TRANSACTIONAL:
+        flags = records[FLAGS_AT]
+        if flags & TRANSACTIONAL:
             code = self.verify(produce, log, records)
             if code:
                 return code
-        if api_version < ZSTD_SINCE and attributes & CODEC_MASK == Codec.ZSTD:
+        if produce.context.api_version < ZSTD_SINCE and flags & CODEC_MASK == Codec.ZSTD:
             return Code.UNSUPPORTED_COMPRESSION_TYPE
         return _NONE
 
@@ -335,8 +333,8 @@ class TransactionalBatches:
         additions = self._coordinator.additions
         producer = producer_id, producer_epoch
         if produce.verified != producer:
-            produce.verified = ProducerIdAndEpoch(producer_id, producer_epoch)
-            produce.partitions = additions.open_partitions(transactional_id, produce.verified)
+            produce.verified = producer
+            produce.partitions = additions.open_partitions(transactional_id, producer)
         code = additions.code_of_batch(produce.partitions, (log.topic, log.partition), api_version)
         if (
             base_sequence

@@ -67,7 +67,6 @@ from barnabas.coordinator.transactions.transaction_listing import EncodedRows
 from barnabas.coordinator.transactions.transaction_state import (
     PREPARED,
     Channel,
-    ProducerIdAndEpoch,
     TransactionState,
 )
 from barnabas.protocol.api import FEW, Api
@@ -307,7 +306,7 @@ class TxnOffsetCommitHandler:
         is_open = producers.has_ongoing_transaction_of(request.producer_id)
         transactions, name = self._transactions, request.transactional_id
         if context.api_version >= OFFSETS_ADD:
-            producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+            producer = request.producer_id, request.producer_epoch
             added = transactions.additions.on_writing_offsets(
                 name, producer, request.group_id, context.now_ms
             )

@@ -184,12 +184,12 @@ class FlushQueue:
         is_in_journal, is_in_older = bool(journal.size_bytes), journal.has_older
         if not self._later:
             self._later_due_ms = now_ms + LONGEST_LATER_MS
-        ends = {log: log.durability.end for log in logs}
-        self._later |= ends
-        if is_in_journal:
-            self._in_journal |= dict.fromkeys(ends)
-        if is_in_older:
-            self._to_checkpoint |= dict.fromkeys(ends)
+        for log in logs:
+            self._later[log] = log.durability.end
+            if is_in_journal:
+                self._in_journal[log] = None
+            if is_in_older:
+                self._to_checkpoint[log] = None
 
     def hold_journals(self) -> None:
         """Keep all journals until `release_journals`, since effects of a record are not appended
@@ -299,7 +299,7 @@ class FlushQueue:
         """Put the next flush job into the outbox, if any log has to be flushed; otherwise delete
         old journals.
         """
-        tokens: list[tuple[Log, FlushToken]] = []
+        tokens: list[tuple[Log, FlushToken | LogEnd]] = []
         files: list[Syncable] = []
         while self._next or self._waiting_for_frame or self._is_later_due(now_ms):
             was_called = self._take_next(tokens, files, may_journal, now_ms)
@@ -326,7 +326,7 @@ class FlushQueue:
 
     def _take_next(
         self,
-        tokens: list[tuple[Log, FlushToken]],
+        tokens: list[tuple[Log, FlushToken | LogEnd]],
         files: list[Syncable],
         may_journal: bool,
         now_ms: int,
@@ -362,7 +362,7 @@ class FlushQueue:
                 continue
             begun, durability = None, log.durability
             if are_in_journal or not next_logs.get(log, False):  # not in place
-                if durability.durable_offset >= (log.log_end_offset if end is None else end.offset):
+                if durability.durable_offset >= (log.log_end_offset if end is None else end[0]):
                     continue  # the previous flush has made it durable
                 if uses_journal:
                     begun = durability.try_begin_journal(most_bytes, end)
@@ -370,10 +370,9 @@ class FlushQueue:
             if begun is None:
                 self._take_files(log, tokens, files)
             else:
-                row, token = begun
-                entries[log] = row
-                left_bytes -= len(row[-1])
-                tokens.append((log, token))
+                entries[log], end = begun
+                left_bytes -= len(begun[0][-1])
+                tokens.append((log, end))
         self._in_journal |= dict.fromkeys(entries)
         return uses_journal and self._make_frame(entries, later, tokens, files, now_ms)
 
@@ -390,7 +389,7 @@ class FlushQueue:
         self,
         entries: dict[Log, JournalRow],
         later: dict[Log, LogEnd],
-        tokens: list[tuple[Log, FlushToken]],
+        tokens: list[tuple[Log, FlushToken | LogEnd]],
         files: list[Syncable],
         now_ms: int,
     ) -> bool:
@@ -403,7 +402,7 @@ class FlushQueue:
         """
         frame, takes_records = Frame(), True
         for log, end in later.items():
-            if log not in entries and log.durability.durable_offset < end.offset:
+            if log not in entries and log.durability.durable_offset < end[0]:
                 takes_records = False
         was_called = takes_records and self._offer(frame, entries, now_ms)
         try:
@@ -482,7 +481,7 @@ class FlushQueue:
         return bool(ready)
 
     def _take_files(
-        self, log: Log, tokens: list[tuple[Log, FlushToken]], files: list[Syncable]
+        self, log: Log, tokens: list[tuple[Log, FlushToken | LogEnd]], files: list[Syncable]
     ) -> None:
         """Flush a log in its own files, and not by the journal."""
         self._to_checkpoint.pop(log, None)
@@ -530,7 +529,7 @@ class FlushQueue:
         self._to_checkpoint, self._in_journal = self._in_journal, {}
 
     def _take_to_checkpoint(
-        self, most: int, tokens: list[tuple[Log, FlushToken]], files: list[Syncable]
+        self, most: int, tokens: list[tuple[Log, FlushToken | LogEnd]], files: list[Syncable]
     ) -> None:
         """Add the files of at most `most` logs that are to be checkpointed."""
         before = len(tokens)

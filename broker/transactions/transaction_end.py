@@ -79,13 +79,12 @@ from barnabas.coordinator.transactions.transaction_state import (
 from barnabas.protocol.errors import Code, DelayedRequest
 from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
-from barnabas.protocol.records import Header
 from barnabas.protocol.request_context import RequestContext
 from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.disk import NotWrittenError, is_out_of_resources
 from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.flush_journal import OFFLINE_END
-from barnabas.storage.log.append_info import NewMarker
+from barnabas.storage.log.append_info import MarkerHeader, NewMarker
 from barnabas.storage.log.broker_appends import append_records, write_marker
 from barnabas.storage.log.log import Log
 
@@ -318,22 +317,17 @@ class Ending:
         the fields of a PartitionEnd for each.
 
         Partitions that are off line are included, since a kill may come before their missing
-        markers are recorded.
+        markers are recorded. Those that were deleted since the look-up do no harm: an end has the
+        topic's id.
         """
         assert self.decision is not None
         known, offline = topics.metadata.topics, topics.logs.offline
         ends = []
-        topic, topic_id = "", b""
         for (name, index), log in zip(self.decision.partitions, self.partition_logs, strict=True):
             if log is not None:
-                offset = log.log_end_offset
+                ends.append((*log.durability.names, log.log_end_offset))
             elif (name, index) in offline and name in known:
-                offset = OFFLINE_END
-            else:
-                continue
-            if name != topic:
-                topic, topic_id = name, known[name].topic_id.bytes
-            ends.append((name, index, topic_id, offset))
+                ends.append((name, index, known[name].topic_id.bytes, OFFLINE_END))
         return ends
 
 
@@ -515,13 +509,13 @@ class TransactionMarkers:
         if epochs[1] != marker.coordinator_epoch or epochs[0] != producer_epoch:
             producer_epoch = epochs[0]
             marker = replace(marker, producer_epoch=producer_epoch, coordinator_epoch=epochs[1])
-        headers: tuple[Header, ...] = ()
+        header: MarkerHeader | None = None
         last_bytes = b""
         if log.is_whole and commit and marker.decided_ms is not None:
-            headers, last_bytes = self.whole.headers(
+            header, last_bytes = self.whole.header(
                 log, producer_id, marker.decided_ms, now_ms, is_live=not may_be_known
             )
-        offset = write_marker(log, marker, now_ms, headers, last_bytes)
+        offset = write_marker(log, marker, now_ms, header, last_bytes)
         if self._is_traced:
             logger.debug(
                 "%r: the marker %s of producer %d at offset %d",
@@ -1055,8 +1049,6 @@ class TransactionEnds:
     def _frame_decision(self, ending: Ending, now_ms: int) -> None:
         decision, frame, log = ending.decision, ending.frame, ending.log
         assert decision is not None and frame is not None and log is not None
-        if ending.looked_up_at != self._topics.version:
-            ending.look_up_logs(self._topics, self._coordinator.partition_count, now_ms)
         ends = ending.partition_ends(self._topics)
         ending.prepare, ending.frame = record_of(decision.prepare), None
         frame.add(

@@ -61,8 +61,9 @@ from typing import NamedTuple
 
 from barnabas.broker.transactions.cuts import Cuts
 from barnabas.coordinator.transactions.transaction_state import Decision
-from barnabas.protocol.records import Header, records_of
+from barnabas.protocol.records import records_of
 from barnabas.storage.exception_guard import contain
+from barnabas.storage.log.append_info import MarkerHeader
 from barnabas.storage.log.log import Log
 
 logger = logging.getLogger("barnabas.transactions")
@@ -225,9 +226,9 @@ class WholeTransactions:
         self._run, self._on_risen, self._defer, self.is_live = run, on_risen, defer, is_live
         self._cuts = cuts
         self._number = 0
-        # of the commit that `begin` has begun: its headers; its extents, the time of its last
+        # of the commit that `begin` has begun: its header; its extents, the time of its last
         # record there, and its own time
-        self._headers: tuple[Header, ...] | None = None
+        self._header: MarkerHeader | None = None
         self._begun = _NOTHING_BEGUN
         self.held_back: dict[Committed, None] = {}
         self._extent_count = 0
@@ -244,25 +245,25 @@ class WholeTransactions:
 
     # --- commits ---------------------------------------------------------------------------------
 
-    def headers(
+    def header(
         self, log: Log, producer_id: int, decided_ms: int, now_ms: int, *, is_live: bool = True
-    ) -> tuple[tuple[Header, ...], bytes]:
-        """The headers of a commit marker that is now written to a log with the setting.
+    ) -> tuple[MarkerHeader, bytes]:
+        """The header of a commit marker that is now written to a log with the setting.
 
         Takes:  is_live, whether the time of the last record is known.
-        Gives:  headers, which are the same for all logs of a commit; and the last bytes of the
+        Gives:  the header, which is the same for all logs of a commit; and the last bytes of the
                 marker, which replace theirs in this log.
         """
-        headers = self._headers
-        if headers is None or not is_live:
+        header = self._header
+        if header is None or not is_live:
             extent = log.producer_state.extent_of_transaction(producer_id)
             last_ms = UNKNOWN if extent is None or not is_live else extent[2]
-            headers = self._headers_of(now_ms, last_ms, decided_ms)
-        return headers, _OFFSET.pack(log.last_stable_offset if self.is_live else UNKNOWN)
+            header = self._header_of(now_ms, last_ms, decided_ms)
+        return header, _OFFSET.pack(log.last_stable_offset if self.is_live else UNKNOWN)
 
-    def _headers_of(self, now_ms: int, last_ms: int, decided_ms: int) -> tuple[Header, ...]:
+    def _header_of(self, now_ms: int, last_ms: int, decided_ms: int) -> MarkerHeader:
         note = _NOTE.pack(self._run, now_ms, self._number, last_ms, decided_ms, UNKNOWN)
-        return ((HEADER_KEY, note),)
+        return HEADER_KEY, note
 
     def begin(self, decision: Decision, logs: Iterable[Log | None], now_ms: int) -> None:
         """Record the extents of a transaction that gets its commit markers in these logs now.
@@ -287,7 +288,7 @@ class WholeTransactions:
                 extents[log] = first_offset, end_offset
                 last_ms = max(last_ms, seen_ms)
         self._begun = extents, last_ms, now_ms
-        self._headers = self._headers_of(now_ms, last_ms, decision.decided_ms)
+        self._header = self._header_of(now_ms, last_ms, decision.decided_ms)
 
     def end(self, decision: Decision, *, is_complete: bool) -> None:
         """The markers of `begin` are written.
@@ -296,7 +297,7 @@ class WholeTransactions:
         """
         if not self.is_live:
             return
-        self._headers, extents = None, self._begun[0]
+        self._header, extents = None, self._begun[0]
         if self.held_back or self.in_parts or not is_complete or not _are_readable(extents):
             self._end(decision, extents, is_complete=is_complete)
         self._begun = _NOTHING_BEGUN

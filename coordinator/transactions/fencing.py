@@ -18,26 +18,30 @@ from barnabas.protocol.request_context import RequestContext
 
 
 def require_current(
-    transaction: TransactionMetadata | None, transactional_id: str, producer: ProducerIdAndEpoch
+    transaction: TransactionMetadata | None, transactional_id: str, producer: tuple[int, int]
 ) -> TransactionMetadata:
-    """Return the transaction if `producer` is its current producer.
+    """Return the transaction if `producer`, an id and an epoch, is its current producer.
 
     Raises: KafkaError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED.
     """
     if not transactional_id:
         raise KafkaError(Code.INVALID_REQUEST)
-    if transaction is not None and transaction.is_kept:
+    if transaction is None:
+        raise KafkaError(Code.INVALID_PRODUCER_ID_MAPPING)
+    producer_id, producer_epoch = producer
+    # the first comparison, which costs no call, is enough unless two-phase commit is used
+    if transaction.next_producer_epoch >= 0 and transaction.is_kept:
         current = transaction.current_producer
-        if producer.producer_id not in (transaction.producer_id, current.producer_id):
+        if producer_id not in (transaction.producer_id, current.producer_id):
             raise KafkaError(Code.INVALID_PRODUCER_ID_MAPPING)
         if producer != current:
             raise KafkaError(Code.PRODUCER_FENCED)
         return transaction
-    if transaction is None or transaction.producer_id != producer.producer_id:
-        if transaction is not None and _is_of_last_session(transaction, producer):
+    if transaction.producer_id != producer_id:
+        if _is_of_last_session(transaction, producer_id):
             raise KafkaError(Code.PRODUCER_FENCED)
         raise KafkaError(Code.INVALID_PRODUCER_ID_MAPPING)
-    if transaction.producer_epoch != producer.producer_epoch or not transaction.is_epoch_given_out:
+    if transaction.producer_epoch != producer_epoch or not transaction.is_epoch_given_out:
         raise KafkaError(Code.PRODUCER_FENCED)
     return transaction
 
@@ -55,12 +59,12 @@ def require_current_or_last(
     return require_current(transaction, transactional_id, producer), False
 
 
-def _is_of_last_session(transaction: TransactionMetadata, producer: ProducerIdAndEpoch) -> bool:
+def _is_of_last_session(transaction: TransactionMetadata, producer_id: int) -> bool:
     """Whether the producer still uses the producer id of the previous session. This happens after a
     power loss.
     """
     is_new = transaction.state is TransactionState.EMPTY
-    return is_new and producer.producer_id == transaction.previous_producer_id
+    return is_new and producer_id == transaction.previous_producer_id
 
 
 def code_for_version(code: Code, context: RequestContext, first_version: int) -> Code:

@@ -23,7 +23,6 @@ from barnabas.coordinator.transactions import fencing
 from barnabas.coordinator.transactions.transaction_state import (
     MAX_PRODUCER_EPOCH,
     VERSION_2,
-    ProducerIdAndEpoch,
     TransactionMetadata,
 )
 from barnabas.coordinator.transactions.transaction_table import TransactionTable
@@ -91,9 +90,7 @@ class PartitionAdditions:
         added, results = self._add(
             self._table.by_id.get(request.v3_and_below_transactional_id),
             request.v3_and_below_transactional_id,
-            ProducerIdAndEpoch(
-                request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
-            ),
+            (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
             request.v3_and_below_topics,
             context,
             now_ms,
@@ -115,7 +112,7 @@ class PartitionAdditions:
         results = []
         for entry in request.transactions:
             name = entry.transactional_id
-            producer = ProducerIdAndEpoch(entry.producer_id, entry.producer_epoch)
+            producer = entry.producer_id, entry.producer_epoch
             transaction = decided.get(name) or self._table.by_id.get(name)
             if entry.verify_only:
                 topics = self._verification(transaction, name, producer, entry.topics, context)
@@ -133,7 +130,7 @@ class PartitionAdditions:
         self,
         transaction: TransactionMetadata | None,
         transactional_id: str,
-        producer: ProducerIdAndEpoch,
+        producer: tuple[int, int],
         topics: Iterable[AddPartitionsToTxnTopic],
         context: RequestContext,
         now_ms: int,
@@ -143,8 +140,9 @@ class PartitionAdditions:
         Gives:  the changed transaction, or None if nothing changes, and the result of each
                 partition.
         """
+        # made in this way, which is sooner, since there may be many
         pairs = [
-            TopicPartition(topic.name, partition)
+            tuple.__new__(TopicPartition, (topic.name, partition))
             for topic in topics
             for partition in topic.partitions
         ]
@@ -172,9 +170,10 @@ class PartitionAdditions:
         internal = INTERNAL_TOPICS if is_from_client else (TRANSACTIONS_TOPIC,)
         refused = {}
         for pair in pairs:
-            if pair.topic in internal:
+            topic, partition = pair
+            if topic in internal:
                 refused[pair] = Code.TOPIC_AUTHORIZATION_FAILED
-            elif not self._partition_exists(*pair):
+            elif not self._partition_exists(topic, partition):
                 refused[pair] = Code.UNKNOWN_TOPIC_OR_PARTITION
         return refused
 
@@ -182,7 +181,7 @@ class PartitionAdditions:
         self,
         transaction: TransactionMetadata | None,
         transactional_id: str,
-        producer: ProducerIdAndEpoch,
+        producer: tuple[int, int],
         pairs: list[TopicPartition],
         now_ms: int,
         client_transaction_version: int = 0,
@@ -191,11 +190,7 @@ class PartitionAdditions:
 
         Raises: KafkaError.
         """
-        transaction = fencing.require_current(transaction, transactional_id, producer)
-        if self._table.is_ending(transaction):
-            raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
-        if transaction.is_kept:
-            raise KafkaError(Code.INVALID_TXN_STATE)
+        transaction = self._require_writer(transaction, transactional_id, producer)
         partitions = transaction.partitions
         for pair in pairs:
             if pair not in partitions:
@@ -205,6 +200,23 @@ class PartitionAdditions:
         # With an empty list nothing changes either, since a transaction does not begin without a
         # partition.
         return None
+
+    def _require_writer(
+        self,
+        transaction: TransactionMetadata | None,
+        transactional_id: str,
+        producer: tuple[int, int],
+    ) -> TransactionMetadata:
+        """Return the transaction if `producer` may write to it now, and add partitions.
+
+        Raises: KafkaError of `require_current`, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
+        """
+        transaction = fencing.require_current(transaction, transactional_id, producer)
+        if self._table.is_ending(transaction):
+            raise KafkaError(Code.CONCURRENT_TRANSACTIONS)
+        if transaction.next_producer_epoch >= 0 and transaction.is_kept:  # see `require_current`
+            raise KafkaError(Code.INVALID_TXN_STATE)
+        return transaction
 
     # --- AddOffsetsToTxn, and writes that add ----------------------------------------------------
 
@@ -216,7 +228,7 @@ class PartitionAdditions:
         Errors: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
         CONCURRENT_TRANSACTIONS.
         """
-        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        producer = request.producer_id, request.producer_epoch
         added, code = None, _NONE
         try:
             added = self.with_partitions(
@@ -236,7 +248,7 @@ class PartitionAdditions:
     def on_writing(
         self,
         transactional_id: str,
-        producer: ProducerIdAndEpoch,
+        producer: tuple[int, int],
         pairs: list[TopicPartition],
         now_ms: int,
     ) -> Result:
@@ -255,7 +267,7 @@ class PartitionAdditions:
         return self._table.result(transactional_id, [] if added is None else [added], [])
 
     def on_writing_offsets(
-        self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str, now_ms: int
+        self, transactional_id: str, producer: tuple[int, int], group_id: str, now_ms: int
     ) -> Result:
         """Call `on_writing` for the partition of __consumer_offsets that stores the group."""
         pair = self._offsets_partition(group_id)
@@ -286,25 +298,18 @@ class PartitionAdditions:
 
         Gives:  NONE, or the error code for the Produce response.
         """
-        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
-        partitions = self.open_partitions(transactional_id, producer)
+        partitions = self.open_partitions(transactional_id, (producer_id, producer_epoch))
         return self.code_of_batch(partitions, (topic, partition), api_version)
 
     def open_partitions(
-        self, transactional_id: str, producer: ProducerIdAndEpoch
+        self, transactional_id: str, producer: tuple[int, int]
     ) -> Mapping[TopicPartition, None] | Code:
         """The partitions of the producer's open transaction; the error code if none is open."""
+        transaction = self._table.by_id.get(transactional_id)
         try:
-            transaction = fencing.require_current(
-                self._table.by_id.get(transactional_id), transactional_id, producer
-            )
+            return self._require_writer(transaction, transactional_id, producer).partitions
         except KafkaError as error:
             return error.code
-        if self._table.is_ending(transaction):
-            return Code.CONCURRENT_TRANSACTIONS
-        if transaction.is_kept:
-            return Code.INVALID_TXN_STATE
-        return transaction.partitions
 
     def code_of_batch(
         self,
@@ -353,7 +358,7 @@ class PartitionAdditions:
         Gives:  NONE, or the error code for the TxnOffsetCommit response.
         """
         table = self._table
-        producer = ProducerIdAndEpoch(producer_id, producer_epoch)
+        producer = producer_id, producer_epoch
         if producer in table.kept_from:
             return Code.INVALID_PRODUCER_EPOCH
         is_lax = table.settings.transaction_version < VERSION_2 and api_version < OFFSETS_ADD
@@ -361,7 +366,7 @@ class PartitionAdditions:
             transaction = table.by_id.get(transactional_id)
             is_lax = transaction is None or not transaction.is_kept
         if open_epoch is not None and is_lax:
-            is_valid = open_epoch <= producer.producer_epoch < MAX_PRODUCER_EPOCH
+            is_valid = open_epoch <= producer_epoch < MAX_PRODUCER_EPOCH
             return _NONE if is_valid else Code.INVALID_PRODUCER_EPOCH
         partitions = self.open_partitions(transactional_id, producer)
         if isinstance(partitions, Code):
@@ -378,7 +383,7 @@ class PartitionAdditions:
         self,
         transaction: TransactionMetadata | None,
         transactional_id: str,
-        producer: ProducerIdAndEpoch,
+        producer: tuple[int, int],
         topics: Iterable[AddPartitionsToTxnTopic],
         context: RequestContext,
     ) -> list[AddPartitionsToTxnTopicResult]:
@@ -403,8 +408,8 @@ def _results_by_topic(
             name=topic.name,
             results_by_partition=[
                 AddPartitionsToTxnPartitionResult(
-                    partition_index=partition,
-                    partition_error_code=codes.get((topic.name, partition), otherwise),
+                    partition,
+                    codes.get((topic.name, partition), otherwise) if codes else otherwise,
                 )
                 for partition in topic.partitions
             ],

@@ -334,6 +334,13 @@ class TransactionCoordinator:
                 client returns to an older connection when a leader is moved.
         Raises: DelayedRequest.
         """
+        connections = self._latest_connections.get(transactional_id, {})
+        latest_connection = producer, connection_id
+        for channel in channels:
+            if connections.get((channel, node_id)) != latest_connection:
+                break
+        else:
+            return  # the usual case: nothing has changed since the producer's last request
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
             return
@@ -342,7 +349,6 @@ class TransactionCoordinator:
             or transaction.current_producer != producer
         ):
             return
-        connections = self._latest_connections.get(transactional_id, {})
         latest = 0
         for channel in channels:
             of_producer, latest = connections.get((channel, node_id), (producer, 0))
@@ -424,7 +430,8 @@ class TransactionCoordinator:
         if context.api_version < END_GIVES_EPOCH:
             return transaction.prepared(commit, wall_ms).decision(epoch, WaitingEndTxn(ticket))
         prepare = transaction.prepared_with_next_epoch(commit, wall_ms, self._allocate_producer_id)
-        return prepare.decision(epoch, WaitingEndTxn(ticket, *prepare.next_producer))
+        waiting = tuple.__new__(WaitingEndTxn, (ticket, *prepare.next_producer))
+        return prepare.decision(epoch, waiting)
 
     def on_end_txn(self, request: EndTxnRequest, context: RequestContext, now_ms: int) -> Result:
         """Commit or abort a transaction.

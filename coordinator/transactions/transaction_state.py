@@ -257,7 +257,7 @@ class TransactionMetadata(NamedTuple):
         """The producer id and epoch after the prepared end."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return ProducerIdAndEpoch(self.next_producer_id, max(self.next_producer_epoch, 0))
-        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
+        return tuple.__new__(ProducerIdAndEpoch, self[_PRODUCER_ID : _PRODUCER_EPOCH + 1])
 
     def was_ended_by(self, producer: ProducerIdAndEpoch) -> bool:
         """Whether an end of version 2 by `producer` led to the current epoch.
@@ -288,12 +288,12 @@ class TransactionMetadata(NamedTuple):
 
         Takes:  step_ms, the minimum increase of `order_ms`, which is 1 for a decision.
         """
-        assert self.state in LEGAL_PREDECESSORS[state], (
+        fields: list[Any] = [*self]
+        assert fields[_STATE] in LEGAL_PREDECESSORS[state], (
             f"{self.transactional_id}: {self.state.value} -> {state.value}"
         )
-        fields: list[Any] = [*self]
         # the same as `order_ms`, but without the cost of a call
-        least_ms = step_ms + (self.last_update_ms if self.latest_ms < 0 else self.latest_ms)
+        least_ms = step_ms + fields[_LAST_UPDATE_MS if fields[_LATEST_MS] < 0 else _LATEST_MS]
         last_update_ms, latest_ms = wall_ms, NO_TIMESTAMP
         if least_ms > wall_ms:
             # The wall clock was set back. A record's time may be up to MOST_LEAD_MS ahead of it. If
@@ -357,8 +357,10 @@ class TransactionMetadata(NamedTuple):
         If the transaction was not open, it begins now.
         """
         fields = self._fields_in(ONGOING, wall_ms)
-        fields[_PARTITIONS] = {**fields[_PARTITIONS], **dict.fromkeys(added)}
-        if self.state is not ONGOING:
+        if self.state is ONGOING:
+            fields[_PARTITIONS] = {**fields[_PARTITIONS], **dict.fromkeys(added)}
+        else:
+            fields[_PARTITIONS] = dict.fromkeys(added)
             fields[_START_MS] = self._next_start_ms(wall_ms)
         fields[_PREVIOUS_PRODUCER_ID] = NO_PRODUCER_ID
         fields[_LAST_PRODUCER_EPOCH] = NO_PRODUCER_EPOCH
@@ -410,7 +412,7 @@ class TransactionMetadata(NamedTuple):
         """
         state = PREPARE_COMMIT if commit else PREPARE_ABORT
         was_open = self.state is ONGOING
-        is_kept = self.is_kept
+        is_kept = was_open and self.next_producer_epoch >= 0  # `is_kept`, without a call
         producer_id, producer_epoch = self.next_producer if is_kept else self[1:3]
         next_producer_id, next_producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
         if is_epoch_exhausted(producer_epoch):
@@ -480,19 +482,21 @@ class TransactionMetadata(NamedTuple):
         """Return the effect of a Prepare record. The host then writes the markers and ends the
         transaction.
         """
-        assert self.state in PREPARED
-        return Decision(
-            self.transactional_id,
-            self.producer_id,
-            self.producer_epoch,
+        transactional_id, producer_id, producer_epoch, _, state = self[:5]
+        assert state in PREPARED
+        fields = (
+            transactional_id,
+            producer_id,
+            producer_epoch,
             coordinator_epoch,
-            self.state is PREPARE_COMMIT,
+            state is PREPARE_COMMIT,
             tuple(self.partitions),
             # the same as `order_ms`, but without the cost of a call
             self.last_update_ms if self.latest_ms < 0 else self.latest_ms,
             self,
             waiting,
         )
+        return tuple.__new__(Decision, fields)
 
 
 _AT = {name: at for at, name in enumerate(TransactionMetadata._fields)}

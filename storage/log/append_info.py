@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from barnabas.protocol.records import Header
+MarkerHeader = tuple[str, bytes]
+"""The header of a marker's record: its name and its value."""
 
 
 @dataclass(slots=True)
@@ -21,15 +21,10 @@ class AppendInfo:
     duplicate: bool
 
 
-class EncodedMarker(NamedTuple):
-    """The batch of a marker, its timestamp, the wall-clock time at which it was encoded, and the
-    headers of its record.
-    """
-
-    batch: bytearray
-    timestamp_ms: int
-    wall_ms: int
-    headers: tuple[Header, ...]
+EncodedMarker = tuple[bytearray, int, int, MarkerHeader | None, int]
+"""The batch of a marker, its timestamp, the wall-clock time at which it was encoded, the header of
+its record, and the CRC of the batch without its last bytes, if they differ between logs.
+"""
 
 
 @dataclass(slots=True)

@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.records import NO_SEQUENCE, Header, encode_marker, encode_pairs, set_crc
+from barnabas.protocol.records import (
+    NO_SEQUENCE,
+    crc_without_last,
+    encode_marker,
+    encode_pairs,
+    set_last_bytes,
+)
 from barnabas.protocol.wall_clock import MOST_LEAD_MS
-from barnabas.storage.log.append_info import EncodedMarker, NewMarker
+from barnabas.storage.log.append_info import EncodedMarker, MarkerHeader, NewMarker
 from barnabas.storage.log.log import Log
 from barnabas.storage.producers.producer_state import NO_CRC
 
@@ -64,7 +70,7 @@ def write_marker(
     log: Log,
     marker: NewMarker,
     now_ms: int,
-    headers: tuple[Header, ...] = (),
+    header: MarkerHeader | None = None,
     last_bytes: bytes = b"",
 ) -> int:
     """Write a marker whose epochs were checked. Gives: the marker's offset.
@@ -74,35 +80,38 @@ def write_marker(
     base timestamp of the batch, and also the record's timestamp if it is near the current time
     (MOST_LEAD_MS).
 
-    Takes:  headers: those of the marker's record. last_bytes: what replaces the last bytes of the
-            last header, so that the other bytes are encoded once for all partitions.
+    Takes:  header: that of the marker's record. last_bytes: what replaces the last bytes of the
+            header, so that the other bytes are encoded once for all partitions.
     Raises: NotWrittenError if the disk has no space for the marker.
     After:  last_stable_offset is past the transaction unless an earlier one is open; an aborted
             transaction with data is in the aborted index.
     """
     wall_ms = now_ms + log.wall.ahead_ms
     encoded = marker.encoded
-    if encoded is None or encoded[2] != wall_ms or encoded[3] != headers:
-        encoded = marker.encoded = _encoded(marker, wall_ms, headers)
-    batch = encoded[0]
+    if encoded is None or encoded[2] != wall_ms or encoded[3] != header:
+        encoded = marker.encoded = _encoded(marker, wall_ms, header, len(last_bytes))
+    batch, time_ms, _, _, crc_before = encoded
     if last_bytes:
-        batch[-len(last_bytes) :] = last_bytes
-        set_crc(batch)
-    return log.write(batch, len(batch), 0, encoded[1], now_ms, None, marker)[0]
+        set_last_bytes(batch, last_bytes, crc_before)
+    return log.write(batch, len(batch), 0, time_ms, now_ms, None, marker)[0]
 
 
-def _encoded(marker: NewMarker, wall_ms: int, headers: tuple[Header, ...]) -> EncodedMarker:
+def _encoded(
+    marker: NewMarker, wall_ms: int, header: MarkerHeader | None, last_count: int
+) -> EncodedMarker:
     time_ms = wall_ms
     base_ms = wall_ms if marker.decided_ms is None else marker.decided_ms
     if -MOST_LEAD_MS <= base_ms - wall_ms <= MOST_LEAD_MS:
         time_ms = base_ms
-    batch = encode_marker(
+    encoded = encode_marker(
         commit=marker.commit,
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
         coordinator_epoch=marker.coordinator_epoch,
         timestamp=time_ms,
         base_timestamp=base_ms,
-        headers=headers,
+        header=header,
     )
-    return EncodedMarker(bytearray(batch), time_ms, wall_ms, headers)
+    batch = bytearray(encoded)
+    crc_before = crc_without_last(batch, last_count) if last_count else 0
+    return batch, time_ms, wall_ms, header, crc_before

@@ -12,17 +12,18 @@
     _new_paths            besides segments that are not durable           has ended
     waits_for_disk        flush.messages=1: the high watermark is         the log's settings
                           durable_offset, otherwise the log's end
-    _pending_markers      markers whose transaction is not stable before  `Log.write`; the
+    pending_markers       markers whose transaction is not stable before  `Log.write`; the
                           the high watermark has passed them              high watermark
 
 recovery_point <= durable_offset <= the log's end. A flush has two steps, since another thread does
-the fsync: `begin_flush` or `try_begin_journal` returns a token, which is passed to
-`Log.finish_flush` when all its files, or the journal with its entry, are on the disk.
+the fsync: `begin_flush` returns a token, `try_begin_journal` the end of what is in the journal. It
+is passed to `Log.finish_flush` when all its files, or the journal with its entry, are on the disk.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import final
 
 from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.disk import DirectorySync, Disk, FileSync, Syncable
@@ -31,35 +32,29 @@ from barnabas.storage.files.segment_files import LOG_SUFFIX
 from barnabas.storage.segments.segment import Segment
 from barnabas.storage.segments.segment_list import SegmentList
 
-
-@dataclass(slots=True)
-class LogEnd:
-    """The end of a log at some time: the offset, the active segment, and that segment's size."""
-
-    offset: int
-    base_offset: int
-    position: int
+LogEnd = tuple[int, int, int]
+"""The end of a log at some time: the offset, the base offset of the active segment, and that
+segment's size. (A plain tuple, since each flush makes two for each log.)
+"""
 
 
+@final
 @dataclass(slots=True)
 class FlushToken:
-    """A running flush. After all its files are fsynced, everything below end_offset is durable.
-
-    base_offset, end_position: the base offset of the active segment, and the segment's size, at the
-    beginning of the flush. in_place: whether the files are the log's own, not a journal.
-    name_changes: the number of changes of names that are durable afterwards.
+    """A running flush of a log's own files. After all of them are fsynced, everything below `end`
+    is durable. name_changes: the number of changes of names that are durable then.
     """
 
     files: tuple[Syncable, ...]
-    end_offset: int
-    base_offset: int
-    end_position: int
-    in_place: bool
+    end: LogEnd
     name_changes: int = 0
 
 
 class Durability:
-    """The durable part of one log; see the table in the module's docstring."""
+    """The durable part of one log; see the table in the module's docstring.
+
+    names: the topic, the partition and the bytes of the topic id, as the flush journal has them.
+    """
 
     __slots__ = (
         "_directory",
@@ -67,13 +62,13 @@ class Durability:
         "_durable_names",
         "_durable_position",
         "_name_changes",
-        "_names",
         "_new_paths",
         "_partition",
-        "_pending_markers",
         "_segments",
         "_unflushed",
         "durable_offset",
+        "names",
+        "pending_markers",
         "recovery_point",
         "waits_for_disk",
     )
@@ -102,7 +97,7 @@ class Durability:
         ]
         self._name_changes, self._durable_names = int(not names_are_durable), 0
         self._new_paths: list[str] = []
-        self._pending_markers: list[tuple[int, int]] = []
+        self.pending_markers: list[tuple[int, int]] = []
         self.waits_for_disk = False
 
     # --- reading ---------------------------------------------------------------------------------
@@ -115,13 +110,13 @@ class Durability:
     @partition.setter
     def partition(self, partition: TopicIdPartition) -> None:
         self._partition = partition
-        self._names = partition.topic, partition.partition, partition.topic_id.bytes
+        self.names = partition.topic, partition.partition, partition.topic_id.bytes
 
     @property
     def end(self) -> LogEnd:
         """The log's current end."""
         segments, active = self._segments, self._segments.active
-        return LogEnd(segments.end_offset, active.base_offset, active.batches.size)
+        return segments.end_offset, active.base_offset, active.batches.size
 
     @property
     def names_changed(self) -> bool:
@@ -130,14 +125,12 @@ class Durability:
 
     def stable_below(self, offset: int, high_watermark: int) -> int:
         """The lower of `offset` and the first offset of a transaction whose marker is not
-        flushed.
+        flushed. Need not be asked without pending markers.
         """
-        if self._pending_markers:
-            self._pending_markers = [
-                pending for pending in self._pending_markers if pending[1] >= high_watermark
-            ]
-            return min([offset, *(first for first, _ in self._pending_markers)])
-        return offset
+        self.pending_markers = [
+            pending for pending in self.pending_markers if pending[1] >= high_watermark
+        ]
+        return min([offset, *(first for first, _ in self.pending_markers)])
 
     # --- change ----------------------------------------------------------------------------------
 
@@ -160,7 +153,7 @@ class Durability:
 
     def add_pending_marker(self, first_offset: int, marker_offset: int) -> None:
         """Keep a transaction unstable as long as its marker is not below the high watermark."""
-        self._pending_markers.append((first_offset, marker_offset))
+        self.pending_markers.append((first_offset, marker_offset))
 
     # --- flush -----------------------------------------------------------------------------------
 
@@ -168,20 +161,18 @@ class Durability:
         """Begin a flush of the log's own files. Gives: None if everything in them is durable."""
         end = self.end
         has_new_names = self._name_changes > self._durable_names
-        if self.recovery_point >= end.offset and not has_new_names:
+        if self.recovery_point >= end[0] and not has_new_names:
             return None
         files: list[Syncable] = [segment.batches.to_sync() for segment in self._unflushed]
         if has_new_names:
             files += [FileSync(self._disk, path) for path in self._new_paths]
             files.append(DirectorySync(self._disk, self._directory))
             files.append(DirectorySync(self._disk, self._directory.rpartition("/")[0]))
-        return FlushToken(
-            tuple(files), end.offset, end.base_offset, end.position, True, self._name_changes
-        )
+        return FlushToken(tuple(files), end, self._name_changes)
 
     def try_begin_journal(
         self, most_bytes: int, end: LogEnd | None = None
-    ) -> tuple[JournalRow, FlushToken] | None:
+    ) -> tuple[JournalRow, LogEnd] | None:
         """Make an entry for the flush journal with the bytes that are not durable.
 
         Gives:  None if the log has to be flushed in place. That is the case if the bytes are more
@@ -189,13 +180,11 @@ class Durability:
                 file. The journals therefore have only the end of one segment.
         Takes:  end, the log's end up to which bytes are written; None for all.
         """
-        segments, position = self._segments, self._durable_position
-        segment = segments.active
-        batches, base_offset = segment.batches, segment.base_offset
-        if end is None:  # the fields of `self.end`
-            end_offset, end_position = segments.end_offset, batches.size
-        else:
-            end_offset, end_position = end.offset, end.position
+        if end is None:
+            end = self.end
+        segment, position = self._segments.active, self._durable_position
+        batches = segment.batches
+        _, base_offset, end_position = end
         size = end_position - position
         if (
             position < 0
@@ -204,32 +193,32 @@ class Durability:
             or len(self._unflushed) > 1
         ):
             return None
-        assert end is None or end.base_offset == base_offset, (
+        assert base_offset == segment.base_offset, (
             f"{self.partition} is not durable up to {end}, which is in an earlier segment"
         )
         data = (batches.open_file or batches.file).pread(size, position)
         assert len(data) == size, f"{batches.path(LOG_SUFFIX)} is shorter than {end_position} bytes"
-        topic, index, topic_id = self._names
-        row = topic, index, topic_id, base_offset, position, data
-        return row, FlushToken((), end_offset, base_offset, end_position, False)
+        topic, index, topic_id = self.names
+        return (topic, index, topic_id, base_offset, position, data), end
 
-    def finish_flush(self, token: FlushToken) -> None:
-        """Record that the token's files, or the journal with its entry, are on the disk."""
+    def finish_flush(self, token: FlushToken | LogEnd) -> None:
+        """Record that the token's files are on the disk, or the journal up to this end."""
+        end_offset, base_offset, end_position = token.end if type(token) is FlushToken else token
         active = self._segments.active
-        if token.end_offset >= self.durable_offset:
-            self.durable_offset = token.end_offset
-            if token.base_offset == active.base_offset:
-                self._durable_position = token.end_position
-        if not token.in_place:
+        if end_offset >= self.durable_offset:
+            self.durable_offset = end_offset
+            if base_offset == active.base_offset:
+                self._durable_position = end_position
+        if type(token) is not FlushToken:
             return
         if token.name_changes > self._durable_names:
             self._durable_names = token.name_changes
             if not self.names_changed:
                 self._new_paths = []
-        if token.end_offset >= self.recovery_point:
-            self.recovery_point = token.end_offset
+        if end_offset >= self.recovery_point:
+            self.recovery_point = end_offset
             self._unflushed = [
                 segment
                 for segment in self._unflushed
-                if segment is active or self._segments.end_of(segment) > token.end_offset
+                if segment is active or self._segments.end_of(segment) > end_offset
             ]

@@ -56,7 +56,7 @@ from barnabas.storage.files.leader_epochs import LeaderEpochs
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.files.txn_index import AbortedTxn
 from barnabas.storage.log.append_info import AppendInfo, NewMarker
-from barnabas.storage.log.durability import Durability, FlushToken
+from barnabas.storage.log.durability import Durability, FlushToken, LogEnd
 from barnabas.storage.log.log_checkpoint import LogCheckpoint
 from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.log.log_files import LogFiles
@@ -418,7 +418,8 @@ class Log:
         first_open = self.producer_state.first_open_offset()
         if first_open is not None and first_open < stable:
             stable = first_open
-        stable = self.durability.stable_below(stable, self.high_watermark)
+        if self.durability.pending_markers:
+            stable = self.durability.stable_below(stable, self.high_watermark)
         return max(stable, self.log_start_offset)
 
     def observe(self, observer: StableObserver | None) -> None:
@@ -611,7 +612,7 @@ class Log:
 
     # --- flushing --------------------------------------------------------------------------------
 
-    def finish_flush(self, token: FlushToken) -> bool:
+    def finish_flush(self, token: FlushToken | LogEnd) -> bool:
         """Record that a flush of `durability` is complete, and all its files were fsynced.
 
         Gives:  whether readers may now read more.

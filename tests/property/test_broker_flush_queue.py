@@ -37,25 +37,26 @@ class Log:
 
     @property
     def end(self) -> LogEnd:
-        return LogEnd(self.log_end_offset, 0, self.log_end_offset)
+        return self.log_end_offset, 0, self.log_end_offset
 
     def begin_flush(self) -> FlushToken | None:
         """What a flush of this log has to make durable, or None if there is nothing to do."""
         if self.recovery_point == self.log_end_offset:
             return None
-        return FlushToken(cast(Any, (self.name,)), self.log_end_offset, 0, 0, True)
+        return FlushToken(cast(Any, (self.name,)), (self.log_end_offset, 0, 0))
 
     def try_begin_journal(self, most_bytes: int, end: LogEnd | None) -> Any:
-        offset = (end or self.end).offset
-        return Written(self, offset), FlushToken((), offset, 0, 0, False)
+        offset = (end or self.end)[0]
+        return Written(self, offset), (offset, 0, 0)
 
-    def finish_flush(self, token: FlushToken) -> bool:
+    def finish_flush(self, token: FlushToken | LogEnd) -> bool:
         """Record what a flush has made durable. The data are in the log's own files only if the
         flush was in place.
         """
-        self.durable_offset = max(self.durable_offset, token.end_offset)
-        if token.in_place:
-            self.recovery_point = max(self.recovery_point, token.end_offset)
+        end = token.end if isinstance(token, FlushToken) else token
+        self.durable_offset = max(self.durable_offset, end[0])
+        if isinstance(token, FlushToken):
+            self.recovery_point = max(self.recovery_point, end[0])
         return False
 
 

@@ -118,3 +118,35 @@ def test_the_earliest_row_is_the_next_one(kind: type[Table], seed: int) -> None:
             due = sorted(row for row in rows if row[0] <= now_ms)
             assert table.take_due(now_ms) == [key for _, key in due]
             rows = [row for row in rows if row[0] > now_ms]
+
+
+@given(seed=st.integers(0, 1 << 32))
+@settings(max_examples=drawn(200))
+def test_a_moved_deadline_is_due_at_its_last_time(seed: int) -> None:
+    """Few keys, which are moved earlier and later, and cancelled, again and again."""
+    chance = random.Random(seed)
+    table: Timers[str] = Timers()
+    rows: dict[str, tuple[int, int]] = {}  # the deadline, and the number of the step that set it
+    now_ms = 0
+    for step in range(120):
+        key = chance.choice("abcd")
+        kind = chance.choice(("schedule", "schedule", "schedule", "cancel", "look", "wait"))
+        if kind == "schedule":
+            rows[key] = now_ms + chance.randint(0, 9), step
+            table.schedule(key, rows[key][0])
+        elif kind == "cancel":
+            assert table.cancel(key) is (rows.pop(key, None) is not None)
+        elif kind == "look":
+            assert table.next_deadline_ms() == min((row[0] for row in rows.values()), default=None)
+        else:
+            now_ms += chance.randint(0, 6)
+            due = sorted((key for key in rows if rows[key][0] <= now_ms), key=rows.__getitem__)
+            due = due[: chance.randint(1, 4)]
+            assert table.pop_due(now_ms, len(due) or 4) == due
+            for key in due:
+                del rows[key]
+        assert {key: table.deadline_ms(key) for key in "abcd"} == {
+            key: rows.get(key, (None, 0))[0] for key in "abcd"
+        }
+        earliest_ms = min((row[0] for row in rows.values()), default=None)
+        assert earliest_ms is None or (table.earliest_ms or 0) <= earliest_ms

@@ -812,7 +812,7 @@ def off_line_partitions_have_no_end() -> Iterator[None]:
     partition_ends = Ending.partition_ends
 
     def ends_on_line(self: Ending, topics: Any) -> Any:
-        return tuple(end for end in partition_ends(self, topics) if end.offset != OFFLINE_END)
+        return tuple(end for end in partition_ends(self, topics) if end[3] != OFFLINE_END)
 
     with changed(Ending, "partition_ends", ends_on_line):
         yield

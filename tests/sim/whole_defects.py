@@ -11,7 +11,6 @@ from barnabas.broker.transactions.cut_history import CutHistory, Track
 from barnabas.broker.transactions.cuts import Cuts
 from barnabas.broker.transactions.whole_transactions import Committed, WholeTransactions
 from barnabas.coordinator.transactions.transaction_state import Decision
-from barnabas.protocol.records import Header
 from barnabas.storage.log.log import Log
 from sim.defects import defect
 from sim.focuses import (
@@ -49,10 +48,10 @@ def each_partition_on_its_own() -> Iterator[None]:
     tweak=with_whole_transactions,
 )
 def a_start_forgets_what_was_held_back() -> Iterator[None]:
-    def headers(self: WholeTransactions, *_: Any, **__: Any) -> tuple[tuple[Header, ...], bytes]:
-        return (), b""
+    def header(self: WholeTransactions, *_: Any, **__: Any) -> tuple[None, bytes]:
+        return None, b""
 
-    with _replaced(WholeTransactions, "headers", lambda before: headers):
+    with _replaced(WholeTransactions, "header", lambda before: header):
         yield
 
 

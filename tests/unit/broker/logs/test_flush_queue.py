@@ -35,11 +35,11 @@ class FakeLog:
         return (
             None
             if self.flushed == self.log_end_offset
-            else FlushToken((), self.log_end_offset, 0, 0, True)
+            else FlushToken((), (self.log_end_offset, 0, 0))
         )
 
     def finish_flush(self, token: FlushToken) -> None:
-        self.flushed = max(self.flushed, token.end_offset)
+        self.flushed = max(self.flushed, token.end[0])
 
 
 class Queue:
@@ -199,23 +199,24 @@ class JournaledLog(FakeLog):
 
     @property
     def end(self) -> LogEnd:
-        return LogEnd(self.log_end_offset, 0, self.log_end_offset)
+        return self.log_end_offset, 0, self.log_end_offset
 
     def begin_flush(self) -> Any:
         if self.recovery_point == self.log_end_offset:
             return None
-        return FlushToken(cast(Any, (self.name,)), self.log_end_offset, 0, 0, True)
+        return FlushToken(cast(Any, (self.name,)), (self.log_end_offset, 0, 0))
 
     def try_begin_journal(self, most_bytes: int, end: LogEnd | None) -> Any:
         end = end or self.end
-        if self.is_closed or end.offset - self.flushed > most_bytes:
+        if self.is_closed or end[0] - self.flushed > most_bytes:
             return None
-        return FakeEntry(self.name, end.offset), FlushToken((), end.offset, 0, 0, False)
+        return FakeEntry(self.name, end[0]), end
 
-    def finish_flush(self, token: FlushToken) -> bool:
-        self.flushed = max(self.flushed, token.end_offset)
-        if token.in_place:
-            self.recovery_point = max(self.recovery_point, token.end_offset)
+    def finish_flush(self, token: FlushToken | LogEnd) -> bool:
+        end = token.end if isinstance(token, FlushToken) else token
+        self.flushed = max(self.flushed, end[0])
+        if isinstance(token, FlushToken):
+            self.recovery_point = max(self.recovery_point, end[0])
         return True
 
 

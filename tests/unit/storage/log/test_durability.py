@@ -13,7 +13,7 @@ from helpers.storage_logs import NOW_MS, TOPIC_ID, batch, new_log, open_manager
 
 from barnabas.protocol.topic_partition import TopicIdPartition
 from barnabas.storage.disk import DirectorySync
-from barnabas.storage.log.durability import Durability, FlushToken
+from barnabas.storage.log.durability import Durability, FlushToken, LogEnd
 from barnabas.storage.log.log import Log
 from barnabas.storage.log_config import LogConfig
 
@@ -54,10 +54,9 @@ def test_a_flush_to_the_journal_advances_the_durable_offset_but_not_the_recovery
     append(log)
     begun = log.durability.try_begin_journal(1 << 20)
     assert begun is not None
-    (*_, base_offset, position, data), token = begun
+    (*_, base_offset, position, data), end = begun
     assert (base_offset, position, len(data)) == (0, 0, 69)
-    assert not token.in_place and token.files == ()
-    log.finish_flush(token)
+    log.finish_flush(end)
     assert points(log) == (0, 1) and log.durability.recovery_point < 1
     append(log)
     following = log.durability.try_begin_journal(1 << 20)
@@ -199,24 +198,25 @@ def test_the_end_of_a_flush_never_lowers_what_is_durable(
     """
     log = new_log(tmp_path)[1]
     log.flush()
-    tokens: list[FlushToken] = []
+    tokens: list[FlushToken | LogEnd] = []
     for is_in_place in in_place:
         append(log)
         begun = None if is_in_place else log.durability.try_begin_journal(1 << 20)
         token = log.durability.begin_flush() if begun is None else begun[1]
-        assert token is not None and token.in_place is is_in_place
+        assert token is not None
         tokens.append(token)
-    ended: list[FlushToken] = []
+    in_own_files: list[LogEnd] = []
+    ends: list[LogEnd] = []
     for number in order:
-        log.finish_flush(tokens[number])
-        ended.append(tokens[number])
-        assert points(log) == (
-            max([token.end_offset for token in ended if token.in_place], default=0),
-            max(token.end_offset for token in ended),
-        )
+        token = tokens[number]
+        log.finish_flush(token)
+        ends.append(token.end if isinstance(token, FlushToken) else token)
+        if isinstance(token, FlushToken):
+            in_own_files.append(token.end)
+        assert points(log) == (max(in_own_files, default=(0,))[0], max(ends)[0])
         begun = log.durability.try_begin_journal(1 << 20)
         assert begun is not None
-        assert begun[0][4] == max(token.end_position for token in ended)
+        assert begun[0][4] == max(position for _, _, position in ends)
 
 
 def test_readers_wait_for_the_disk_only_with_flush_messages_of_one(tmp_path: Path) -> None:
@@ -281,8 +281,8 @@ def test_an_entry_of_a_journal_may_end_before_the_log_does(log: Log) -> None:
     append(log)
     begun = log.durability.try_begin_journal(69, end)
     assert begun is not None
-    (*_, data), token = begun
-    assert (len(data), token.end_offset, token.end_position) == (69, 1, 69)
+    (*_, data), end = begun
+    assert (len(data), end) == (69, (1, 0, 69))
 
 
 def test_a_late_end_of_a_flush_before_a_roll_does_not_affect_the_new_segment(
