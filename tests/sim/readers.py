@@ -187,10 +187,12 @@ class Reader(Client):
             answer = yield from self.poll(self.rng.choice((0, 100, 500, 1000)))
             if answer is LOST:
                 yield self.rng.randint(5, 60)
+            elif not self.world.is_draining:
+                yield self.rng.randint(20, 700)
             else:
-                yield (
-                    self.rng.randint(5, 40) if self.world.is_draining else self.rng.randint(20, 700)
-                )
+                pause_ms = self.rng.randint(5, 40)
+                # Empty responses count, too: they could use up the quota of those that lag.
+                yield 1000 if self.world.has_quotas and self.is_at_end() else pause_ms
         self.has_stopped = True
 
     def is_at_end(self) -> bool:
