@@ -14,6 +14,7 @@
 |---|---|
 | `pipeline.py` | `Pipeline`: from topics to topics, with state |
 | `sources.py` | `Ingest`: from outside of Kafka to topics; the position is written with them |
+| `handlers.py` | which functions can be handlers |
 | `stopping.py` | a request to stop, by a call or a signal |
 | `sinks.py` | `DatabaseSink`: from topics to a database; the offsets are stored with the rows |
 | `records.py`, `settings.py`, `hooks.py`, `errors.py` | the values of the interface |

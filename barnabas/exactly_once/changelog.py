@@ -27,7 +27,12 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from barnabas.exactly_once.checkpoint import Checkpoint
-from barnabas.exactly_once.errors import ConfigurationError, ending_error
+from barnabas.exactly_once.errors import (
+    ConfigurationError,
+    ExactlyOnceError,
+    FatalError,
+    ending_error,
+)
 from barnabas.exactly_once.records import Place
 from barnabas.exactly_once.state import PartitionState
 
@@ -38,6 +43,12 @@ _TOLD_EVERY_S = 5.0
 _BATCH = 2000
 _WAIT_S = 0.01
 _PENDING = 50_000
+_NO_ANSWER = (
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+)
 
 
 class Topics:
@@ -47,6 +58,7 @@ class Topics:
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._servers = settings["bootstrap.servers"]
         try:
             self._admin = AdminClient(dict(settings))
         except (KafkaException, ValueError) as error:
@@ -67,7 +79,7 @@ class Topics:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return 0, ""
-            raise ending_error(error.args[0], f"asking for topic {topic}") from error
+            raise self._refusal(error.args[0], f"asking for topic {topic}") from error
         return len(found.partitions), str(found.topic_id)
 
     def make_compacted(self, topic: str, partitions: int, purpose: str) -> str:
@@ -82,7 +94,7 @@ class Topics:
             _LOG.info("%s: created topic %s with %d partitions", purpose, topic, partitions)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise ending_error(error.args[0], f"creating topic {topic}") from error
+                raise self._refusal(error.args[0], f"creating topic {topic}") from error
         return self._checked(topic, partitions, purpose)
 
     def _checked(self, topic: str, partitions: int, purpose: str) -> str:
@@ -92,23 +104,28 @@ class Topics:
             time.sleep(0.05)  # another broker may not know a new topic yet
         count, topic_id = described
         if count != partitions:
-            raise ConfigurationError(
-                f"{purpose}: topic {topic} has {count} partitions and needs {partitions}, as many "
-                "as the input. The input's number of partitions was changed, so keys have moved: "
-                "stop all instances, and begin with a new application name"
-            )
+            raise unlike_input(purpose, topic, count, partitions)
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
             asked = self._admin.describe_configs([resource], request_timeout=_REQUEST_S)
             policy = _answer(asked[resource])
         except KafkaException as error:
-            raise ending_error(error.args[0], f"asking for topic {topic}") from error
+            raise self._refusal(error.args[0], f"asking for topic {topic}") from error
         if "compact" not in policy["cleanup.policy"].value:
             raise ConfigurationError(
                 f"{purpose}: topic {topic} is not compacted, so it would lose state by retention. "
                 f"Set it: kafka-configs --alter --topic {topic} --add-config cleanup.policy=compact"
             )
         return topic_id
+
+    def _refusal(self, error: Any, doing: str) -> ExactlyOnceError:
+        """The exception for a request that was refused, or has no answer."""
+        if error.code() in _NO_ANSWER:
+            return FatalError(
+                f"{doing}: no answer from {self._servers} ({error.str()}). Look at the address and "
+                "its port, at the settings of TLS and SASL, and whether the broker runs"
+            )
+        return ending_error(error, doing)
 
     def ends(self, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
         """The last stable offset and the end of partitions, without those that have no leader
@@ -127,13 +144,22 @@ class Topics:
                     found[-1][place] = _answer(answers[partition]).offset
                 except KafkaException as error:
                     if not error.args[0].retriable():
-                        raise ending_error(
+                        raise self._refusal(
                             error.args[0], f"asking for the end of {place}"
                         ) from error
         stable, ends = found
         return {
             place: (stable[place], ends[place]) for place in asked if place in stable.keys() & ends
         }
+
+
+def unlike_input(purpose: str, topic: str, count: int, needed: int) -> ConfigurationError:
+    """The exception for a topic that has another number of partitions than the input."""
+    return ConfigurationError(
+        f"{purpose}: topic {topic} has {count} partitions and needs {needed}, as many as the "
+        "input. The input's number of partitions was changed, so keys have moved: stop all "
+        "instances, and begin with a new application name"
+    )
 
 
 def _answer(future: Any) -> Any:

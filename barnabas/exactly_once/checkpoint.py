@@ -50,7 +50,7 @@ class Checkpoint:
         """
         try:
             return self._load()
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, ValueError, TypeError) as error:
             _LOG.warning("%s is made again from the changelog: %s", self._path, error)
             self._remove()
             try:

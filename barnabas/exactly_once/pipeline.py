@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import json
 import logging
 import os
 import time
 import traceback
 import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
-from barnabas.exactly_once.changelog import Restorer, Restoring, Topics
+from barnabas.exactly_once.changelog import Restorer, Restoring, Topics, unlike_input
 from barnabas.exactly_once.ending import Ending, Phase
 from barnabas.exactly_once.errors import (
     AbortRequired,
@@ -24,6 +24,7 @@ from barnabas.exactly_once.errors import (
     HandlerError,
     StuckError,
 )
+from barnabas.exactly_once.handlers import check_handler, check_result, is_async
 from barnabas.exactly_once.hooks import Hooks, Step
 from barnabas.exactly_once.progress import Progress
 from barnabas.exactly_once.reader import Reader
@@ -55,7 +56,6 @@ _TOLD_EVERY_S = 5.0
 
 K = TypeVar("K")
 V = TypeVar("V")
-Handler: TypeAlias = Callable[[Record, Out], None]
 AsyncHandler: TypeAlias = Callable[[Record, Out], Awaitable[None]]
 H = TypeVar("H", bound=Callable[[Record, Out], Any])
 
@@ -172,7 +172,7 @@ class Pipeline:
         self._state_dir = None if state_dir is None else Path(state_dir) / application
         self._concurrency = concurrency
         self._hooks = hooks or Hooks()
-        self._handler: Handler | None = None
+        self._handler: Callable[[Record, Out], object] | None = None
         self._async_handler: AsyncHandler | None = None
         self._states: dict[str, State[Any, Any]] = {}
         self._stops = Stopping()
@@ -188,6 +188,7 @@ class Pipeline:
         # What the transaction that is ending has changed in each of them.
         self._changes: list[tuple[_StatePart, dict[bytes, bytes | None]]] = []
         self._topic_ids: dict[str, str] = {}
+        self._partitions = 0  # of each changelog
         self._told = 0.0
         self._reader: Reader
         self._transaction: Transaction
@@ -203,13 +204,14 @@ class Pipeline:
         It may be called more than once for a record, so what it does outside of `out` and of state
         must bear repetition. Records of one partition are handled in order; an async handler works
         on several partitions at a time.
+
+        Raises: ConfigurationError for a second handler, and for a generator.
         """
-        if self._handler is not None or self._async_handler is not None:
-            raise ConfigurationError("the pipeline has a handler already")
-        if inspect.iscoroutinefunction(handler):
+        check_handler(handler, self._handler or self._async_handler, may_be_async=True)
+        if is_async(handler):
             self._async_handler = cast(AsyncHandler, handler)
         else:
-            self._handler = cast(Handler, handler)
+            self._handler = handler
         return handler
 
     def state(
@@ -303,9 +305,10 @@ class Pipeline:
                 f"the input topics have different numbers of partitions ({counts}). State needs "
                 "the same number, so that a key has the same partition in all of them"
             )
+        self._partitions = counts[self._topics[0]]
         for name in self._states:
             self._topic_ids[name] = topics.make_compacted(
-                self._changelog(name), counts[self._topics[0]], f"state {name!r}"
+                self._changelog(name), self._partitions, f"state {name!r}"
             )
         if self._states:
             self._restorer = Restorer(self._clients.restorer(), topics, self._wait_for)
@@ -365,53 +368,75 @@ class Pipeline:
         assert self._handler is not None
         while (record := self._reader.next_record()) is not None:
             self._begin(record)
-            out = Out(record)
+            out, result = Out(record), None
             token = current_partition.set(record.partition)
             try:
                 if self._is_given_up(record):
                     raise self._failures[record.place, record.offset][1]
-                self._handler(record, out)
-            except Exception as error:
+                result = self._handler(record, out)
+            except (Exception, asyncio.CancelledError) as error:
                 self._on_failure(record, error, out)
             finally:
                 current_partition.reset(token)
+            if result is not None:
+                check_result(result)
             self._finish(record, out)
             now = time.monotonic()
             if self._progress.is_due(now) or now >= until or self._stops.is_set():
                 return
 
     async def _handle_concurrently(self) -> None:
-        """Handle the waiting records, those of each partition in order."""
-        lanes: dict[int, list[Record]] = {}
+        """Handle waiting records, those of each partition in order, until there is none, the
+        transaction is due, or one fails. The others wait again.
+        """
+        lanes: dict[int, deque[Record]] = {}
         for _ in range(_BATCH):
             record = self._reader.next_record()
             if record is None:
                 break
             # Topics with the same partition number share state.
-            lanes.setdefault(record.partition, []).append(record)
-            self._begin(record)
-        gate = asyncio.Semaphore(self._concurrency)
-        results = await asyncio.gather(
-            *(self._handle_lane(lane, gate) for lane in lanes.values()), return_exceptions=True
-        )
-        failures = [each for each in results if each is not None]
+            lanes.setdefault(record.partition, deque()).append(record)
+        gate, failures = asyncio.Semaphore(self._concurrency), list[BaseException]()
+        await asyncio.gather(*(self._handle_lane(lane, gate, failures) for lane in lanes.values()))
+        self._reader.put_back([record for lane in lanes.values() for record in lane])
         # What ends the pipeline comes before what only aborts the transaction.
         for failure in sorted(failures, key=lambda each: isinstance(each, AbortRequired)):
             raise failure
 
-    async def _handle_lane(self, lane: list[Record], gate: asyncio.Semaphore) -> None:
-        assert self._async_handler is not None
+    async def _handle_lane(
+        self, lane: deque[Record], gate: asyncio.Semaphore, failures: list[BaseException]
+    ) -> None:
+        """Handle records of a partition. After: `lane` has those that were not begun."""
         current_partition.set(lane[0].partition)  # a task has its own context
         async with gate:
-            for record in lane:
-                out = Out(record)
-                try:
-                    if self._is_given_up(record):
-                        raise self._failures[record.place, record.offset][1]
-                    await self._async_handler(record, out)
-                except Exception as error:
-                    self._on_failure(record, error, out)
-                self._finish(record, out)
+            try:
+                while lane and not failures and not self._is_turn_over():
+                    await self._handle_one(lane.popleft())
+            except Exception as error:
+                failures.append(error)
+
+    def _is_turn_over(self) -> bool:
+        """Whether an async handler is called no more before the transaction is committed."""
+        return self._stops.is_set() or (
+            self._transaction.is_open and self._progress.is_due(time.monotonic())
+        )
+
+    async def _handle_one(self, record: Record) -> None:
+        assert self._async_handler is not None
+        self._begin(record)
+        out = Out(record)
+        try:
+            if self._is_given_up(record):
+                raise self._failures[record.place, record.offset][1]
+            await self._async_handler(record, out)
+        except Exception as error:
+            self._on_failure(record, error, out)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise  # the pipeline's own loop is ending
+            self._on_failure(record, error, out)
+        self._finish(record, out)
 
     def _begin(self, record: Record) -> None:
         """The record belongs to the open transaction; begin one if there is none."""
@@ -432,6 +457,8 @@ class Pipeline:
                     self._transaction.produce(output)
                     size += len(output.value or b"") + len(output.key or b"")
             except OutputError as error:
+                if self._is_given_up(record):
+                    raise self._lost_dead_letter(record, error) from error
                 # Some outputs may be written: the next time, the record is given up at once.
                 self._failures[record.place, record.offset] = (self._retry.attempts, error)
                 self._hooks.on_failure(record, error, self._retry.attempts)
@@ -452,7 +479,7 @@ class Pipeline:
         count, _ = self._failures.get((record.place, record.offset), (0, None))
         return count >= self._retry.attempts
 
-    def _on_failure(self, record: Record, error: Exception, out: Out) -> None:
+    def _on_failure(self, record: Record, error: BaseException, out: Out) -> None:
         """The handler failed. Undo what it did; then repeat, write a dead letter, or end.
 
         Raises: AbortRequired to repeat it; HandlerError if that was its last attempt, and there is
@@ -480,6 +507,14 @@ class Pipeline:
             f"the handler failed on {record} after {self._retry.attempts} attempt(s): {error!r}. "
             "Nothing of its transaction is committed. Mend the handler and start again, or give "
             "the pipeline a dead_letter topic, to which such records go"
+        )
+
+    def _lost_dead_letter(self, record: Record, error: OutputError) -> HandlerError:
+        _, failure = self._failures[record.place, record.offset]
+        return HandlerError(
+            f"the handler failed on {record}: {failure!r}, and its dead letter cannot be written "
+            f"to {self._dead_letter}: {error}. It has the record's key and value, and headers: "
+            "raise message.max.bytes of the producer, and max.message.bytes of the topic"
         )
 
     # --- ending transactions
@@ -723,6 +758,9 @@ class Pipeline:
 
     def _begin_restoring(self, state: State[Any, Any], number: int) -> Restoring:
         assert self._restorer is not None
+        if number >= self._partitions:
+            topic = self._changelog(state.name)
+            raise unlike_input(f"state {state.name!r}", topic, self._partitions, number + 1)
         path = None if self._state_dir is None else self._state_dir / f"{state.name}-{number}.db"
         return self._restorer.begin(
             self._changelog(state.name), self._topic_ids[state.name], number, path

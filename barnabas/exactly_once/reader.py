@@ -362,6 +362,13 @@ class Reader:
         """The next waiting record."""
         return self._waiting.popleft() if self._waiting else None
 
+    def put_back(self, records: Sequence[Record]) -> None:
+        """Let records wait again that `next_record` gave, before all others. Those of a partition
+        are in order.
+        """
+        self._waiting.extendleft(reversed(records))
+        self._ahead_bytes = None
+
     def all_read(self) -> bool:
         """Whether partitions are assigned, and all of them are at their ends."""
         return bool(self._next) and not self._waiting and self.at_end >= set(self._next)

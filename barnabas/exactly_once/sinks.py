@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from barnabas.exactly_once.changelog import Topics
 from barnabas.exactly_once.errors import ConfigurationError, HandlerError, StuckError
+from barnabas.exactly_once.handlers import check_handler, check_result
 from barnabas.exactly_once.hooks import Hooks, Step
 from barnabas.exactly_once.reader import Reader
 from barnabas.exactly_once.records import Place, Record
@@ -31,6 +32,20 @@ BatchHandler: TypeAlias = Callable[[Any, Sequence[Record]], None]
 
 class _Superseded(Exception):
     """Another writer has moved the offset of a partition."""
+
+
+def _check_transactions(connection: Any) -> None:
+    """Raises: ConfigurationError for a connection in autocommit mode: by the attribute that most
+    drivers have, sqlite3 from Python 3.12 on, or by sqlite3's older one.
+    """
+    autocommit = getattr(connection, "autocommit", None)
+    if not isinstance(autocommit, bool):
+        autocommit = getattr(connection, "isolation_level", "") is None
+    if autocommit:
+        raise ConfigurationError(
+            "connect() opens a connection in autocommit mode, so rows and offsets would be stored "
+            "apart, and a crash between them would double rows: leave autocommit off"
+        )
 
 
 class DatabaseSink:
@@ -86,7 +101,7 @@ class DatabaseSink:
         )
         self._connect, self._mark, self._table = connect, placeholder, table
         self._batch, self._retry, self._hooks = batch, retry, hooks or Hooks()
-        self._handler: BatchHandler | None = None
+        self._handler: Callable[[Any, Sequence[Record]], object] | None = None
         self._stopping = Stopping()
         self._connection: Any = None
         self._losses = 0
@@ -97,7 +112,10 @@ class DatabaseSink:
     def each_batch(self, handler: BatchHandler) -> BatchHandler:
         """Decorate the handler: `handler(cursor, records)` stores rows with the cursor, and does
         not commit.
+
+        Raises: ConfigurationError for a second handler, `async def`, and a generator.
         """
+        check_handler(handler, self._handler, may_be_async=False)
         self._handler = handler
         return handler
 
@@ -232,7 +250,7 @@ class DatabaseSink:
             cursor = self._connection.cursor()
             self._hooks.on_step(Step.AFTER_BEGIN)
             try:
-                self._handler(cursor, records)
+                result = self._handler(cursor, records)
                 break
             except self._lost_connection():
                 raise
@@ -246,6 +264,8 @@ class DatabaseSink:
                         "again"
                     ) from error
                 self._stopping.wait(self._retry.wait_s(attempt))
+        if result is not None:
+            check_result(result)
         self._hooks.on_step(Step.BEFORE_OFFSETS)
         for place, end in sorted(ends.items()):
             self._execute(
@@ -278,13 +298,15 @@ class DatabaseSink:
     def _reconnect(self) -> None:
         """Open a connection, and make the table. The database rolls back the lost one's work.
 
-        Raises: StuckError if there is none within a minute.
+        Raises: StuckError if there is none within a minute; ConfigurationError if it commits each
+                statement.
         """
         self._disconnect()
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
                 self._connection = self._connect()
+                _check_transactions(self._connection)
                 cursor = self._connection.cursor()
                 try:
                     self._execute(
@@ -299,6 +321,8 @@ class DatabaseSink:
                     self._connection.rollback()  # another writer makes it at the same time
                     continue
                 return
+            except ConfigurationError:
+                raise
             except Exception as error:
                 self._disconnect()
                 if time.monotonic() > deadline or self._stopping.is_set():

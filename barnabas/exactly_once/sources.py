@@ -21,6 +21,7 @@ from barnabas.exactly_once.errors import (
     HandlerError,
     StuckError,
 )
+from barnabas.exactly_once.handlers import check_handler, check_result
 from barnabas.exactly_once.hooks import Hooks, Step
 from barnabas.exactly_once.records import Out, Output
 from barnabas.exactly_once.settings import Clients, Commit, Retry, check_name
@@ -93,7 +94,7 @@ class Ingest(Generic[P, T]):
         self._topic = f"{application}-positions"
         self._source, self._split, self._commit, self._retry = source, split, commit, retry
         self._hooks = hooks or Hooks()
-        self._handler: Callable[[T, Out], None] | None = None
+        self._handler: Callable[[T, Out], object] | None = None
         self._stopping = Stopping()
         self._transaction: Transaction
         self._position: P | None = None
@@ -102,7 +103,10 @@ class Ingest(Generic[P, T]):
     def each(self, handler: Callable[[T, Out], None]) -> Callable[[T, Out], None]:
         """Decorate the handler: `handler(item, out)`. It may be called more than once for an
         item.
+
+        Raises: ConfigurationError for a second handler, `async def`, and a generator.
         """
+        check_handler(handler, self._handler, may_be_async=False)
         self._handler = handler
         return handler
 
@@ -210,13 +214,15 @@ class Ingest(Generic[P, T]):
         out = Out()
         size = 0
         try:
-            self._handler(content, out)
+            result = self._handler(content, out)
+            if result is not None:
+                check_result(result)
             self._hooks.on_step(Step.BEFORE_PRODUCE)
             for output in out.outputs:
                 self._transaction.produce(output)
                 size += len(output.value or b"") + len(output.key or b"")
             self._hooks.on_step(Step.AFTER_PRODUCE)
-        except AbortRequired:
+        except (AbortRequired, ConfigurationError):
             raise
         except OutputError as error:
             raise HandlerError(f"{error}: {content!r:.200}") from error

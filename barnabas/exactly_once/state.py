@@ -115,8 +115,26 @@ class State(MutableMapping[K, V], Generic[K, V]):
         self.name = name
         self.partitions: dict[int, PartitionState] = {}
         self._default = default
-        self._encode, self._decode = encoder, decoder
-        self._encode_key, self._decode_key = key_encoder, key_decoder
+        self._encoder, self._decode = encoder, decoder
+        self._key_encoder, self._decode_key = key_encoder, key_decoder
+
+    def _encode(self, value: V) -> bytes:
+        encoded = self._encoder(value)
+        if type(encoded) is not bytes:
+            raise self._no_bytes("encoder", encoded)
+        return encoded
+
+    def _encode_key(self, key: K) -> bytes:
+        encoded = self._key_encoder(key)
+        if type(encoded) is not bytes:
+            raise self._no_bytes("key_encoder", encoded)
+        return encoded
+
+    def _no_bytes(self, which: str, encoded: object) -> TypeError:
+        return TypeError(
+            f"state {self.name!r}: its {which} returned a {type(encoded).__name__}, and has to "
+            "return bytes, as restored entries are: `lambda it: str(it).encode()`, for example"
+        )
 
     def _here(self) -> PartitionState:
         """The partition of the record that is being handled. Raises: StateError."""

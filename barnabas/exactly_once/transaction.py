@@ -25,7 +25,9 @@ _UNKNOWN = (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 
 class OutputError(Exception):
-    """An output that the client refuses: too large, or for an unknown partition."""
+    """An output that the client refuses: too large, of another type than it can be, or for an
+    unknown partition.
+    """
 
 
 class Transaction:
@@ -89,6 +91,8 @@ class Transaction:
                 self.poll(0.05)
             except KafkaException as error:
                 self._refused(error, output)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise OutputError(f"a record for {output.topic}: {error}") from error
 
     def _refused(self, error: KafkaException, output: Output) -> None:
         """Raise what a refused record means."""

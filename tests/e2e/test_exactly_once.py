@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from barnabas import LocalBroker
 from barnabas.exactly_once import (
@@ -390,6 +390,93 @@ def test_an_output_that_is_too_large_is_a_failure_of_its_record(shop: Shop) -> N
     assert shop.values(dead) == [5]
 
 
+def test_a_dead_letter_that_is_too_large_ends_the_pipeline(shop: Shop) -> None:
+    """The broker takes records of 1,048,588 bytes, the client sends 1,000,000."""
+    source, dead = shop.topic("in", 1), shop.topic("dead")
+    producer = Producer({"bootstrap.servers": shop.servers, "message.max.bytes": 1_048_000})
+    producer.produce(source, b"x" * 999_990)
+    assert producer.flush(30) == 0
+    hooks = Noting()
+    pipeline = shop.pipeline(source, dead_letter=dead, hooks=hooks)
+
+    @pipeline.each
+    def fail(record: Record, out: Out) -> None:
+        if len(hooks.aborts) > 5:
+            pipeline.stop()
+        raise ValueError("never")
+
+    with pytest.raises(HandlerError, match=r"never.*cannot be written to .*dead.*message\.max"):
+        pipeline.run(until_end=True)
+    assert shop.read(dead) == []
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        {"value": 3},
+        {"value": b"v", "key": 3},
+        {"value": b"v", "headers": [("h", 3)]},
+        {"value": b"v", "headers": {"h": b"3"}},
+        {"value": b"v", "partition": "0"},
+        {"value": b"v", "timestamp_ms": 1.5},
+    ],
+    ids=str,
+)
+def test_an_output_of_another_type_is_a_failure_of_its_record(
+    shop: Shop, output: dict[str, Any]
+) -> None:
+    source, target, dead = shop.topic("in", 1), shop.topic("out"), shop.topic("dead")
+    shop.publish(source, 10)
+    pipeline = shop.pipeline(source, dead_letter=dead)
+
+    @pipeline.each
+    def mistake(record: Record, out: Out) -> None:
+        if record.value == b"5":
+            out.send(target, **output)
+        out.send(target, record.value)
+
+    pipeline.run(until_end=True)
+    assert shop.values(target) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    assert shop.values(dead) == [5]
+    headers = dict(shop.read(dead)[0].headers())
+    assert b"int" in headers["dead-letter.message"] or b"list" in headers["dead-letter.message"]
+
+
+def test_slow_async_handlers_do_not_exceed_the_transactions_time(shop: Shop) -> None:
+    """The records that wait for one partition take longer than a transaction may."""
+    source, target = shop.topic("in", 1), shop.topic("out", 1)
+    shop.publish(source, 100)
+    hooks = Noting()
+    pipeline = shop.pipeline(source, hooks=hooks)
+
+    @pipeline.each
+    async def slow(record: Record, out: Out) -> None:
+        await asyncio.sleep(0.03)
+        out.send(target, record.value)
+
+    pipeline.run(until_end=True)
+    assert [int(message.value()) for message in shop.read(target)] == list(range(100))
+    assert max(hooks.commits) < 50, "a transaction of 50 ms has as much as fits into it"
+
+
+def test_an_async_handler_that_was_cancelled_is_a_failure_of_its_record(shop: Shop) -> None:
+    source, target, dead = shop.topic("in", 1), shop.topic("out"), shop.topic("dead")
+    shop.publish(source, 10)
+    pipeline = shop.pipeline(source, dead_letter=dead)
+
+    @pipeline.each
+    async def cancelled(record: Record, out: Out) -> None:
+        if record.value == b"5":
+            task = asyncio.create_task(asyncio.sleep(60))
+            task.cancel()
+            await task
+        out.send(target, record.value)
+
+    pipeline.run(until_end=True)
+    assert shop.values(target) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    assert shop.values(dead) == [5]
+
+
 def test_a_second_process_with_the_same_instance_name_ends_the_first(
     shop: Shop, running: Callable[..., InThread]
 ) -> None:
@@ -437,7 +524,7 @@ def test_a_topic_that_does_not_exist_is_named(shop: Shop) -> None:
 def test_a_broker_that_cannot_be_reached_ends_it() -> None:
     pipeline = Pipeline("127.0.0.1:1", "app", reads="in", client={"log_level": 0})
     copy_to(pipeline, "out")
-    with pytest.raises(FatalError, match="asking for topic in"):
+    with pytest.raises(FatalError, match=r"no answer from 127\.0\.0\.1:1.*the address"):
         pipeline.run()
 
 
@@ -719,6 +806,25 @@ def test_state_of_several_topics_is_assigned_together(
     assert shop.values(target) == sorted(list(range(1, 51)) * 10)
 
 
+def test_partitions_that_are_added_to_the_input_have_no_state_and_end_it(
+    shop: Shop, running: Callable[..., InThread]
+) -> None:
+    source, target = shop.topic("in", 1), shop.topic("out")
+    shop.publish(source, 10)
+    pipeline = shop.pipeline(
+        source, client={"topic.metadata.refresh.interval.ms": 200, "log_level": 2}
+    )
+    pipeline.state("counts", default=int)
+    copy_to(pipeline, target)
+    thread = running(pipeline)
+    eventually(lambda: len(shop.values(target)) == 10)
+    admin = AdminClient({"bootstrap.servers": shop.servers})
+    admin.create_partitions([NewPartitions(source, 2)])[source].result(30)
+    eventually(lambda: not thread.is_alive())
+    with pytest.raises(ConfigurationError, match=r"number of partitions was changed.*keys"):
+        thread.end()
+
+
 def test_topics_with_different_numbers_of_partitions_have_no_common_state(shop: Shop) -> None:
     pipeline = shop.pipeline([shop.topic("a", 2), shop.topic("b", 3)])
     pipeline.state("counts")
@@ -960,3 +1066,20 @@ def test_a_lost_connection_to_the_database_is_opened_again(shop: Shop, tmp_path:
     sink.run(until_end=True)
     assert hooks.aborts == ["error", "error"]
     assert numbers_in(path) == list(range(50))
+
+
+def test_a_connection_in_autocommit_mode_is_refused(shop: Shop, tmp_path: Path) -> None:
+    """Its rows would be stored without their offsets."""
+    source, path = shop.topic("in"), tmp_path / "numbers.db"
+    shop.publish(source, 10)
+    sink = DatabaseSink(
+        shop.servers,
+        shop.name,
+        reads=source,
+        connect=lambda: sqlite3.connect(path, isolation_level=None),
+        placeholder="?",
+        client={"log_level": 2},
+    )
+    sink.each_batch(insert)
+    with pytest.raises(ConfigurationError, match="autocommit"):
+        sink.run(until_end=True)

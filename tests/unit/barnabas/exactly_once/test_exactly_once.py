@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from collections import defaultdict
@@ -16,6 +17,8 @@ from hypothesis import strategies as st
 from barnabas.exactly_once import (
     Commit,
     ConfigurationError,
+    DatabaseSink,
+    Ingest,
     Out,
     Pipeline,
     Record,
@@ -26,6 +29,7 @@ from barnabas.exactly_once import (
 from barnabas.exactly_once.changelog import Topics
 from barnabas.exactly_once.checkpoint import Checkpoint
 from barnabas.exactly_once.errors import FatalError, StateError
+from barnabas.exactly_once.handlers import check_result
 from barnabas.exactly_once.pipeline import dead_letter_of
 from barnabas.exactly_once.progress import Progress
 from barnabas.exactly_once.records import Place
@@ -75,7 +79,7 @@ def test_a_client_that_gives_no_answer_is_a_timeout(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(changelog, "_SLACK_S", 0.0)
     topics = Topics({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     monkeypatch.setattr(topics, "_admin", Silent())
-    with pytest.raises(FatalError, match="asking for topic orders: _TIMED_OUT"):
+    with pytest.raises(FatalError, match="asking for topic orders: no answer from"):
         topics.partitions("orders")
     assert topics.ends([Place("orders", 0)]) == {}, "it is asked for again"
 
@@ -172,6 +176,18 @@ def test_a_key_that_is_neither_text_nor_bytes_is_refused(counts: State[Any, int]
     current_partition.reset(token)
 
 
+@pytest.mark.parametrize("encoder", ["encoder", "key_encoder"])
+def test_an_encoder_has_to_return_bytes(encoder: str) -> None:
+    """With text as a key, the restored state, whose keys are bytes, would seem to be empty."""
+    pipeline = Pipeline("localhost:1", "app", reads="in")
+    counts = pipeline.state("counts", **{encoder: str})  # type: ignore[arg-type]
+    counts.partitions[0] = PartitionState()
+    token = current_partition.set(0)
+    with pytest.raises(TypeError, match=rf"counts.*{encoder} returned a str.*has to return bytes"):
+        counts["k"] = 1
+    current_partition.reset(token)
+
+
 # --- checkpoints
 
 
@@ -225,6 +241,17 @@ def test_a_damaged_checkpoint_is_made_again(tmp_path: Path) -> None:
     checkpoint.add({b"a": b"1"})
     checkpoint.close(5)
     assert Checkpoint(path, "id-1").load() == ({b"a": b"1"}, 5)
+
+
+@pytest.mark.parametrize("column", ["position", "written_s"])
+def test_a_checkpoint_with_other_values_is_made_again(tmp_path: Path, column: str) -> None:
+    path = tmp_path / "counts-0.db"
+    first = Checkpoint(path, "id-1")
+    first.load()
+    first.close(5)
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"UPDATE state SET {column} = 'text'")
+    assert Checkpoint(path, "id-1").load() == ({}, 0)
 
 
 def test_a_writer_that_lost_its_partition_changes_no_checkpoint(tmp_path: Path) -> None:
@@ -306,6 +333,54 @@ def test_an_argument_that_does_not_fit_is_refused_at_once(
 def test_bounds_of_a_transaction(values: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         Commit(**values)
+
+
+def of_a_pipeline() -> Any:
+    return Pipeline("localhost:1", "app", reads="in").each
+
+
+def of_an_ingest() -> Any:
+    return Ingest("localhost:1", "app", Nothing()).each
+
+
+def of_a_sink() -> Any:
+    return DatabaseSink("localhost:1", "app", reads="in", connect=lambda: None).each_batch
+
+
+class Nothing:
+    """A source without items."""
+
+    def read(self, after: int | None) -> list[tuple[int, int] | None]:
+        return []
+
+
+async def coroutine(content: object, out: object) -> None: ...
+
+
+async def asynchronous_generator(content: object, out: object) -> Any:
+    yield
+
+
+def generator(content: object, out: object) -> Any:
+    yield
+
+
+@pytest.mark.parametrize("each", [of_a_pipeline, of_an_ingest, of_a_sink])
+@pytest.mark.parametrize("handler", [coroutine, asynchronous_generator, generator])
+def test_a_handler_that_would_not_run_is_refused(each: Any, handler: Any) -> None:
+    """A call of it only makes an object, and its records would be skipped."""
+    if (each, handler) == (of_a_pipeline, coroutine):
+        each()(handler)
+        return
+    with pytest.raises(ConfigurationError, match="handler"):
+        each()(handler)
+
+
+def test_what_a_wrapped_handler_returns_shows_that_it_did_not_run() -> None:
+    for result in (coroutine(None, None), generator(None, None)):
+        with pytest.raises(ConfigurationError, match=f"returned a {type(result).__name__}"):
+            check_result(result)
+    check_result("anything else")
 
 
 def test_a_pipeline_without_a_handler_says_how_to_give_one() -> None:
