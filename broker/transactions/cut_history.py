@@ -375,7 +375,7 @@ class HistoryReader:
         if at and not is_last:
             return True
         if self._left != 0:
-            raise DamagedHistory
+            raise DamagedHistory(f"at byte {self._position}")
         self.history._index_times()
         return False
 

@@ -164,6 +164,8 @@ class Cuts:
             if self._history is None:
                 self._error = detached(error)
             self._work = self._thinning = None
+            if self.record_ms is not None and self.record_ms <= now_ms:
+                self.record_ms = None  # otherwise each tick would fail again
             contain(error, "the recorded cuts of whole transactions")
         is_at_work = self._work is not None or self._thinning is not None or self._questions
         self.due_ms = now_ms if is_at_work else self.record_ms
@@ -418,7 +420,7 @@ class Cuts:
         disk.unlink(self._path + NEXT_SUFFIX)
         history = CutHistory()
         if disk.exists(self._path):
-            history = yield from self._read(disk.open(self._path))
+            history = yield from self._read()
         topics, logs = self._topics.metadata, self._logs.logs
         for number, (key, track) in enumerate(list(history.tracks.items()), 1):
             topic = topics.topic_by_id(UUID(bytes=key[0]))
@@ -434,22 +436,30 @@ class Cuts:
         yield from self._drop_lost(history)
         self._history = history
 
-    def _read(self, file: File) -> Generator[None, None, CutHistory]:
-        reader = HistoryReader(file.pread, file.size)
+    def _read(self) -> Generator[None, None, CutHistory]:
+        """Read the file. One that cannot be read is removed: it is not the only copy of anything,
+        so an error of it does not end the process.
+        """
+        file = None
         try:
+            file = self._logs.disk.open(self._path)
+            reader = HistoryReader(file.pread, file.size)
             while reader.read_some():
                 yield
-        except DamagedHistory:
-            if file.size > len(_EMPTY):  # not one that a kill has left unfinished
+        except (DamagedHistory, OSError) as error:
+            # not one that a kill has left unfinished
+            if file is None or file.size > len(_EMPTY) or isinstance(error, OSError):
                 logger.warning(
                     "%s is damaged: past cuts are no longer known, new ones are recorded; records "
-                    "and transactions are not concerned", self._path,
+                    "and transactions are not concerned (%s)", self._path, error,
                 )  # fmt: skip
-            file.close()
+            if file is not None:
+                file.close()
             self._logs.disk.unlink(self._path)
             return CutHistory()
         except GeneratorExit:  # the broker stops
-            file.close()
+            if file is not None:
+                file.close()
             raise
         if reader.size_bytes < file.size:
             logger.warning(

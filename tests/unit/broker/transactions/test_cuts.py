@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import errno
 import logging
+from typing import Any
 
 import pytest
 from helpers.disk_broker import READER, DiskBroker, Producer
+from helpers.raised_faults import contained_faults
 from sim.disk import Refusal
 
 from barnabas.broker.transactions import cut_history
@@ -434,6 +436,59 @@ def test_a_damaged_file_loses_past_cuts_only(caplog: pytest.LogCaptureFixture) -
     assert "is damaged: past cuts are no longer known" in caplog.text
     b.tick(SECOND)
     assert before(b, b.now_ms, "a", "b") == [(0, b.now_ms, 4), (0, b.now_ms, 4)]
+
+
+def test_an_error_of_the_broker_ends_the_recording_until_the_next_commit(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The file cannot be read by a fault of ours, and is not read again with each tick."""
+    b = broker()
+    p = Producer(b, "p")
+    recorded(b, p, "a", "b")
+    b.kill()
+    with monkeypatch.context() as patch, contained_faults():
+        patch.setattr(cuts_module.Cuts, "_drop_lost", lambda *_: 1 / 0)
+        transact(Producer(b, "p"), "a", "b")
+        for _ in range(20):
+            b.tick(SECOND)
+    assert caplog.text.count("ZeroDivisionError") == 1
+    at = recorded(b, Producer(b, "p"), "a", "b")
+    assert before(b, at, "a", "b") == [(Code.NONE, at, 6)] * 2
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.ENOENT])
+@pytest.mark.parametrize("call", ["open", "pread"])
+def test_a_file_that_cannot_be_read_loses_past_cuts_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int, call: str
+) -> None:
+    """It belongs to another user, its medium is damaged, or a directory is in its place, which the
+    disk sets aside. A question must not end the broker, and the start after it.
+    """
+    b = broker()
+    p = Producer(b, "p")
+    at = recorded(b, p, "a", "b")
+    b.kill()
+    opened = b.disk.open
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+
+        def fail(*_: object) -> bytes:
+            raise OSError(code, "the test's")
+
+        def open_damaged(path: str, *, create: bool = False) -> Any:
+            if path == FILE and call == "open" and not create:
+                fail()
+            return opened(path, create=create)
+
+        if call == "pread":
+            reader = cut_history.HistoryReader
+            patch.setattr(cuts_module, "HistoryReader", lambda _, size: reader(fail, size))
+        patch.setattr(b.disk, "open", open_damaged)
+        assert before(b, at, "a", "b") == [NO_CUT] * 2
+    assert "past cuts are no longer known" in caplog.text
+    at = recorded(b, Producer(b, "p"), "a", "b")
+    assert before(b, at, "a", "b") == [(Code.NONE, at, 4)] * 2
+    b.kill()
+    assert before(b, at, "a", "b") == [(Code.NONE, at, 4)] * 2
 
 
 @pytest.mark.parametrize("size", [0, 1, 20])
