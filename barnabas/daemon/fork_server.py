@@ -110,6 +110,7 @@ class ForkServer:
 
     def run(self) -> None:
         """Serve until the other side closes the socket."""
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # not what the test's process has blocked
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
         try:

@@ -40,6 +40,8 @@ class Signals:
                 number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
             ):  # an ignored SIGHUP stays ignored (nohup): the process outlives its terminal
                 signal.signal(number, self._on_signal)
+        # the process that starts a daemon may have blocked them, which is inherited
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
     def call(self, do: Callable[[], object], reload: Callable[[], object]) -> None:
         """Set the functions that are called at each signal to end, and for a reload. The first is

@@ -226,6 +226,33 @@ def test_a_signal_right_after_the_port_opens_stops_the_broker_cleanly(
     assert b"Traceback" not in errors
 
 
+@pytest.mark.parametrize("is_forked", [False, True])
+def test_signals_that_the_starting_process_has_blocked_stop_the_broker(is_forked: bool) -> None:
+    """A child inherits them, from a program that waits for signals in a thread of its own."""
+    script = f"""
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGCHLD])
+from barnabas import LocalBroker
+from barnabas.forked_daemon import FORKING
+if {is_forked}:
+    for _ in range(2):
+        LocalBroker().start().kill()
+    assert FORKING.wait_until_ready()
+broker = LocalBroker().start()
+assert (type(broker.process).__name__ == "ForkedProcess") is {is_forked}
+assert broker.stop() == 0
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
 def started(data: Path, output: int, *, shell: str = "") -> tuple[subprocess.Popen[bytes], int]:
     """Start the daemon as a supervisor does. Gives: the process, and the daemon's port. Takes:
     shell, redirections of the shell.
