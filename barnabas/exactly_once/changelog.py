@@ -68,6 +68,25 @@ class Topics:
         """The number of partitions; 0 for an unknown topic."""
         return self._described(topic)[0]
 
+    def check(self, topics: Iterable[str]) -> None:
+        """Check that output topics exist, if the broker answers.
+
+        Raises: ConfigurationError.
+        """
+        missing = []
+        for topic in sorted(topics):
+            try:
+                if not self.partitions(topic):
+                    missing.append(topic)
+            except ExactlyOnceError as error:
+                _LOG.warning("%s", error)
+                return
+        if missing:
+            raise ConfigurationError(
+                f"no such topic: {', '.join(missing)}. The broker does not create topics when they "
+                "are written to (auto.create.topics.enable): create the output topics first"
+            )
+
     def _described(self, topic: str) -> tuple[int, str]:
         """The number of partitions and the topic's id; (0, "") for an unknown topic.
 

@@ -6,6 +6,7 @@ Errors that a pipeline overcomes by itself (a lost answer, an abort, a rebalance
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from confluent_kafka import KafkaError
@@ -71,12 +72,13 @@ class StateError(ExactlyOnceError):
 class AbortRequired(Exception):
     """Inside of the package: the open transaction has to be aborted, and its records read again.
 
-    Takes:  reason, for people; kind, a word for the label of a metric.
+    Takes:  reason, for people; kind, a word for the label of a metric; undelivered, the topics of
+            the transaction if the client could not deliver its records.
     """
 
-    def __init__(self, reason: str, kind: str = "error") -> None:
+    def __init__(self, reason: str, kind: str = "error", undelivered: Collection[str] = ()) -> None:
         super().__init__(reason)
-        self.kind = kind
+        self.kind, self.undelivered = kind, undelivered
 
 
 def fatal_event(error: Any) -> ExactlyOnceError:

@@ -190,6 +190,7 @@ class Pipeline:
         self._topic_ids: dict[str, str] = {}
         self._partitions = 0  # of each changelog
         self._told = 0.0
+        self._admin: Topics
         self._reader: Reader
         self._transaction: Transaction
         self._restorer: Restorer | None = None
@@ -294,7 +295,7 @@ class Pipeline:
 
         Raises: ExactlyOnceError.
         """
-        topics = Topics(self._clients.common())
+        topics = self._admin = Topics(self._clients.common())
         counts = {topic: topics.partitions(topic) for topic in self._topics}
         if missing := [topic for topic, count in counts.items() if not count]:
             raise ConfigurationError(
@@ -592,10 +593,13 @@ class Pipeline:
         """Abort the open transaction, undo the changes of state, and read its records again.
 
         Takes:  gone, partitions whose records another instance will read.
-        Raises: StuckError if nothing but aborts happens; ExactlyOnceError.
+        Raises: StuckError if nothing but aborts happens; ConfigurationError if an output topic does
+                not exist; ExactlyOnceError.
         """
         _LOG.warning("aborting (%s): %s", reason.kind, reason)
         self._hooks.on_abort(reason.kind, str(reason))
+        if reason.undelivered:
+            self._admin.check(reason.undelivered)
         begins = self._progress.without(gone)
         self._hooks.on_step(Step.BEFORE_ABORT)
         self._transaction.abort()

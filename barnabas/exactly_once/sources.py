@@ -96,6 +96,7 @@ class Ingest(Generic[P, T]):
         self._hooks = hooks or Hooks()
         self._handler: Callable[[T, Out], object] | None = None
         self._stopping = Stopping()
+        self._admin: Topics
         self._transaction: Transaction
         self._position: P | None = None
         self._failures = self._aborts = 0
@@ -127,7 +128,7 @@ class Ingest(Generic[P, T]):
         """
         if self._handler is None:
             raise ConfigurationError("the ingest has no handler: decorate one with @each")
-        topics = Topics(self._clients.common())
+        topics = self._admin = Topics(self._clients.common())
         topics.make_compacted(self._topic, 1, "positions of sources")
         patience_s = max(_PATIENCE_S, 2 * self._clients.transaction_timeout_s)
         self._transaction = Transaction(self._clients.producer(), patience_s)
@@ -256,6 +257,8 @@ class Ingest(Generic[P, T]):
         """Abort, and wait before the source is read again."""
         _LOG.warning("aborting (%s): %s", reason.kind, reason)
         self._hooks.on_abort(reason.kind, str(reason))
+        if reason.undelivered:
+            self._admin.check(reason.undelivered)
         self._hooks.on_step(Step.BEFORE_ABORT)
         self._transaction.abort()
         self._hooks.on_step(Step.AFTER_ABORT)

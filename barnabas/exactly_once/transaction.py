@@ -21,6 +21,7 @@ from barnabas.exactly_once.records import Output, Place
 
 _CALL_S = 5.0  # after so long a call returns, so that the wait can be reported and bounded
 _LARGE = KafkaError.MSG_SIZE_TOO_LARGE
+_UNDELIVERED = KafkaError._INCONSISTENT  # of a commit: the client has no reason for all records
 _UNKNOWN = (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 
 
@@ -44,6 +45,7 @@ class Transaction:
             raise ConfigurationError(f"the producer's settings: {error}") from error
         self._patience_s = patience_s
         self.is_open = False
+        self._topics: set[str] = set()
 
     def init(self) -> None:
         """Fence the predecessor with the same transactional id, and end its open transaction.
@@ -60,6 +62,7 @@ class Transaction:
         except KafkaException as error:
             raise self._ended_by(error.args[0], "beginning a transaction") from error
         self.is_open = True
+        self._topics.clear()
 
     def produce(
         self, output: Output, on_delivery: Callable[[Any, Any], None] | None = None
@@ -68,6 +71,7 @@ class Transaction:
 
         Raises: OutputError if the client refuses it; AbortRequired, StuckError, ExactlyOnceError.
         """
+        self._topics.add(output.topic)
         deadline = 0.0
         while True:
             try:
@@ -184,7 +188,11 @@ class Transaction:
                 if error.fatal():
                     raise self._ended_by(error, doing) from failure
                 if error.txn_requires_abort():
-                    raise AbortRequired(f"{doing}: {error.str()}", kind_of(error)) from failure
+                    raise AbortRequired(
+                        f"{doing}: {error.str()}",
+                        kind_of(error),
+                        frozenset(self._topics) if error.code() == _UNDELIVERED else (),
+                    ) from failure
                 if not error.retriable():
                     raise self._ended_by(error, doing) from failure
                 if time.monotonic() > deadline:

@@ -521,6 +521,31 @@ def test_a_topic_that_does_not_exist_is_named(shop: Shop) -> None:
         pipeline.run()
 
 
+@pytest.mark.parametrize("by", ["pipeline", "dead letter", "ingest"])
+def test_an_output_topic_that_does_not_exist_is_named(by: str) -> None:
+    """The broker does not create it. The client only reports, after 10 s, that a record was not
+    delivered, and the broker has aborted the transaction by then.
+    """
+    client = {"log_level": 0}
+    with LocalBroker(topics={"in": 1}, settings={"auto.create.topics.enable": "false"}) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        producer.produce("in", b"v")
+        assert producer.flush(30) == 0
+        servers = broker.bootstrap_servers
+        each: Any = Pipeline(servers, "app", reads="in", dead_letter="none", client=client)
+        if by == "ingest":
+            each = Ingest(servers, "app", Numbers(3), client=client)
+
+        @each.each
+        def send(_: object, out: Out) -> None:
+            if by == "dead letter":
+                raise ValueError("never")
+            out.send("none", b"v")
+
+        with pytest.raises(ConfigurationError, match=r"no such topic: none\. .*auto\.create"):
+            each.run()
+
+
 def test_a_broker_that_cannot_be_reached_ends_it() -> None:
     pipeline = Pipeline("127.0.0.1:1", "app", reads="in", client={"log_level": 0})
     copy_to(pipeline, "out")
