@@ -9,9 +9,10 @@ offsets may have been accepted before it lost the partition.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,17 @@ from barnabas.exactly_once.errors import (
     ConfigurationError,
     ExactlyOnceError,
     FatalError,
+    StuckError,
     ending_error,
+    is_passing,
 )
 from barnabas.exactly_once.records import Place
 from barnabas.exactly_once.state import PartitionState
 
 _LOG = logging.getLogger(__name__)
 _REQUEST_S = 10.0
+_PATIENCE_S = 60.0
+_REFRESH_S = 5.0
 _SLACK_S = 20.0  # more than the client needs to report that a request has timed out
 _TOLD_EVERY_S = 5.0
 _BATCH = 2000
@@ -148,7 +153,7 @@ class Topics:
 
     def ends(self, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
         """The last stable offset and the end of partitions, without those that have no leader
-        now.
+        now, or whose leader does not answer.
         """
         asked = {place: TopicPartition(*place) for place in places}
         latest = dict.fromkeys(asked.values(), OffsetSpec.latest())
@@ -162,14 +167,27 @@ class Topics:
                 try:
                     found[-1][place] = _answer(answers[partition]).offset
                 except KafkaException as error:
-                    if not error.args[0].retriable():
+                    if is_passing(error.args[0]):
+                        _LOG.debug("the end of %s is not known now: %s", place, error)
+                    else:
                         raise self._refusal(
                             error.args[0], f"asking for the end of {place}"
                         ) from error
         stable, ends = found
-        return {
+        both = {
             place: (stable[place], ends[place]) for place in asked if place in stable.keys() & ends
         }
+        refresh(self._admin, {place.topic for place in asked.keys() - both.keys()})
+        return both
+
+
+def refresh(admin: AdminClient, topics: Iterable[str]) -> None:
+    """Let a client ask for the leaders of topics again. After FENCED_LEADER_EPOCH it does not by
+    itself, and would send the old leader epoch until its metadata are 15 minutes old.
+    """
+    with contextlib.suppress(KafkaException):
+        for topic in topics:
+            admin.list_topics(topic, timeout=_REFRESH_S)
 
 
 def unlike_input(purpose: str, topic: str, count: int, needed: int) -> ConfigurationError:
@@ -204,6 +222,7 @@ class Restoring:
     records: int = 0
     began: float = field(default_factory=time.monotonic)
     told: float = 0.0
+    unanswered: float | None = None
     done: bool = False
 
 
@@ -248,6 +267,7 @@ class Restorer:
         if waiting:
             ends = self._topics.ends(waiting)
             self._begin_reading([(waiting[place], *ends[place]) for place in ends])
+            self._check_patience(waiting, ends)
         if self._consumer is None:
             return False
         if not self._rows:
@@ -259,6 +279,20 @@ class Restorer:
             if found is not None:
                 self._take(found, message)
         return bool(messages)
+
+    def _check_patience(self, waiting: Mapping[Place, Restoring], ends: Container[Place]) -> None:
+        """Note which partitions have no answer. Raises: StuckError after a minute without one."""
+        now = time.monotonic()
+        for place, row in waiting.items():
+            if place in ends:
+                row.unanswered = None
+            elif row.unanswered is None:
+                row.unanswered = now
+            elif now - row.unanswered > _PATIENCE_S:
+                raise StuckError(
+                    f"the end of {row.topic}-{row.partition} is not known within {_PATIENCE_S:.0f} "
+                    "s: look whether the topic exists, and whether the brokers can be reached"
+                )
 
     def _begin_reading(self, rows: Iterable[tuple[Restoring, int, int]]) -> None:
         """Read the partitions on which no transaction is open.
@@ -328,7 +362,7 @@ class Restorer:
             row.target = None
             assert self._consumer is not None
             self._consumer.incremental_unassign([TopicPartition(row.topic, row.partition)])
-        elif error.fatal() or not error.retriable():
+        elif error.fatal() or not is_passing(error):
             raise ending_error(error, f"restoring from {row.topic}-{row.partition}")
 
     def _finish(self, row: Restoring) -> None:

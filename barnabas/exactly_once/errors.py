@@ -19,6 +19,29 @@ _FENCED = frozenset(
         90,  # PRODUCER_FENCED, which older clients do not name
     )
 )
+_PASSING = frozenset(
+    (
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._NOENT,  # an admin client knows no leader
+        KafkaError._WAIT_COORD,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,  # a broker that has just started may answer it
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    )
+)
 _REFUSED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "the topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "the group",
@@ -79,6 +102,14 @@ class AbortRequired(Exception):
     def __init__(self, reason: str, kind: str = "error", undelivered: Collection[str] = ()) -> None:
         super().__init__(reason)
         self.kind, self.undelivered = kind, undelivered
+
+
+def is_passing(error: Any) -> bool:
+    """Whether to ask again, since a broker ends, starts, or gives its partitions to another one.
+
+    Only errors of the transactional producer say by themselves that they are retriable.
+    """
+    return bool(error.retriable()) or error.code() in _PASSING
 
 
 def fatal_event(error: Any) -> ExactlyOnceError:

@@ -32,6 +32,7 @@ from barnabas.exactly_once.errors import (
     UnreleasedError,
     ending_error,
     fatal_event,
+    is_passing,
 )
 from barnabas.exactly_once.records import Place, Record
 
@@ -46,14 +47,11 @@ _AHEAD = 2000
 _AHEAD_BYTES = 16 * 1024 * 1024
 _AHEAD_AT_ONCE = 100
 _NOT_YET = (
-    KafkaError._TIMED_OUT,
     KafkaError.UNSTABLE_OFFSET_COMMIT,
-    KafkaError._TRANSPORT,
-    KafkaError._WAIT_COORD,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    113,  # STALE_MEMBER_EPOCH: the next heartbeat has the new one
+    # of OffsetFetch with a member (KIP-848): it joins again, or its next heartbeat has the epoch
+    KafkaError.UNKNOWN_MEMBER_ID,
+    110,  # FENCED_MEMBER_EPOCH
+    113,  # STALE_MEMBER_EPOCH
 )
 
 
@@ -387,12 +385,12 @@ class Reader:
             found = self._consumer.committed(asked, _COMMITTED_S)
         except KafkaException as failure:
             error = failure.args[0]
-            if error.code() in _NOT_YET or error.retriable():
+            if error.code() in _NOT_YET or is_passing(error):
                 return None
             raise ending_error(error, "asking for the group's offsets") from failure
         for each in found:
             if each.error is not None:
-                if each.error.code() in _NOT_YET or each.error.retriable():
+                if each.error.code() in _NOT_YET or is_passing(each.error):
                     return None
                 raise ending_error(each.error, "asking for the group's offsets")
         return {

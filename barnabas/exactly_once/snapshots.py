@@ -33,8 +33,13 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from barnabas.exactly_once.changelog import Topics
-from barnabas.exactly_once.errors import ConfigurationError, ExactlyOnceError, ending_error
+from barnabas.exactly_once.changelog import Topics, refresh
+from barnabas.exactly_once.errors import (
+    ConfigurationError,
+    ExactlyOnceError,
+    ending_error,
+    is_passing,
+)
 
 # A ListOffsets for AT_OR_BEFORE + T gives the newest cut at or before the time T (TRANSACTIONS.md).
 AT_OR_BEFORE, CUT_TIMES_END = 8_000_000_000_000_000_000, 1_000_000_000_000_000
@@ -132,17 +137,25 @@ class Catalogue:
                 isolation_level=IsolationLevel.READ_COMMITTED,
                 request_timeout=_REQUEST_S,
             )
-            ends, times = {}, set()
+            ends, times, missing = {}, set(), None
             for place, answer in answers.items():
                 try:
                     row = answer.result(_REQUEST_S)
                 except KafkaException as error:
-                    raise self._refusal(error.args[0], place) from error
+                    if not is_passing(error.args[0]):
+                        raise self._refusal(error.args[0], place) from error
+                    missing = error.args[0], place
+                    continue
                 times.add(row.timestamp)
                 ends[place.topic, place.partition] = row.offset
+            if missing is not None:
+                refresh(self._admin, dict.fromkeys(topic for topic, _ in partitions))
+                continue
             if len(times) == 1:  # otherwise brokers have answered at different times
                 break
             time_ms = min(times)
+        if missing is not None:
+            raise self._refusal(*missing)
         time_ms = min(times)
         if len(times) > 1:
             raise ExactlyOnceError("the brokers give different cuts each time: try again")

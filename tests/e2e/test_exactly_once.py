@@ -37,6 +37,7 @@ from barnabas.exactly_once import (
     Record,
     Retry,
     StateError,
+    Step,
 )
 
 pytestmark = pytest.mark.e2e
@@ -763,6 +764,41 @@ def test_offsets_in_a_transaction_that_hangs_are_waited_for_in_words(
     eventually(lambda: len(shop.values(target)) == 5)
     thread.end()
     consumer.close()
+
+
+def test_state_is_restored_while_the_broker_restarts(tmp_path: Path) -> None:
+    """The broker begins another leader epoch, and the client refuses to notice by itself."""
+
+    class Restarting(Hooks):
+        def on_step(self, step: Step) -> None:
+            if step is Step.BEFORE_RESTORE and not has_restarted.is_set():
+                has_restarted.set()
+                broker.kill()
+                broker.start()
+
+    has_restarted = threading.Event()
+    # the broker that was killed may have known a member that nobody has heard of
+    settings = {"group.min.session.timeout.ms": "1000"}
+    with LocalBroker(tmp_path, topics={"in": 2, "out": 1}, settings=settings) as broker:
+        shop = Shop(broker, "app")
+        for first, hooks in ((0, None), (40, Restarting())):
+            shop.publish("in", 40, first=first)
+            pipeline = shop.pipeline(
+                "in", hooks=hooks, consumer={"session.timeout.ms": 3000}, client={"log_level": 0}
+            )
+            counts = pipeline.state("counts", default=int)
+
+            @pipeline.each
+            def count(record: Record, out: Out, counts: Any = counts) -> None:
+                counts[record.key] += 1
+                out.send("out", str(counts[record.key]))
+
+            thread = InThread(pipeline, until_end=True)
+            thread.start()
+            thread.join(TIMEOUT_S)
+            thread.end()
+        assert has_restarted.is_set()
+        assert shop.values("out") == sorted(list(range(1, 9)) * 10)
 
 
 def test_several_states_are_one_transaction_and_deletion_is_kept(shop: Shop) -> None:

@@ -99,3 +99,13 @@ def test_what_cannot_be_rebuilt_is_refused(broker: LocalBroker, times: list[int]
     broker.create_topic("short", **{"cleanup.policy": "compact", "min.compaction.lag.ms": 0})
     with pytest.raises(ConfigurationError, match="may lack keys"):
         catalogue.snapshot(["short"], at=times[0])
+
+
+def test_a_catalogue_outlasts_a_restart_of_the_broker(
+    broker: LocalBroker, times: list[int]
+) -> None:
+    """With which the broker begins another leader epoch."""
+    catalogue = Catalogue(broker.bootstrap_servers, settings={"log_level": 0})
+    before = catalogue.snapshot(CHANGELOGS, at=times[-1])
+    broker.restart()
+    assert catalogue.snapshot(CHANGELOGS, at=times[-1]) == before

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,9 +27,9 @@ from barnabas.exactly_once import (
     State,
     changelog,
 )
-from barnabas.exactly_once.changelog import Topics
+from barnabas.exactly_once.changelog import Restorer, Topics
 from barnabas.exactly_once.checkpoint import Checkpoint
-from barnabas.exactly_once.errors import FatalError, StateError
+from barnabas.exactly_once.errors import FatalError, StateError, StuckError
 from barnabas.exactly_once.handlers import check_result
 from barnabas.exactly_once.pipeline import dead_letter_of
 from barnabas.exactly_once.progress import Progress
@@ -82,6 +83,58 @@ def test_a_client_that_gives_no_answer_is_a_timeout(monkeypatch: pytest.MonkeyPa
     with pytest.raises(FatalError, match="asking for topic orders: no answer from"):
         topics.partitions("orders")
     assert topics.ends([Place("orders", 0)]) == {}, "it is asked for again"
+
+
+class Refusing:
+    """An admin client whose answers are an error."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def list_offsets(self, asked: Any, **_: object) -> Any:
+        futures: Any = defaultdict(Future)
+        for partition in asked:
+            futures[partition].set_exception(KafkaException(KafkaError(self.code)))
+        return futures
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        raise KafkaException(KafkaError(self.code))
+
+
+def restorer_of(code: int) -> Restorer:
+    """A restorer with one partition of which every broker answers with this error."""
+    topics = Topics({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    topics._admin = Refusing(code)
+    restorer = Restorer({}, topics, lambda what: None)
+    restorer.begin("changelog", "id", 0, None)
+    return restorer
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError._TRANSPORT,
+        KafkaError._NOENT,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    ],
+)
+def test_restoring_waits_while_a_broker_restarts(
+    monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    restorer = restorer_of(code)
+    for _ in range(3):
+        assert not restorer.step()
+    monkeypatch.setattr(changelog, "_PATIENCE_S", 0.0)
+    with pytest.raises(StuckError, match="the end of changelog-0 is not known"):
+        restorer.step()
+
+
+def test_restoring_ends_where_the_right_is_missing() -> None:
+    with pytest.raises(FatalError, match="no right for the topic"):
+        restorer_of(KafkaError.TOPIC_AUTHORIZATION_FAILED).step()
 
 
 class Silent:
