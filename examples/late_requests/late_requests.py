@@ -9,7 +9,7 @@ does the same when a connection breaks while data are in a buffer on the way.
     BOOTSTRAP=127.0.0.1:9092 python examples/late_requests/late_requests.py   # any broker
 
 It needs a broker without TLS and logins, and a right to create a topic. It ends with exit code 1 if
-a record was lost or mixed into another transaction.
+a record was lost or mixed into another transaction, and with 2 if no broker answers.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from barnabas.protocol.messages.end_txn import EndTxnResponse
 from barnabas.protocol.messages.produce import ProduceResponse
 
 TIMEOUT_S = 60.0
+ANSWER_S = 10.0
 ATTEMPTS = 5
 CLIENT: dict[str, Any] = {
     "log_level": 2,  # hides lines about lost connections, since the proxy closes them
@@ -321,6 +322,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         servers = options.bootstrap_servers
         if not servers:
             servers = stack.enter_context(LocalBroker()).bootstrap_servers
+        try:
+            AdminClient({"bootstrap.servers": servers, **CLIENT}).list_topics(timeout=ANSWER_S)
+        except KafkaException as error:
+            parser.error(f"no broker answers at {servers}: {error.args[0].str()}")
         rows = [("late request", "answer to it", "committed", "read", "verdict")]
         count = 0
         for outcome in run(servers):

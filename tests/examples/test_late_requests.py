@@ -45,6 +45,14 @@ def test_a_broker_without_the_guard_loses_and_mixes_records(
     assert rows[-1] == "4 faults"
 
 
+def test_an_address_without_a_broker_is_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 1 says that records were lost."""
+    with pytest.raises(SystemExit) as ended:
+        late_requests.main(["--bootstrap-servers", "127.0.0.1:1"])
+    assert ended.value.code == 2
+    assert "no broker answers at 127.0.0.1:1" in capsys.readouterr().err
+
+
 def test_the_verdict_compares_what_was_told_with_what_was_read() -> None:
     ledger = Ledger()
     ledger.committed += [["a", "b"], ["c"]]
