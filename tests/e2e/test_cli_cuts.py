@@ -87,6 +87,18 @@ def test_what_cannot_be_read_is_said(barnabas: CommandLine, times: list[int]) ->
         assert (run.code, text in run.err) == (code, True), run
 
 
+def test_internal_topics_are_in_no_cut_whatever_the_default_is(barnabas: CommandLine) -> None:
+    settings = {"barnabas.transactions.whole": "true"}
+    with LocalBroker(settings=settings, topics=["orders"]) as broker:
+        barnabas.use(broker.bootstrap_servers)
+        writer = producer(broker.bootstrap_servers, transactional_id="writer")
+        writer.init_transactions(PATIENCE_S)  # makes an internal topic
+        listed = barnabas("topics", "cuts")
+        assert listed.code == 0 and "no cut is recorded" in listed.err, listed
+        named = barnabas("topics", "cuts", "__transaction_state")
+        assert named.code == 1 and "an internal topic" in named.err
+
+
 def test_a_group_is_told_of_the_transaction_in_another_topic(
     broker: LocalBroker, barnabas: CommandLine
 ) -> None:

@@ -15,6 +15,7 @@ from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.client.configs import describe_configs
 from barnabas.cli.client.topics import found_by_time
 from barnabas.cli.errors import CommandError, RefusedError
+from barnabas.coordinator.internal_topics import INTERNAL_TOPICS
 from barnabas.protocol.cut_times import AT_OR_BEFORE
 from barnabas.protocol.errors import Code
 from barnabas.protocol.topic_partition import TopicPartition
@@ -48,10 +49,14 @@ def whole_topics(client: ClusterClient, names: Iterable[str]) -> frozenset[str]:
 
 
 def _with_setting(client: ClusterClient, names: Iterable[str]) -> frozenset[str]:
-    """Those of the topics that show whole transactions. Raises: RefusedError."""
+    """Those of the topics that show whole transactions. Raises: RefusedError.
+
+    Internal topics do not, whatever the broker's default is.
+    """
+    names = set(names).difference(INTERNAL_TOPICS)
     return frozenset(
         name
-        for name, rows in describe_configs(client, "topic", sorted(set(names))).items()
+        for name, rows in describe_configs(client, "topic", sorted(names)).items()
         if any(row.name == WHOLE and row.value == "true" for row in rows)
     )
 
@@ -89,6 +94,8 @@ def cut_at_or_before(
 
 def without_setting(topic: str) -> CommandError:
     """The error for a topic whose cuts are not recorded."""
+    if topic in INTERNAL_TOPICS:
+        return CommandError(f"no cuts are recorded of {topic!r}, since it is an internal topic")
     return CommandError(
         f"no cuts are recorded of {topic!r}, which does not have {WHOLE}=true: "
         f"`barnabas config set topic {topic} {WHOLE}=true` lets the broker record them from then "
