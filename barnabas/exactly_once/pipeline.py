@@ -51,6 +51,7 @@ _CHECKPOINT_S = 30.0
 _CHECKPOINT_CHANGES = 50_000
 _MOST_ABORTS = 10  # in a row, of one kind that is no rebalance
 _PATIENCE_S = 60.0
+_HANGS_AFTER_S = 10.0  # more than the client needs to report that its time is over
 _LAST_ABORT_S = 10.0
 _TOLD_EVERY_S = 5.0
 
@@ -526,7 +527,7 @@ class Pipeline:
         Raises: AbortRequired; ExactlyOnceError.
         After:  `_go_on_committing` does the rest.
         """
-        ending = Ending(time.monotonic())
+        ending = Ending(time.monotonic(), self._patience_s + _HANGS_AFTER_S)
         step = self._hooks.on_step
         self._changes = [(part, part.partition.changes()) for part in self._all_parts()]
         if any(changes for _, changes in self._changes):
@@ -787,7 +788,8 @@ class Pipeline:
     def _close_after_failure(self) -> None:
         """Abort what is open and close, without hiding the failure that is being raised."""
         if self._ending is not None:
-            self._ending.wait(_LAST_ABORT_S)
+            with contextlib.suppress(StuckError):
+                self._ending.wait(_LAST_ABORT_S)
             self._ending = None
         try:
             self._transaction.abort(_LAST_ABORT_S)

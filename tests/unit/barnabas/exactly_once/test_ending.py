@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -10,7 +11,12 @@ from typing import Any
 import pytest
 
 from barnabas.exactly_once import Commit, Hooks, Out, Pipeline, Record, Step
-from barnabas.exactly_once.errors import AbortRequired, FatalError, OffsetsDeletedError
+from barnabas.exactly_once.errors import (
+    AbortRequired,
+    FatalError,
+    OffsetsDeletedError,
+    StuckError,
+)
 from barnabas.exactly_once.records import Output, Place
 from barnabas.exactly_once.state import PartitionState
 
@@ -142,6 +148,10 @@ class Fixture:
             self.pipeline._turn()
         raise AssertionError("this does not happen")
 
+    def end_at_once(self) -> None:
+        """As when a partition is revoked."""
+        self.pipeline._commit_or_abort()
+
     def is_ending(self) -> bool:
         return self.pipeline._ending is not None
 
@@ -168,6 +178,12 @@ class Part:
 
     def close(self) -> None:
         self.closed_after = len(self.committed)
+
+
+def never() -> bool:
+    """A condition for a loop that an exception ends. It lets time pass."""
+    time.sleep(0.001)
+    return False
 
 
 @pytest.fixture
@@ -200,6 +216,25 @@ def test_records_are_read_ahead_while_the_broker_decides_and_handled_after(
         *(Step.BEFORE_COMMIT, Step.AFTER_COMMIT),
     ]
     assert on_fakes.hooks.steps[: len(of_a_transaction)] == of_a_transaction
+
+
+@pytest.mark.parametrize("is_revoked", [False, True])
+@pytest.mark.parametrize("call", ["offsets", "commit"])
+def test_a_call_of_the_client_that_never_returns_ends_the_pipeline(
+    on_fakes: Fixture, monkeypatch: pytest.MonkeyPatch, call: str, is_revoked: bool
+) -> None:
+    """Otherwise it would keep its partitions, and read nothing."""
+    monkeypatch.setattr("barnabas.exactly_once.pipeline._HANGS_AFTER_S", 0.2)
+    monkeypatch.setattr("barnabas.exactly_once.pipeline._LAST_ABORT_S", 0.0)
+    on_fakes.pipeline._patience_s = 0.0
+    if call == "commit":
+        on_fakes.transaction.let("offsets")
+    on_fakes.turn_until(on_fakes.is_ending)
+    with pytest.raises(StuckError, match=r"has not returned.*Restart the process"):
+        on_fakes.end_at_once() if is_revoked else on_fakes.turn_until(never)
+    on_fakes.pipeline._close_after_failure()
+    assert on_fakes.transaction.calls[-2:] == ["abort", "close"]
+    assert on_fakes.part.committed == []
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["revoked", "lost"])
@@ -251,7 +286,7 @@ def test_a_fault_of_the_producer_ends_the_pipeline(on_fakes: Fixture) -> None:
     on_fakes.transaction.failures["commit"] = FatalError("fenced")
     on_fakes.transaction.let()
     with pytest.raises(FatalError):
-        on_fakes.turn_until(lambda: False)
+        on_fakes.turn_until(never)
     assert not on_fakes.is_ending()
 
 
