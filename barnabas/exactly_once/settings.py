@@ -155,9 +155,16 @@ class Clients:
         }
 
     def producer(self) -> dict[str, Any]:
+        """The settings of the producer.
+
+        After the loss of all brokers, librdkafka begins again with the bootstrap servers, and may
+        wait for ever for a group coordinator that it has given up (its issues 5456 and 5511). So
+        it continues with the brokers that it knows.
+        """
         return {
             **self.common(),
             "linger.ms": 5,
+            "metadata.recovery.strategy": "none",
             **(self.producer_settings or {}),
             "enable.idempotence": True,
             "transactional.id": self.transactional_id,

@@ -554,6 +554,37 @@ def test_a_broker_that_cannot_be_reached_ends_it() -> None:
         pipeline.run()
 
 
+# --- a broker that restarts
+
+
+def test_a_broker_that_is_killed_during_commits_costs_no_record(
+    running: Callable[..., InThread],
+) -> None:
+    """Most kills hit a call that adds the offsets, as the pipeline does little else."""
+    with LocalBroker(topics={"in": 1, "out": 1}) as broker:
+        shop = Shop(broker, "app")
+        hooks = Noting()
+        pipeline = shop.pipeline(
+            "in", commit=Commit(seconds=0.01), client={"log_level": 0}, hooks=hooks
+        )
+        copy_to(pipeline, "out")
+        thread = running(pipeline)
+        count = 0
+        for _ in range(6):
+            for _ in range(100):  # one transaction after the other, while the broker is killed
+                shop.publish("in", 1, first=count)
+                count += 1
+            broker.kill()
+            broker.start()
+            seen = len(hooks.commits)
+            shop.publish("in", 1, first=count)
+            count += 1
+            eventually(lambda seen=seen: len(hooks.commits) > seen or not thread.is_alive())
+        eventually(lambda: len(shop.values("out")) == count or not thread.is_alive())
+        thread.end()
+        assert shop.values("out") == list(range(count))
+
+
 # --- rebalances
 
 
