@@ -32,7 +32,7 @@ from barnabas.broker.logs.purgatory import Purgatory
 from barnabas.broker.logs.topics import TopicRegistry
 from barnabas.broker.logs.unwritten_work import UnwrittenWork
 from barnabas.broker.observation.counters import Counters
-from barnabas.broker.outbox import Encoded, FlushJob, NoResponse, Outbox, Parked, Settled, Work
+from barnabas.broker.outbox import DeadlineKept, Encoded, FlushJob, NoResponse, Outbox, Parked, Work
 from barnabas.broker.quotas.quotas import Quotas
 from barnabas.broker.requests.large_requests import NARROW_BYTES
 from barnabas.broker.requests.pending_requests import FRAME, Requests, failure
@@ -84,7 +84,7 @@ class Broker:
     Its parameters are the parts that an input or a tick uses. The rim also reads them.
 
     timer_is_set: whether the next deadline is not earlier than when the rim last set its timer to
-    it. Each input clears it, except a request with a `Settled` response.
+    it. Each input clears it, except a request with a `DeadlineKept` response.
 
     Time: every `now_ms` is a time of the steady clock. The rim sets `wall` to the wall clock's time
           before each event.
@@ -305,7 +305,7 @@ class Broker:
                 large = requests.large
                 if large.held or large.objects:
                     large.end(connection_id)
-                if timer_is_set and type(response) is Settled:
+                if timer_is_set and type(response) is DeadlineKept:
                     self.timer_is_set = not self._log_dir.has_new_work
                 return response
             if not isinstance(response, Parked):

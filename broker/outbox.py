@@ -135,7 +135,7 @@ class Encoded(tuple["Piece", ...]):
     __slots__ = ()
 
 
-class Settled(Encoded):
+class DeadlineKept(Encoded):
     """The response to a request after which no part of the core has work at an earlier time than
     before it. So the next deadline need not be computed again, see `Broker.next_deadline_ms`.
     """

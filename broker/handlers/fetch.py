@@ -16,7 +16,7 @@ from barnabas.broker.connections.connection_state import ConnectionState
 from barnabas.broker.logs.metadata import ClusterMetadata
 from barnabas.broker.logs.purgatory import WaitingFetch
 from barnabas.broker.logs.topics import check_leader_epoch
-from barnabas.broker.outbox import PARKED, Answer, Encoded, Settled
+from barnabas.broker.outbox import PARKED, Answer, DeadlineKept, Encoded
 from barnabas.broker.quotas.quotas import Quotas
 from barnabas.broker.requests.fetch_sessions import (
     NO_SESSION,
@@ -564,7 +564,7 @@ class FetchHandler:
         finally:
             cache.puts_off = False
         if request.max_wait_ms <= 0 or not plan.targets or fetch.is_enough(total, urgent):
-            return Settled(fetch.encode(fetched))
+            return DeadlineKept(fetch.encode(fetched))
         deadline_ms = context.now_ms + request.max_wait_ms
         if self.requests.try_park_fetch(context, fetch.waiting(fetched), deadline_ms):
             return PARKED

@@ -22,7 +22,7 @@ from barnabas.broker.logs.flush_queue import FlushQueue
 from barnabas.broker.logs.log_progress import LogProgress
 from barnabas.broker.logs.new_files import MADE_AT_ONCE, FilesAhead
 from barnabas.broker.logs.topics import TopicRegistry
-from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, Encoded, Settled
+from barnabas.broker.outbox import NO_RESPONSE, PARKED, Answer, DeadlineKept, Encoded
 from barnabas.broker.quotas.quotas import Quotas
 from barnabas.broker.requests.pending_requests import Requests
 from barnabas.broker.transactions.transaction_end import Endings, TransactionEnds
@@ -483,7 +483,7 @@ class ProduceHandler:
         frame = encode_produce(context.correlation_id, context.api_version, produce.answers)
         if has_work or produce.has_flushes or name is not None:
             return Encoded((frame,))
-        return Settled((frame,))
+        return DeadlineKept((frame,))
 
     def _append_rows(self, produce: _Produce, row_count: int) -> None:
         """Append the first batches, and defer the rest. Takes: row_count, how many there are."""

@@ -22,10 +22,10 @@ from barnabas.broker.outbox import (
     PARKED,
     Answer,
     CloseReason,
+    DeadlineKept,
     Encoded,
     Outbox,
     Parked,
-    Settled,
     Work,
 )
 from barnabas.broker.quotas.quotas import Quotas
@@ -198,7 +198,7 @@ class Requests:
         """
         if self._quotas.clients is not None or context.ticket in self._takers:
             return response
-        return Settled(self.encode(context, response))
+        return DeadlineKept(self.encode(context, response))
 
     def encode(self, context: RequestContext, response: Message) -> tuple[bytes | bytearray]:
         """The whole frame of the response to a request."""

@@ -7,7 +7,7 @@ from barnabas.broker.core import Broker
 
 def pass_frame(broker: Broker, connection: int, frame: memoryview, now_ms: int) -> None:
     """Let the core process a request. If it then believes that the timer is early enough, it has to
-    be: a handler may answer `Settled` only if no part of the core has earlier work than before.
+    be: a handler may answer `DeadlineKept` only if no part has earlier work than before.
     """
     deadline_ms = broker.next_deadline_ms()
     broker.on_timer_set()
