@@ -43,7 +43,7 @@ from barnabas.protocol.topic_partition import TopicPartition
 from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation
-from barnabas.storage.segments.index_cache import BuildPutOff
+from barnabas.storage.segments.index_cache import BuildDeferred
 from barnabas.texts import is_batch_number
 
 if TYPE_CHECKING:
@@ -380,14 +380,14 @@ class Tails:
 
 def _has_unread(log: Log, start: int, end: int) -> bool:
     try:
-        with log.log_dir.cache.putting_off():
+        with log.log_dir.cache.deferring_builds():
             found = log.read(
                 start, max_bytes=TAIL_BYTES, isolation=Isolation.READ_COMMITTED, min_one_batch=False
             )
         if found.slice is None:
             return True
         data = found.slice.file.pread(found.slice.size, found.slice.position)
-    except (BuildPutOff, KafkaError, OSError):
+    except (BuildDeferred, KafkaError, OSError):
         return True
     aborted = [(row.producer_id, row.first_offset) for row in found.aborted or ()]
     return has_unread(data, aborted, start, end)

@@ -49,7 +49,7 @@ from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.files.txn_index import AbortedTxn
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation
-from barnabas.storage.segments.index_cache import BuildPutOff
+from barnabas.storage.segments.index_cache import BuildDeferred
 
 # a module's name is found sooner than the member of an Enum
 _COMMITTED, _UNCOMMITTED = Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED
@@ -205,11 +205,11 @@ class _Fetch:
         logs = self._handler.logs
         while True:
             try:
-                with logs.cache.putting_off():
+                with logs.cache.deferring_builds():
                     return self._read(some, left, min_one_batch)
-            except BuildPutOff as put_off:
+            except BuildDeferred as deferred:
                 built_ms: list[int] = []
-                logs.log_dir.build_later(put_off, built_ms.append)
+                logs.log_dir.build_later(deferred, built_ms.append)
                 while not built_ms:
                     yield
 
@@ -554,15 +554,15 @@ class FetchHandler:
             return self.wide.begin(context, self._in_slices(request, context, fetch))
         cache = self.logs.cache
         # without a context manager, since each further call costs measurable time here
-        cache.puts_off = True
+        cache.defers_builds = True
         try:
             fetched, total, urgent = fetch.read()
-        except BuildPutOff as put_off:
+        except BuildDeferred as deferred:
             self.requests.park(context)
-            self._read_later(fetch, put_off, context, context.now_ms + request.max_wait_ms)
+            self._read_later(fetch, deferred, context, context.now_ms + request.max_wait_ms)
             return PARKED
         finally:
-            cache.puts_off = False
+            cache.defers_builds = False
         if request.max_wait_ms <= 0 or not plan.targets or fetch.is_enough(total, urgent):
             return DeadlineKept(fetch.encode(fetched))
         deadline_ms = context.now_ms + request.max_wait_ms
@@ -606,15 +606,15 @@ class FetchHandler:
         )
 
     def _read_later(
-        self, fetch: _Fetch, put_off: BuildPutOff, context: RequestContext, deadline_ms: int
+        self, fetch: _Fetch, deferred: BuildDeferred, context: RequestContext, deadline_ms: int
     ) -> None:
         """Let a large index be built in slices, then read and continue like `on_fetch`."""
 
         def read_again(now_ms: int) -> None:
             try:
-                with self.logs.cache.putting_off():
+                with self.logs.cache.deferring_builds():
                     fetched, total, urgent = fetch.read()
-            except BuildPutOff as further:
+            except BuildDeferred as further:
                 self._read_later(fetch, further, context, deadline_ms)
                 return
             if now_ms >= deadline_ms or fetch.is_enough(total, urgent):
@@ -627,7 +627,7 @@ class FetchHandler:
             if self.requests.is_waited_for(context):
                 self.requests.go_on(context, lambda: read_again(now_ms))
 
-        self.logs.log_dir.build_later(put_off, on_built)
+        self.logs.log_dir.build_later(deferred, on_built)
 
     def _all_in_slices(self, request: FetchRequest, context: RequestContext) -> Slices:
         """`on_fetch` for thousands of partitions that the request names."""

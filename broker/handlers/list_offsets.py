@@ -36,7 +36,7 @@ from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation, reading
 from barnabas.storage.log.time_lookup import offset_for_timestamp, offset_of_max_timestamp
-from barnabas.storage.segments.index_cache import BuildPutOff
+from barnabas.storage.segments.index_cache import BuildDeferred
 from barnabas.storage.segments.time_search import Searched, SearchResult, SearchTakesLong
 
 if TYPE_CHECKING:
@@ -62,13 +62,13 @@ MOST_BYTES_IN_MEMORY = (
 )  # maximum bytes of batches that one request's searches hold in memory, besides the first batch
 
 
-class PutOff(NamedTuple):
+class DeferredWork(NamedTuple):
     """The deferred work that a response waits for: the reading of the recorded cuts, builds of
     indexes, and searches of batches. They are done one after the other, in this order.
     """
 
     searches: list[tuple[Log, SearchTakesLong]]
-    builds: list[BuildPutOff]
+    builds: list[BuildDeferred]
     readings: list[Cuts]
 
     def __bool__(self) -> bool:
@@ -121,10 +121,10 @@ class ListOffsetsHandler:
         time of the response.
         """
         searched: dict[Log, Searched] = {}
-        answer, put_off = self._answer(request, context, searched)
-        if put_off:
+        answer, deferred = self._answer(request, context, searched)
+        if deferred:
             self._requests.park(context, keeps_request=True)
-            self._go_on_later(request, context, searched, put_off)
+            self._go_on_later(request, context, searched, deferred)
             return PARKED
         return answer
 
@@ -133,11 +133,11 @@ class ListOffsetsHandler:
         request: ListOffsetsRequest,
         context: RequestContext,
         searched: dict[Log, Searched],
-        put_off: PutOff,
+        deferred: DeferredWork,
     ) -> None:
         """Answer when the deferred work is done, of which this begins the first."""
-        if not put_off.builds and not put_off.readings:
-            self._search_elsewhere(request, context, searched, put_off.searches)
+        if not deferred.builds and not deferred.readings:
+            self._search_elsewhere(request, context, searched, deferred.searches)
             return
 
         def on_done(now_ms: int) -> None:
@@ -146,10 +146,10 @@ class ListOffsetsHandler:
                     context, lambda: self._answer_later(request, context, searched)
                 )
 
-        if put_off.readings:
-            put_off.readings[0].when_read(on_done)
+        if deferred.readings:
+            deferred.readings[0].when_read(on_done)
         else:
-            self._logs.log_dir.build_later(put_off.builds[0], on_done)
+            self._logs.log_dir.build_later(deferred.builds[0], on_done)
 
     def _answer_later(
         self,
@@ -158,9 +158,9 @@ class ListOffsetsHandler:
         searched: dict[Log, Searched],
     ) -> None:
         """Look all rows up again; answer, or wait for further deferred work."""
-        answer, put_off = self._answer(request, context, searched)
-        if put_off:
-            self._go_on_later(request, context, searched, put_off)
+        answer, deferred = self._answer(request, context, searched)
+        if deferred:
+            self._go_on_later(request, context, searched, deferred)
         else:
             self._requests.reply(context.ticket, answer)
 
@@ -169,19 +169,19 @@ class ListOffsetsHandler:
         request: ListOffsetsRequest,
         context: RequestContext,
         searched: dict[Log, Searched],
-        put_off: list[tuple[Log, SearchTakesLong]],
+        deferred: list[tuple[Log, SearchTakesLong]],
     ) -> None:
         """Let the worker search the batches that take long, then look all rows up again with the
         results.
         """
 
         def run() -> list[SearchResult]:
-            return [search.run() for _, search in put_off]
+            return [search.run() for _, search in deferred]
 
         def done(results: list[SearchResult], now_ms: int) -> None:
             if not self._requests.is_waited_for(context):
                 return
-            for (log, search), result in zip(put_off, results, strict=True):
+            for (log, search), result in zip(deferred, results, strict=True):
                 searched[log][search.name] = result
             self._answer_later(request, context, searched)
 
@@ -192,16 +192,16 @@ class ListOffsetsHandler:
         request: ListOffsetsRequest,
         context: RequestContext,
         searched: dict[Log, Searched],
-    ) -> tuple[ListOffsetsResponse, PutOff]:
+    ) -> tuple[ListOffsetsResponse, DeferredWork]:
         """The response for the present state of the logs. It is not valid if searches or builds
         were deferred.
         """
         if context.api_version < TIMES_SINCE:
             try:
-                with self._logs.cache.putting_off():
-                    return self._by_segments(request, context), PutOff([], [], [])
-            except BuildPutOff as build:
-                return ListOffsetsResponse(), PutOff([], [detached(build)], [])
+                with self._logs.cache.deferring_builds():
+                    return self._by_segments(request, context), DeferredWork([], [], [])
+            except BuildDeferred as build:
+                return ListOffsetsResponse(), DeferredWork([], [detached(build)], [])
         return self._by_times(request, context, searched)
 
     def _by_times(
@@ -209,10 +209,10 @@ class ListOffsetsHandler:
         request: ListOffsetsRequest,
         context: RequestContext,
         searched: dict[Log, Searched],
-    ) -> tuple[ListOffsetsResponse, PutOff]:
+    ) -> tuple[ListOffsetsResponse, DeferredWork]:
         """The response for version 1 and later, which looks up offsets by timestamp."""
         topics_here = self._cluster.topics_here(context)
-        put_off = PutOff([], [], [])
+        deferred = DeferredWork([], [], [])
         left_bytes = MOST_BYTES_IN_MEMORY
         counts = Counter(
             TopicPartition(topic.name, partition.partition_index)
@@ -237,16 +237,16 @@ class ListOffsetsHandler:
                         if cuts.try_read():
                             result = _at_cut(log, cuts, partition.timestamp)
                         else:
-                            put_off.readings.append(cuts)
+                            deferred.readings.append(cuts)
                     elif left_bytes > 0:
                         known = searched.setdefault(log, {})
-                        with self._logs.cache.putting_off():
+                        with self._logs.cache.deferring_builds():
                             result = _look_up(log, partition.timestamp, known, committed=committed)
                 except SearchTakesLong as search:
-                    put_off.searches.append((log, detached(search)))
+                    deferred.searches.append((log, detached(search)))
                     left_bytes -= search.data_bytes
-                except BuildPutOff as build:
-                    put_off.builds.append(detached(build))
+                except BuildDeferred as build:
+                    deferred.builds.append(detached(build))
                     left_bytes = 0
                 except (KafkaError, CorruptLog) as error:
                     code = _code_of(error)
@@ -259,7 +259,7 @@ class ListOffsetsHandler:
                     )
                 )
             topics.append(ListOffsetsTopicResponse(topic.name, rows))
-        return ListOffsetsResponse(topics=topics), put_off
+        return ListOffsetsResponse(topics=topics), deferred
 
     def _cuts_of(self, log: Log) -> Cuts:
         """The recorded cuts, which have offsets of logs with whole transactions."""

@@ -41,7 +41,7 @@ from barnabas.storage.files.checkpoints import (
     encode_offsets,
 )
 from barnabas.storage.files.segment_files import CorruptLog
-from barnabas.storage.segments.index_cache import BuildPutOff
+from barnabas.storage.segments.index_cache import BuildDeferred
 
 if TYPE_CHECKING:
     from barnabas.storage.cleaning.clean_plan import Dirt
@@ -302,10 +302,10 @@ class Compaction:
 
         key = TopicPartition(log.topic, log.partition)
         try:
-            with self._logs.cache.putting_off():
+            with self._logs.cache.deferring_builds():
                 return assess(log, self._cleaned_to_of(log), now_ms + self._logs.wall.ahead_ms)
-        except BuildPutOff as put_off:  # the log is cleaned once its index is built
-            self._logs.log_dir.build_later(put_off, lambda _: None)
+        except BuildDeferred as deferred:  # the log is cleaned once its index is built
+            self._logs.log_dir.build_later(deferred, lambda _: None)
             return None
         except Exception as error:
             self._note_error(key, error, now_ms)
@@ -325,7 +325,7 @@ class Compaction:
             dirt = None  # the log has got a new segment since the flush, so it is cleaned later
         try:
             if dirt is not None:
-                with self._logs.cache.putting_off():
+                with self._logs.cache.deferring_builds():
                     self._job = plan(
                         log,
                         dirt,
@@ -333,8 +333,8 @@ class Compaction:
                         map_bytes=self._config.log_cleaner_dedupe_buffer_size,
                         wall_ms=now_ms + self._logs.wall.ahead_ms,
                     )
-        except BuildPutOff as put_off:
-            self._logs.log_dir.build_later(put_off, self._begin)
+        except BuildDeferred as deferred:
+            self._logs.log_dir.build_later(deferred, self._begin)
             return
         except Exception as error:
             self._note_error(key, error, now_ms)

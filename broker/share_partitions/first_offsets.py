@@ -17,7 +17,7 @@ from barnabas.storage.directory.log_manager import LogManager
 from barnabas.storage.exception_guard import contain
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.time_lookup import offset_for_timestamp
-from barnabas.storage.segments.index_cache import BuildPutOff
+from barnabas.storage.segments.index_cache import BuildDeferred
 from barnabas.storage.segments.time_search import Searched, SearchResult, SearchTakesLong
 
 # The maximum number of look-ups in one event. Each reads a batch of up to 10,000 records, or 1 MiB,
@@ -55,8 +55,8 @@ class _Search:
         self.code = Code.OFFSET_NOT_AVAILABLE
 
     def look_up(self, log: Log) -> None:
-        """Look up the offset. Raises: SearchTakesLong, BuildPutOff; KafkaError if the log cannot be
-        read.
+        """Look up the offset. Raises: SearchTakesLong, BuildDeferred; KafkaError if the log cannot
+        be read.
         """
         found = offset_for_timestamp(
             log, self.timestamp, upper_bound_offset=log.high_watermark, searched=self.searched
@@ -132,11 +132,11 @@ class FirstOffsets:
         """
         del self._due[search]
         try:
-            with self._logs.cache.putting_off():
+            with self._logs.cache.deferring_builds():
                 search.look_up(search.log)
         except SearchTakesLong as long:
             self._search_elsewhere(search, long)
-        except BuildPutOff as build:
+        except BuildDeferred as build:
             self._logs.log_dir.build_later(build, lambda _: self._due.setdefault(search))
         except KafkaError:  # no descriptor is free; the member will try again
             search.is_done = True

@@ -36,7 +36,7 @@ from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.log import Log
 from barnabas.storage.log.log_reader import Isolation
-from barnabas.storage.segments.index_cache import BuildPutOff
+from barnabas.storage.segments.index_cache import BuildDeferred
 
 VISITED_AT_ONCE = 200  # maximum number of partitions loaded in one slice
 REFUSED_PER_VISITED = 10  # a partition with an error costs less than one that is loaded
@@ -498,12 +498,12 @@ class WaitingShareFetch:
         if offset > log.log_end_offset:
             return None
         try:
-            with logs.cache.putting_off():
+            with logs.cache.deferring_builds():
                 data = log.read(
                     offset, max_bytes=most_bytes, isolation=isolation, min_one_batch=True
                 )
-        except BuildPutOff as put_off:
-            logs.log_dir.build_later(put_off, loaded.wake)
+        except BuildDeferred as deferred:
+            logs.log_dir.build_later(deferred, loaded.wake)
             return None
         return None if data.slice is None else (data.slice, data.aborted or ())
 

@@ -31,7 +31,7 @@ from barnabas.storage.files.segment_files import CorruptLog
 from barnabas.storage.log.log_directory import ChangedLog, LogDirectory
 from barnabas.storage.log.trash import Trash
 from barnabas.storage.log_config import LogManagerConfig
-from barnabas.storage.segments.index_cache import BuildPutOff
+from barnabas.storage.segments.index_cache import BuildDeferred
 
 if TYPE_CHECKING:
     from barnabas.storage.log.log import Log
@@ -111,10 +111,10 @@ class LogUpkeep:
         indexes have to be built first.
         """
         try:
-            with self._log_dir.cache.putting_off():
+            with self._log_dir.cache.deferring_builds():
                 return log.delete_old_segments(now_ms, _SEGMENTS_AT_ONCE)
-        except BuildPutOff as put_off:
-            self._log_dir.build_later(put_off, lambda _: self._to_retain.append(log))
+        except BuildDeferred as deferred:
+            self._log_dir.build_later(deferred, lambda _: self._to_retain.append(log))
         except CorruptLog as error:
             logger.error("retention of %r failed: %s", log, error)
         except OSError as error:

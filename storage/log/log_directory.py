@@ -27,7 +27,7 @@ from barnabas.storage.files.leader_epochs import HighestEpoch
 from barnabas.storage.files.segment_files import DELETED_SUFFIX, SEGMENT_SUFFIXES
 from barnabas.storage.log.trash import Trash
 from barnabas.storage.segments.index_builds import IndexBuilds
-from barnabas.storage.segments.index_cache import BuildPutOff, IndexCache
+from barnabas.storage.segments.index_cache import BuildDeferred, IndexCache
 
 if TYPE_CHECKING:
     from barnabas.storage.producers.producer_state import ProducerStateManager
@@ -71,7 +71,7 @@ class LogDirectory:
     has_new_work: bool = False
     unstored_epoch: int | None = None
 
-    def build_later(self, put_off: BuildPutOff, then: Callable[[int], None]) -> None:
+    def build_later(self, deferred: BuildDeferred, then: Callable[[int], None]) -> None:
         """Build an index in slices. `then(now_ms)` is called when the build has succeeded or
         failed.
         """
@@ -80,7 +80,7 @@ class LogDirectory:
 
             self.builds = IndexBuilds()
         self.has_new_work = True
-        self.builds.add(put_off, then)
+        self.builds.add(deferred, then)
 
     def store_epoch(self) -> None:
         """Store the highest leader epoch durably. This is done before a log gets its first batch of

@@ -108,7 +108,7 @@ class LogReader:
     def txn_index(self, segment: Segment) -> TxnIndex:
         """The aborted index of a segment, which is rebuilt if the file is not trusted.
 
-        Raises: BuildPutOff, only if `IndexCache.puts_off` is set; CorruptLog.
+        Raises: BuildDeferred, only if `IndexCache.defers_builds` is set; CorruptLog.
         """
         indexes = segment.indexes
         if not indexes.has_txn_index() and not indexes.try_load_txn_index():

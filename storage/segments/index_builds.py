@@ -2,8 +2,8 @@
 
 A directory that Apache Kafka wrote has no manifests. Its index files are therefore not trusted, and
 each is rebuilt when it is first needed. That takes seconds for a GiB of small batches. A reader
-that can wait reads with `IndexCache.puts_off` set. If a segment of more than BUILT_AT_ONCE_BYTES
-then needs a build, `BuildPutOff` is raised (`segment_indexes.py`). The reader passes the error
+that can wait sets `IndexCache.defers_builds` to read. If a segment of more than BUILT_AT_ONCE_BYTES
+then needs a build, `BuildDeferred` is raised (`segment_indexes.py`). The reader passes the error
 to `LogDirectory.build_later`, and reads again when the index is built. For readers that cannot
 wait, the index is built immediately.
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.storage.exception_guard import contain
 from barnabas.storage.files.segment_files import LOG_SUFFIX
-from barnabas.storage.segments.index_cache import BuildPutOff
+from barnabas.storage.segments.index_cache import BuildDeferred
 
 if TYPE_CHECKING:
     from barnabas.storage.segments.segment_indexes import SegmentIndexes
@@ -36,14 +36,14 @@ class IndexBuilds:
     def __len__(self) -> int:
         return len(self._steps)
 
-    def add(self, put_off: BuildPutOff, then: Then) -> None:
+    def add(self, deferred: BuildDeferred, then: Then) -> None:
         """Build the index. `then(now_ms)` is called when the build has succeeded or failed.
 
         After a failure, a reader that tries again gets the error.
         """
-        key = put_off.indexes, put_off.is_for_aborted
+        key = deferred.indexes, deferred.is_for_aborted
         if key not in self._steps:
-            self._steps[key] = put_off.build()
+            self._steps[key] = deferred.build()
         self._waiting.setdefault(key, []).append(then)
 
     def on_tick(self, now_ms: int) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from barnabas.storage.segments.segment_indexes import SegmentIndexes
 
 
-class BuildPutOff(Exception):
+class BuildDeferred(Exception):
     """A large index has to be built. To build it now would block other clients.
 
     build: a function that builds it in slices. is_for_aborted: whether it is the aborted index.
@@ -32,26 +32,26 @@ class IndexCache:
     """The closed segments with indexes in memory. Beyond `max_bytes`, the indexes of the least
     recently used segments are removed.
 
-    puts_off: while it is set, the index of a large segment is not built immediately
+    defers_builds: while it is set, the index of a large segment is not built immediately
     (`index_builds`).
     """
 
-    __slots__ = ("_entries", "bytes", "max_bytes", "puts_off")
+    __slots__ = ("_entries", "bytes", "defers_builds", "max_bytes")
 
     def __init__(self, max_bytes: int = 8 << 20) -> None:
         self.max_bytes = max_bytes
         self.bytes = 0
-        self.puts_off = False
+        self.defers_builds = False
         self._entries: OrderedDict[int, tuple[SegmentIndexes, int]] = OrderedDict()
 
     @contextmanager
-    def putting_off(self) -> Iterator[None]:
+    def deferring_builds(self) -> Iterator[None]:
         """A context in which builds of large indexes are postponed."""
-        self.puts_off = True
+        self.defers_builds = True
         try:
             yield
         finally:
-            self.puts_off = False
+            self.defers_builds = False
 
     def touch(self, indexes: SegmentIndexes) -> None:
         key = id(indexes)  # the id is not used again as long as the entry has a reference

@@ -36,7 +36,7 @@ from barnabas.storage.files.segment_files import (
 from barnabas.storage.files.time_index import TimeIndex
 from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex, encode_entry
 from barnabas.storage.segments.batch_file import BatchFile, in_slices
-from barnabas.storage.segments.index_cache import BuildPutOff, IndexCache
+from barnabas.storage.segments.index_cache import BuildDeferred, IndexCache
 from barnabas.storage.segments.index_files import NO_FILE, IndexFiles
 
 BUILT_AT_ONCE_BYTES = 1 << 20  # the indexes of a larger segment are built in slices
@@ -447,7 +447,7 @@ class SegmentIndexes:
     def rebuild(self, why: str | None) -> None:
         """Build the offset and time indexes again from the headers in the log file, and write them.
 
-        Raises: BuildPutOff, only if `IndexCache.puts_off` is set; CorruptLog.
+        Raises: BuildDeferred, only if `IndexCache.defers_builds` is set; CorruptLog.
         """
         self.check_builds_now(lambda: self._rebuilding(why))
         for _ in self._rebuilding(why):
@@ -456,15 +456,15 @@ class SegmentIndexes:
     def check_builds_now(
         self, build: Callable[[], Iterator[None]], *, is_for_aborted: bool = False
     ) -> None:
-        """Raise BuildPutOff if an index has to be built later, by `build`.
+        """Raise BuildDeferred if an index has to be built later, by `build`.
 
         Raises: CorruptLog, or OSError for lack of descriptors, if such a build has failed. The
                 error is raised once.
         """
-        if self.cache.puts_off and self.is_closed and self.batches.size > BUILT_AT_ONCE_BYTES:
+        if self.cache.defers_builds and self.is_closed and self.batches.size > BUILT_AT_ONCE_BYTES:
             if self.build_error is not None:
                 raise self._take_build_error()  # not from a variable, see `detached`
-            raise BuildPutOff(
+            raise BuildDeferred(
                 self,
                 lambda: self._noting_error(build(), is_for_aborted=is_for_aborted),
                 is_for_aborted=is_for_aborted,

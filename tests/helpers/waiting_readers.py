@@ -13,7 +13,7 @@ from barnabas.broker.handlers.fetch import _Fetch
 from barnabas.broker.logs.purgatory import WaitingFetch
 from barnabas.broker.share_partitions.loaded_partition import LoadedPartition
 from barnabas.storage.log.log import Log
-from barnabas.storage.segments.segment_indexes import BuildPutOff
+from barnabas.storage.segments.segment_indexes import BuildDeferred
 
 
 def waiting_for_what_is_there(
@@ -49,9 +49,9 @@ def _has_enough(broker: Any, waiting: WaitingFetch) -> bool:
         # Such a fetch completes as soon as any log makes progress.
         return False
     try:
-        with broker.logs.cache.putting_off():
+        with broker.logs.cache.deferring_builds():
             return fetch.is_enough(*fetch.read()[1:])
-    except BuildPutOff:
+    except BuildDeferred:
         return False
 
 

@@ -28,7 +28,7 @@ from barnabas.coordinator.groups.consumer.group_conversion import GroupConversio
 from barnabas.coordinator.transactions import transaction_coordinator, transaction_listing
 from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.segments import batch_file, segment, segment_indexes
-from barnabas.storage.segments.index_cache import BuildPutOff
+from barnabas.storage.segments.index_cache import BuildDeferred
 from sim import focuses, wire
 from sim.caches import run_without_caches
 from sim.disk import Refusal
@@ -415,9 +415,9 @@ def test_whatever_is_done_in_slices_may_be_done_in_the_smallest(
     builds = Counter[bool]()
     build_later = LogDirectory.build_later
 
-    def counted(self: LogDirectory, put_off: BuildPutOff, then: Any) -> None:
-        builds[put_off.is_for_aborted] += 1
-        build_later(self, put_off, then)
+    def counted(self: LogDirectory, deferred: BuildDeferred, then: Any) -> None:
+        builds[deferred.is_for_aborted] += 1
+        build_later(self, deferred, then)
 
     monkeypatch.setattr(LogDirectory, "build_later", counted)
     reports = [

@@ -31,7 +31,7 @@ from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
 from barnabas.storage.segments import batch_file, segment_indexes
 from barnabas.storage.segments.index_builds import IndexBuilds
-from barnabas.storage.segments.segment_indexes import BuildPutOff
+from barnabas.storage.segments.segment_indexes import BuildDeferred
 
 MAX_TIMESTAMP = -3
 BATCHES, SEGMENT_BYTES = 400, 16_384
@@ -109,7 +109,7 @@ def finish(host: CoreHost) -> int:
 
     def step() -> None:
         assert host.broker.next_deadline_ms() == 0, "nothing is to be done, and it waits"
-        assert not host.broker.logs.cache.puts_off, "who cannot wait would not be served"
+        assert not host.broker.logs.cache.defers_builds, "who cannot wait would not be served"
         host.tick(0)
         assert host.call(OTHER, ApiVersionsRequest(), 0).error_code == 0
 
@@ -283,7 +283,7 @@ def test_builds_run_one_after_the_other_and_call_each_callback_once() -> None:
     segments: list[Any] = ["a", "b"]
     for name in segments:
         builds.add(
-            BuildPutOff(name, lambda: iter([None, None])),
+            BuildDeferred(name, lambda: iter([None, None])),
             lambda now_ms, name=name: notified.append((name, now_ms)),
         )
     assert len(builds) == 2
