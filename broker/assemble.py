@@ -227,7 +227,7 @@ def _authorizer(
         return None
 
     def on_changed() -> None:
-        cluster.generation += 1
+        cluster.readable_version += 1
 
     return Authorizer(
         metadata,

@@ -95,7 +95,7 @@ class ClusterNode:
 class Cluster:
     """All brokers of the process, and the leaders of all partitions.
 
-    generation: a number that rises when a leader or an ACL changes or a topic is deleted; waiting
+    readable_version: rises when a leader or an ACL changes or a topic is deleted; waiting
     fetches then check again. node_id: the id of the first broker. controller_id: the controller in
     Metadata. standby: the other node of a pair, set by the rim.
     """
@@ -112,7 +112,7 @@ class Cluster:
         }
         self.controller_id: int = config.node_id
         self.standby: Standby | None = None
-        self.generation = 0
+        self.readable_version = 0
         self._leaderships: dict[str, tuple[Topic, list[Leadership]]] = {}
         self._views = {
             (node_id, is_acks_all): view(topics, self, node_id)
@@ -402,7 +402,7 @@ class Cluster:
         before, leaderships[index] = leaderships[index], after
         if before.leader == after.leader:
             return []
-        self.generation += 1
+        self.readable_version += 1
         return [partition]
 
     def _first_available(self, leadership: Leadership) -> int:

@@ -86,13 +86,13 @@ class _Fetch:
         "_access",
         "_as_replica",
         "_context",
-        "_generation",
         "_handler",
         "_is_committed",
         "_isolation",
         "_max_bytes",
         "_min_bytes",
         "_plan",
+        "_readable_version",
         "_refused",
         "_size",
         "_sizes",
@@ -123,13 +123,13 @@ class _Fetch:
         # for a waiting fetch: the bytes that each log has for it, and their sum
         self._sizes: dict[Log, int] = {}
         self._size = 0
-        self._generation = -1
+        self._readable_version = -1
         if len(plan.targets) <= TARGETS_AT_ONCE:
             self._resolve()
 
     def _resolve(self) -> None:
         """Find each target's log; targets without a log are answered last, as in Kafka."""
-        self._generation = self._handler.cluster.generation
+        self._readable_version = self._handler.cluster.readable_version
         self.logs, self._refused = [], []
         self._find(self._plan.targets)
 
@@ -176,7 +176,7 @@ class _Fetch:
 
     def read_in_slices(self) -> Generator[None, int, tuple[list[Fetched], int, bool]]:
         """`read` for thousands of targets, in slices; each log is read within one slice."""
-        self._generation = generation = self._handler.cluster.generation
+        self._readable_version = version = self._handler.cluster.readable_version
         self.logs, self._refused = [], []
         for first in range(0, len(self._plan.targets), TARGETS_AT_ONCE):
             self._find(self._plan.targets[first : first + TARGETS_AT_ONCE])
@@ -192,7 +192,7 @@ class _Fetch:
             fetched += of_some
             total += size
             urgent = urgent or is_urgent
-        if generation != self._handler.cluster.generation:
+        if version != self._handler.cluster.readable_version:
             return self.read()
         return fetched, total, urgent
 
@@ -217,7 +217,7 @@ class _Fetch:
         """Read all logs. Gives: the results, their size in bytes, and whether the request must be
         answered at once. In a session, unchanged partitions are left out.
         """
-        if self._generation != self._handler.cluster.generation:
+        if self._readable_version != self._handler.cluster.readable_version:
             self._resolve()
         fetched, total, urgent = self._read(self.logs, self._max_bytes, True)
         return fetched, total, urgent or bool(self._refused)
@@ -268,7 +268,7 @@ class _Fetch:
 
     def _is_worth_a_try(self, log: Log) -> bool:
         """Whether the whole request may have reached min_bytes now that this log has progressed."""
-        if self._generation != self._handler.cluster.generation:
+        if self._readable_version != self._handler.cluster.readable_version:
             return True  # the log's leader may have changed, which the response has to report
         target = self._targets[log]
         if _is_idle(target, log, self._isolation is _COMMITTED):

@@ -118,7 +118,7 @@ class TopicDeletion:
         topic_ids = self._topics.metadata.delete_topics(names)
         partitions = deque(self._topics.forget(names))
         self._transaction_ends.flush_completions(now_ms)
-        self._cluster.generation += 1  # waiting fetches of these logs then look the logs up again
+        self._cluster.readable_version += 1  # waiting fetches look their logs up again
         while partitions:
             count = min(LOGS_DELETED_AT_ONCE, len(partitions))
             # dropping the last reference to a log frees memory, which takes time, so the logs are

@@ -44,7 +44,7 @@ def waiting_for_what_is_there(
 def _has_enough(broker: Any, waiting: WaitingFetch) -> bool:
     """Whether a waiting fetch would get enough bytes if it were read now."""
     fetch = getattr(waiting.try_complete, "__self__", None)
-    if not isinstance(fetch, _Fetch) or fetch._generation != broker.cluster.generation:
+    if not isinstance(fetch, _Fetch) or fetch._readable_version != broker.cluster.readable_version:
         # The waiting request is not a fetch, or it is a fetch that was sent before leaders moved.
         # Such a fetch completes as soon as any log makes progress.
         return False

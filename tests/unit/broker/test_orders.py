@@ -58,7 +58,7 @@ class Deletion:
 
     def __init__(self) -> None:
         self.parts = parts = Mock()
-        parts.cluster.generation = 0
+        parts.cluster.readable_version = 0
         parts.shares.made = None  # no share group was ever used
         parts.metadata.deletions = {}
         parts.metadata.topic.return_value = None
@@ -110,7 +110,7 @@ def test_the_steps_of_a_deletion_of_topics() -> None:
         "topics.logs_of",
         "flushes.wait",  # the deletion is forgotten only after the tombstones are durable
     ]
-    assert one.parts.cluster.generation == 1
+    assert one.parts.cluster.readable_version == 1
     ((logs, end, now_ms), _) = one.parts.flushes.wait.call_args
     assert [each.name for each in logs] == ["offsets"]
     assert now_ms == NOW_MS

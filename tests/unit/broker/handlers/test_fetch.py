@@ -384,7 +384,7 @@ def test_a_waiting_fetch_is_answered_when_its_topic_is_deleted(
             host.call(2, produce(name), 9)
         host.ask(3, fetch({name: {0: 0}}, max_wait_ms=1000, min_bytes=1000), 12)
         if has_changed:
-            host.broker.cluster.generation += 1
+            host.broker.cluster.readable_version += 1
         delete_topic(host.parts.deletion, name, host.now_ms)
         host.carry_out()
         (row,) = host.answers[3].pop().responses[0].partitions
