@@ -1,7 +1,7 @@
 """What a group waits for, how far it is behind, and why: the one place that decides it.
 
 The command line asks a cluster for a group's places by Kafka's protocol; the console and the
-metrics read their own broker. Each of them fills a `Place` for each partition of the group, and
+metrics read their own broker. Each of them fills a `GroupPosition` for each partition, and
 shows what the functions here return. The functions do no I/O.
 
 A partition belongs to a group if the group has committed an offset for it, or if it is assigned to
@@ -67,7 +67,7 @@ class Bounds(NamedTuple):
     high_watermark: int
 
 
-class Place(NamedTuple):
+class GroupPosition(NamedTuple):
     """A group in one partition.
 
     committed: None without a committed offset. bounds: None if the partition is unknown or has no
@@ -131,7 +131,7 @@ def has_unread(data: bytes, aborted: Iterable[tuple[int, int]], start: int, end:
     return start < end
 
 
-def partition_lag(place: Place, *, is_assigned: bool) -> PartitionLag:
+def partition_lag(place: GroupPosition, *, is_assigned: bool) -> PartitionLag:
     """The situation of a group in a partition, by the table of this module."""
     if place.is_batch_number:
         return PartitionLag(Situation.BATCH_NUMBER, None, 0, is_assigned)

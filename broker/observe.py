@@ -28,8 +28,8 @@ from barnabas.coordinator.transactions.transaction_state import AT_REST
 from barnabas.group_lag import (
     TAIL_BYTES,
     Bounds,
+    GroupPosition,
     PartitionLag,
-    Place,
     Situation,
     has_unread,
     is_tail,
@@ -350,14 +350,16 @@ def _of_group(
     return rows
 
 
-def _place(log: Log | None, committed: int | None, is_batch: bool, tails: Tails) -> Place:
+def _place(log: Log | None, committed: int | None, is_batch: bool, tails: Tails) -> GroupPosition:
     """A group in one partition, with the log as it is now."""
     if log is None:
-        return Place(committed, None, is_batch)
+        return GroupPosition(committed, None, is_batch)
     bounds = Bounds(log.log_start_offset, log.last_stable_offset, log.high_watermark)
     if is_batch or not is_tail(committed, bounds):
-        return Place(committed, bounds, is_batch)
-    return Place(committed, bounds, is_batch, tails.has_unread(log, position(committed, bounds)))
+        return GroupPosition(committed, bounds, is_batch)
+    return GroupPosition(
+        committed, bounds, is_batch, tails.has_unread(log, position(committed, bounds))
+    )
 
 
 class Tails:

@@ -31,7 +31,7 @@ from barnabas.cli.options import (
     EARLIEST,
     LATEST,
     PLACE,
-    Place,
+    OffsetSpec,
     connection_options,
     examples,
     exit_codes,
@@ -166,9 +166,9 @@ def consume(
     connection: Connection,
     output: Output,
     names: Sequence[str],
-    start: Place | None,
-    end: Place | None,
-    as_of: Place | None,
+    start: OffsetSpec | None,
+    end: OffsetSpec | None,
+    as_of: OffsetSpec | None,
     follow: bool,
     count: int | None,
     last: int | None,
@@ -229,7 +229,7 @@ def consume(
 
 def _check_usage(
     follow: bool,
-    end: Place | None,
+    end: OffsetSpec | None,
     count: int | None,
     last: int | None,
     per_partition: bool,
@@ -250,7 +250,9 @@ def _check_usage(
         )
 
 
-def _check_as_of(as_of: Place, end: Place | None, follow: bool, isolation_level: str) -> None:
+def _check_as_of(
+    as_of: OffsetSpec, end: OffsetSpec | None, follow: bool, isolation_level: str
+) -> None:
     """Raise click.UsageError for options that contradict --as-of."""
     if as_of.kind != "time":
         raise click.UsageError(
@@ -331,9 +333,9 @@ class _Span(NamedTuple):
     end. is_tail: whether --last is given.
     """
 
-    start: Place | None
-    end: Place | None
-    as_of: Place | None
+    start: OffsetSpec | None
+    end: OffsetSpec | None
+    as_of: OffsetSpec | None
     follow: bool
     is_tail: bool
 
@@ -425,7 +427,7 @@ def _commit(client: ClusterClient, group: str, positions: dict[TopicPartition, i
 
 
 def _ends(
-    admin: Any, partitions: Sequence[TopicPartition], end: Place | None, isolation_level: str
+    admin: Any, partitions: Sequence[TopicPartition], end: OffsetSpec | None, isolation_level: str
 ) -> dict[TopicPartition, int]:
     """The end of reading in each partition: its current end, or an earlier offset."""
     is_committed = isolation_level == ISOLATION_LEVELS[0]
@@ -447,7 +449,7 @@ def _ends(
 
 
 def _ends_as_of(
-    admin: ClusterClient, partitions: Sequence[TopicPartition], as_of: Place
+    admin: ClusterClient, partitions: Sequence[TopicPartition], as_of: OffsetSpec
 ) -> dict[TopicPartition, int]:
     """The end of reading in each partition: that of the newest cut recorded up to a time.
 

@@ -23,7 +23,7 @@ from barnabas.cli.offsets import (
 )
 from barnabas.cli.options import (
     PLACE,
-    Place,
+    OffsetSpec,
     confirm,
     connection_options,
     dry_run_option,
@@ -85,7 +85,7 @@ def reset_offsets(
     output: Output,
     group: str,
     names: Sequence[str],
-    place: Place | None,
+    place: OffsetSpec | None,
     shift_by: int | None,
     file: TextIO | None,
     dry_run: bool,
@@ -155,7 +155,7 @@ def _plan(
     admin: ClusterClient,
     committed: dict[TopicPartition, int],
     names: Sequence[str],
-    place: Place | None,
+    place: OffsetSpec | None,
     shift_by: int | None,
     wanted: Mapping[TopicPartition, int] | None,
 ) -> list[dict[str, Any]]:

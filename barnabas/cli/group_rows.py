@@ -19,8 +19,8 @@ from barnabas.group_lag import (
     AT_REST,
     TAIL_BYTES,
     Bounds,
+    GroupPosition,
     PartitionLag,
-    Place,
     has_unread,
     is_tail,
     partition_lag,
@@ -109,7 +109,7 @@ def _describe_groups(
     }
     places = {
         group: {
-            partition: Place(
+            partition: GroupPosition(
                 None if entry is None else entry.offset,
                 bounds.get(partition),
                 entry is not None and is_batch_number(entry.metadata),
@@ -128,12 +128,14 @@ def _describe_groups(
     ]
 
 
-def _look_for_records(admin: ClusterClient, places: Iterable[dict[TopicPartition, Place]]) -> None:
+def _look_for_records(
+    admin: ClusterClient, places: Iterable[dict[TopicPartition, GroupPosition]]
+) -> None:
     """Find out where only markers and aborted records follow a group's position.
 
     Each partition is read once, from the lowest of these positions.
     """
-    tails: dict[TopicPartition, list[tuple[int, int, dict[TopicPartition, Place]]]] = {}
+    tails: dict[TopicPartition, list[tuple[int, int, dict[TopicPartition, GroupPosition]]]] = {}
     for of_group in places:
         for partition, place in of_group.items():
             bounds = place.bounds
@@ -153,7 +155,7 @@ def _look_for_records(admin: ClusterClient, places: Iterable[dict[TopicPartition
             of_group[partition] = of_group[partition]._replace(has_unread=found)
 
 
-def _group_row(group: Group, places: Mapping[TopicPartition, Place]) -> dict[str, Any]:
+def _group_row(group: Group, places: Mapping[TopicPartition, GroupPosition]) -> dict[str, Any]:
     """The row of a group with committed offsets."""
     owners = {partition: member for member in group.members for partition in member.partitions}
     lags = {
@@ -242,7 +244,7 @@ def _member(member: Member, shown: Collection[TopicPartition]) -> dict[str, Any]
 
 
 def _partition_row(
-    partition: TopicPartition, place: Place, lag: PartitionLag, owner: Member | None
+    partition: TopicPartition, place: GroupPosition, lag: PartitionLag, owner: Member | None
 ) -> dict[str, Any]:
     """The row of a partition of a group."""
     bounds = place.bounds

@@ -8,7 +8,7 @@ from barnabas.cli.client.cluster_client import ClusterClient
 from barnabas.cli.client.topics import EARLIEST, LATEST, NO_LEADER, name_of, offsets_by_time
 from barnabas.cli.client.topics import describe_topics as described_topics
 from barnabas.cli.errors import CommandError, RefusedError, missing
-from barnabas.cli.options import Place
+from barnabas.cli.options import OffsetSpec
 from barnabas.protocol.errors import Code
 from barnabas.protocol.messages.metadata import MetadataResponseTopic
 from barnabas.protocol.topic_partition import TopicPartition
@@ -95,7 +95,7 @@ def list_offsets(
 
 
 def offsets_at(
-    admin: ClusterClient, partitions: Iterable[TopicPartition], place: Place
+    admin: ClusterClient, partitions: Iterable[TopicPartition], place: OffsetSpec
 ) -> dict[TopicPartition, int]:
     """The offset of a place in each partition, limited to the partition's range.
 

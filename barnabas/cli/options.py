@@ -246,7 +246,7 @@ class SettingType(click.ParamType[tuple[str, str]]):
         return key.strip(), text
 
 
-class Place(NamedTuple):
+class OffsetSpec(NamedTuple):
     """A place in a partition: `kind` is earliest, latest, offset or time.
 
     value: the offset, or a wall clock time in ms.
@@ -262,10 +262,10 @@ class Place(NamedTuple):
         return f"offset {self.value}" if self.kind == "offset" else self.kind
 
 
-EARLIEST, LATEST = Place("earliest"), Place("latest")
+EARLIEST, LATEST = OffsetSpec("earliest"), OffsetSpec("latest")
 
 
-class PlaceType(click.ParamType[Place]):
+class OffsetSpecType(click.ParamType[OffsetSpec]):
     """A place on the command line: earliest, latest, an offset, a time (ISO 8601; local unless it
     has a zone; 12:00 is the last noon), or a duration before now (`90s`, `10m`, `24h`, `7d`).
     """
@@ -274,8 +274,8 @@ class PlaceType(click.ParamType[Place]):
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Place:
-        if isinstance(value, Place):
+    ) -> OffsetSpec:
+        if isinstance(value, OffsetSpec):
             return value
         place = parse_place(str(value), round(time.time() * 1000))
         if place is None:
@@ -288,7 +288,7 @@ class PlaceType(click.ParamType[Place]):
         return place
 
 
-def parse_place(text: str, now_ms: int) -> Place | None:
+def parse_place(text: str, now_ms: int) -> OffsetSpec | None:
     """The place that a text names, or None."""
     lowered = text.strip().lower()
     if lowered in ("earliest", "beginning", "start"):
@@ -296,12 +296,12 @@ def parse_place(text: str, now_ms: int) -> Place | None:
     if lowered in ("latest", "end"):
         return LATEST
     if lowered.isdigit():
-        return Place("offset", int(lowered))
+        return OffsetSpec("offset", int(lowered))
     if lowered == "now":
-        return Place("time", now_ms)
+        return OffsetSpec("time", now_ms)
     duration = _DURATION.fullmatch(lowered.removesuffix(" ago"))
     if duration:
-        return Place("time", now_ms - round(float(duration[1]) * _UNITS_MS[duration[2]]))
+        return OffsetSpec("time", now_ms - round(float(duration[1]) * _UNITS_MS[duration[2]]))
     try:
         moment = datetime.datetime.fromisoformat(text.strip())
     except ValueError:
@@ -309,7 +309,7 @@ def parse_place(text: str, now_ms: int) -> Place | None:
             moment = _last_at(datetime.time.fromisoformat(text.strip()), now_ms)
         except ValueError:
             return None
-    return Place("time", round(moment.timestamp() * 1000))
+    return OffsetSpec("time", round(moment.timestamp() * 1000))
 
 
 def _last_at(time_of_day: datetime.time, now_ms: int) -> datetime.datetime:
@@ -321,4 +321,4 @@ def _last_at(time_of_day: datetime.time, now_ms: int) -> datetime.datetime:
     return moment
 
 
-TOPIC_PARTITION, SETTING, PLACE = TopicPartitionType(), SettingType(), PlaceType()
+TOPIC_PARTITION, SETTING, PLACE = TopicPartitionType(), SettingType(), OffsetSpecType()

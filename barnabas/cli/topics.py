@@ -22,7 +22,7 @@ from barnabas.cli.offsets import (
 from barnabas.cli.options import (
     PLACE,
     SETTING,
-    Place,
+    OffsetSpec,
     confirm,
     connection_options,
     dry_run_option,
@@ -394,7 +394,11 @@ def delete(
 @connection_options
 @json_option
 def cuts(
-    connection: Connection, output: Output, names: Sequence[str], place: Place | None, count: int
+    connection: Connection,
+    output: Output,
+    names: Sequence[str],
+    place: OffsetSpec | None,
+    count: int,
 ) -> None:
     """Show recorded cuts of topics with barnabas.transactions.whole, the newest first.
 
@@ -475,7 +479,7 @@ def cuts(
 @connection_options
 @json_option
 def offsets(
-    connection: Connection, output: Output, names: Sequence[str], place: Place | None
+    connection: Connection, output: Output, names: Sequence[str], place: OffsetSpec | None
 ) -> None:
     """Show where partitions begin and end.
 

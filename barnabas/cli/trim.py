@@ -13,7 +13,7 @@ from barnabas.cli.errors import ERROR, OK, RefusedError, explain
 from barnabas.cli.offsets import list_offsets, offsets_at, topic_or_partition
 from barnabas.cli.options import (
     PLACE,
-    Place,
+    OffsetSpec,
     confirm,
     connection_options,
     dry_run_option,
@@ -64,7 +64,7 @@ def delete(
     connection: Connection,
     output: Output,
     names: Sequence[str],
-    place: Place,
+    place: OffsetSpec,
     dry_run: bool,
     yes: bool,
 ) -> int:

@@ -36,7 +36,7 @@ MOST_HEADERS = 50
 _READ_AT_FIRST_BYTES = 64 * 1024
 
 
-class Place(NamedTuple):
+class ReadStart(NamedTuple):
     """The place where a read begins, and its end offset (exclusive). slice is None at the end of
     the log.
     """
@@ -47,7 +47,7 @@ class Place(NamedTuple):
     log_start_offset: int
 
 
-def take_records(log: Log, offset: int) -> Place:
+def take_records(log: Log, offset: int) -> ReadStart:
     """Find the records from an offset on, or from the log's start if that is later.
 
     Raises: KafkaError OFFSET_OUT_OF_RANGE if the offset is beyond the log's end;
@@ -55,10 +55,10 @@ def take_records(log: Log, offset: int) -> Place:
     """
     offset = max(offset, log.log_start_offset)
     data = log.read(offset, max_bytes=_READ_AT_FIRST_BYTES, min_one_batch=True)
-    return Place(data.slice, offset, log.high_watermark, log.log_start_offset)
+    return ReadStart(data.slice, offset, log.high_watermark, log.log_start_offset)
 
 
-def read_records(place: Place, count: int, decode: Decode | None = None) -> dict[str, Any]:
+def read_records(place: ReadStart, count: int, decode: Decode | None = None) -> dict[str, Any]:
     """Read the records from a place on, as plain values for JSON.
 
     Takes:  decode, a function that decodes the keys and values that have a schema.

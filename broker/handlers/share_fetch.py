@@ -31,7 +31,7 @@ from barnabas.broker.share_partitions.share_sessions import (
     INITIAL_EPOCH,
     NO_ID,
     Named,
-    Place,
+    PartitionKey,
     SessionKey,
     ShareSession,
 )
@@ -315,7 +315,7 @@ def _named_in(request: ShareFetchRequest) -> Iterator[Named]:
             yield topic_id, (id_bytes, row.partition_index)
 
 
-def _forgotten_in(request: ShareFetchRequest) -> Iterator[Place]:
+def _forgotten_in(request: ShareFetchRequest) -> Iterator[PartitionKey]:
     """The partitions that a request removes from its session."""
     for topic in request.forgotten_topics_data:
         id_bytes = (topic.topic_id or NO_ID).bytes

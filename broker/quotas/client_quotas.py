@@ -51,7 +51,7 @@ FEWEST_KEPT = 1000
 NOT_UNDER_WAY = -1
 _INT = struct.Struct(">i")
 _FRAME_HEADER_BYTES = 8
-Place = tuple[str, str, str]
+QuotaKey = tuple[str, str, str]
 """The key of a quota, and the user and client id of the clients that share it."""
 
 
@@ -145,8 +145,8 @@ class ClientQuotas:
             config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000
         )
         self._clients: dict[tuple[str, str], _Client] = {}
-        self._usages: dict[Place, _Usage] = {}
-        self._buckets: dict[Place, TokenBucket] = {}
+        self._usages: dict[QuotaKey, _Usage] = {}
+        self._buckets: dict[QuotaKey, TokenBucket] = {}
         self._most_kept = FEWEST_KEPT
         # the ticket of the request that the core is handling, and when its handling began
         self._ticket, self._since_ns = NOT_UNDER_WAY, 0

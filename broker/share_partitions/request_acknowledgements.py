@@ -10,7 +10,7 @@ from typing import Any
 from barnabas.broker.share_partitions.share_partition import RENEW, Acknowledgement
 from barnabas.broker.share_partitions.share_partition_cache import PendingTransition
 from barnabas.broker.share_partitions.share_parts import ReadableLogs, ShareParts
-from barnabas.broker.share_partitions.share_sessions import NO_ID, Place
+from barnabas.broker.share_partitions.share_sessions import NO_ID, PartitionKey
 from barnabas.broker.slices import Slices
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code, KafkaError
@@ -24,7 +24,7 @@ PARTITIONS_AT_ONCE = 200
 ROWS_AT_ONCE = 5_000  # maximum number of rows of the request that are read in one slice
 
 MemberRequest = ShareFetchRequest | ShareAcknowledgeRequest
-Codes = dict["Place", tuple[int, str | None]]
+Codes = dict["PartitionKey", tuple[int, str | None]]
 
 
 class RequestAcknowledgements:
@@ -53,7 +53,7 @@ class RequestAcknowledgements:
         self.codes: Codes = {}
         self._request = request
         self.count = count_of(request)
-        self.rows: dict[Place, tuple[uuid.UUID | None, Any]] = {}
+        self.rows: dict[PartitionKey, tuple[uuid.UUID | None, Any]] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -114,7 +114,7 @@ class RequestAcknowledgements:
             place = (one.loaded.key.topic_id, one.loaded.key.partition)
             self.codes[place] = (Code.COORDINATOR_NOT_AVAILABLE, "the disk is full")
 
-    def _decide_each(self, places: Iterable[Place], now_ms: int) -> None:
+    def _decide_each(self, places: Iterable[PartitionKey], now_ms: int) -> None:
         """Decide about these partitions, and note the error code of each."""
         for place in places:
             try:
@@ -123,7 +123,7 @@ class RequestAcknowledgements:
             except KafkaError as error:
                 self.codes[place] = (error.code, error.message)
 
-    def _decide(self, place: Place, now_ms: int) -> None:
+    def _decide(self, place: PartitionKey, now_ms: int) -> None:
         """Decide about the acknowledgements of one partition, for `decide_and_store`. Raises:
         KafkaError.
         """
@@ -167,7 +167,7 @@ def count_of(request: MemberRequest) -> int:
     return sum(len(topic.partitions) for topic in request.topics)
 
 
-def _rows_of(request: MemberRequest) -> Iterator[tuple[Place, tuple[uuid.UUID | None, Any]]]:
+def _rows_of(request: MemberRequest) -> Iterator[tuple[PartitionKey, tuple[uuid.UUID | None, Any]]]:
     """The rows of a request, with their partitions."""
     for topic in request.topics:
         id_bytes = (topic.topic_id or NO_ID).bytes

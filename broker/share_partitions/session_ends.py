@@ -15,7 +15,7 @@ from collections import deque
 
 from barnabas.broker.share_partitions.share_partition_cache import SharePartitionCache
 from barnabas.broker.share_partitions.share_sessions import (
-    Place,
+    PartitionKey,
     ShareSession,
     ShareSessions,
     ShareTarget,
@@ -95,7 +95,7 @@ class SessionEnds:
         self._end(session)
         self._evicted.append(session)
 
-    def release_now(self, group_id: str, member_id: str, place: Place, now_ms: int) -> None:
+    def release_now(self, group_id: str, member_id: str, place: PartitionKey, now_ms: int) -> None:
         """Release the records that a member held in one partition, unless they are already
         released.
         """

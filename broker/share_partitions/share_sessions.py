@@ -31,9 +31,9 @@ MOST_PARTITIONS = 300_000  # maximum number of partitions in all sessions togeth
 
 NO_ID = uuid.UUID(int=0)  # the decoder returns None for it
 # A topic id as its 16 bytes, which are fast to hash, and a partition index.
-Place = tuple[bytes, int]
+PartitionKey = tuple[bytes, int]
 # A partition that a request names: the topic's id as the request has it, and the place.
-Named = tuple[uuid.UUID, Place]
+Named = tuple[uuid.UUID, PartitionKey]
 
 
 class SessionKey(NamedTuple):
@@ -59,7 +59,7 @@ class ShareTarget:
 
     __slots__ = ("partition", "place", "session", "topic_id")
 
-    def __init__(self, session: ShareSession, topic_id: uuid.UUID, place: Place) -> None:
+    def __init__(self, session: ShareSession, topic_id: uuid.UUID, place: PartitionKey) -> None:
         self.session, self.topic_id, self.place = session, topic_id, place
         self.partition: LoadedPartition | None = None
 
@@ -99,20 +99,20 @@ class ShareSession:
     def __init__(self, key: SessionKey, connection_id: int, owner: str) -> None:
         self.key, self.connection_id, self.owner = key, connection_id, owner
         self.epoch = INITIAL_EPOCH + 1
-        self.targets: dict[Place, ShareTarget] = {}
+        self.targets: dict[PartitionKey, ShareTarget] = {}
         self.ready: dict[ShareTarget, None] = {}
         self.fresh: dict[ShareTarget, None] = {}
         self.refused: dict[ShareTarget, None] = {}
         self.unloaded: dict[ShareTarget, None] = {}
         self.waiting: dict[Waiting, None] = {}
 
-    def add(self, topic_id: uuid.UUID, place: Place) -> None:
+    def add(self, topic_id: uuid.UUID, place: PartitionKey) -> None:
         """Add a partition, unless the session already has it."""
         if place not in self.targets:
             target = self.targets[place] = ShareTarget(self, topic_id, place)
             self.ready[target] = self.fresh[target] = self.unloaded[target] = None
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: PartitionKey) -> None:
         """Remove a partition."""
         target = self.targets.pop(place, None)
         if target is not None:
@@ -231,7 +231,7 @@ class ShareSessions:
         return session
 
     def update(
-        self, session: ShareSession, added: Sequence[Named], forgotten: Iterable[Place]
+        self, session: ShareSession, added: Sequence[Named], forgotten: Iterable[PartitionKey]
     ) -> None:
         """Add partitions to a session, and remove others.
 

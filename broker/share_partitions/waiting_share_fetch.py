@@ -23,7 +23,12 @@ from barnabas.broker.share_partitions.loaded_partition import LoadedPartition
 from barnabas.broker.share_partitions.log_batches import aborted_batches, batches_of, slice_of
 from barnabas.broker.share_partitions.request_acknowledgements import Codes, RequestAcknowledgements
 from barnabas.broker.share_partitions.share_parts import ReadableLogs, ShareParts
-from barnabas.broker.share_partitions.share_sessions import Named, Place, ShareSession, ShareTarget
+from barnabas.broker.share_partitions.share_sessions import (
+    Named,
+    PartitionKey,
+    ShareSession,
+    ShareTarget,
+)
 from barnabas.broker.slices import Slices
 from barnabas.coordinator.share_states.share_records import SharePartitionKey
 from barnabas.protocol.errors import Code, KafkaError
@@ -82,8 +87,8 @@ class WaitingShareFetch:
         self._codes: Codes = {}
         self._errors: dict[ShareTarget, int] = {}
         self._fresh: dict[ShareTarget, None] = {}
-        self._unknown: dict[Place, uuid.UUID] = {}
-        self._rows: dict[Place, tuple[uuid.UUID, SharedPartition]] = {}
+        self._unknown: dict[PartitionKey, uuid.UUID] = {}
+        self._rows: dict[PartitionKey, tuple[uuid.UUID, SharedPartition]] = {}
         self._is_done, self._is_durable = False, True
         self._deadline_ms: int | None = None
         self._least_throttle_ms = 0
@@ -198,7 +203,7 @@ class WaitingShareFetch:
         """
         codes = self._codes
 
-        def acknowledged(place: Place, row: SharedPartition) -> SharedPartition:
+        def acknowledged(place: PartitionKey, row: SharedPartition) -> SharedPartition:
             if place not in codes:
                 return row
             code, message = codes.pop(place)

@@ -14,7 +14,7 @@ from guarantee_tools import broker_at, make_topic
 from postgres_process import postgres_at
 
 
-class Place(NamedTuple):
+class Setup(NamedTuple):
     """The options of a script, its broker and its database.
 
     Orders are read from the topic `options.input` and written to the database. orders: the number
@@ -46,7 +46,7 @@ def place_for(
     group: str,
     alone: int,
     of: str = "orders",
-) -> Iterator[Place]:
+) -> Iterator[Setup]:
     """Use the broker and the database on the command line. If one of them is not given, a new one
     is started, and runs until the end of the block.
 
@@ -89,4 +89,4 @@ def place_for(
     )
     with broker_at(options.bootstrap_servers) as servers, postgres_at(options.postgres) as dsn:
         make_topic(servers, options.input)
-        yield Place(options, servers, dsn, orders)
+        yield Setup(options, servers, dsn, orders)

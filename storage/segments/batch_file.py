@@ -34,7 +34,7 @@ _LOOKUP_BYTES = 4096
 _SPARSE_BATCHES, _SPARSE_BYTES = (1024, 1 << 20)
 
 
-class Place(NamedTuple):
+class BatchPosition(NamedTuple):
     """A batch in a segment: its position, offsets and size."""
 
     position: int
@@ -143,7 +143,7 @@ class BatchFile:
 
     def scan(
         self, position: int, entry_offset: int, offset: int, *, is_complete: bool
-    ) -> Place | None:
+    ) -> BatchPosition | None:
         """Find the first batch from `position` on whose last offset is not below `offset`.
 
         The function is one long loop, since it runs for each batch that a look-up skips.
@@ -195,7 +195,7 @@ class BatchFile:
                 # offset is wrong.
                 if base_offset > offset and position + size < end:
                     self._check_follows(position + size, last_offset)
-                return Place(position, base_offset, last_offset, size)
+                return BatchPosition(position, base_offset, last_offset, size)
             least_offset = last_offset + 1
             position += size
             passed += 1

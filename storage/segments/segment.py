@@ -20,7 +20,7 @@ from barnabas.storage.files.segment_files import (
     TIME_SUFFIX,
     CorruptLog,
 )
-from barnabas.storage.segments.batch_file import BatchFile, IndexHole, Place
+from barnabas.storage.segments.batch_file import BatchFile, BatchPosition, IndexHole
 from barnabas.storage.segments.index_cache import IndexCache
 from barnabas.storage.segments.segment_indexes import SegmentIndexes
 
@@ -283,7 +283,7 @@ class Segment:
         self.batches.close()
         self.indexes.cache.forget(self.indexes)
 
-    def find(self, offset: int) -> Place | None:
+    def find(self, offset: int) -> BatchPosition | None:
         """The first batch whose last offset is not below `offset`; None if there is none."""
         indexes = self.indexes
         relative = offset - self.base_offset

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from barnabas.group_lag import (
     AT_REST,
     Bounds,
+    GroupPosition,
     PartitionLag,
-    Place,
     Situation,
     has_unread,
     partition_lag,
@@ -28,29 +28,29 @@ WHOLE = Bounds(BEGIN, END, END)
 @pytest.mark.parametrize(
     ("place", "situation", "lag", "held"),
     [
-        (Place(7, WHOLE, is_batch_number=True), Situation.BATCH_NUMBER, None, 0),
-        (Place(7, None), Situation.UNKNOWN, None, 0),
-        (Place(None, WHOLE), Situation.NEVER_COMMITTED, 90, 0),
-        (Place(None, WHOLE, has_unread=False), Situation.NEVER_COMMITTED, 0, 0),
-        (Place(None, HELD), Situation.NEVER_COMMITTED, 90, 60),
-        (Place(None, HELD, has_unread=False), Situation.WAITS, 60, 60),
-        (Place(None, Bounds(0, 0, 0)), Situation.NEVER_COMMITTED, 0, 0),
-        (Place(3, WHOLE), Situation.BEFORE_START, 90, 0),
-        (Place(3, Bounds(10, 10, 10)), Situation.BEFORE_START, 0, 0),
-        (Place(101, WHOLE), Situation.BEYOND_END, 0, 0),
-        (Place(101, HELD), Situation.BEYOND_END, 0, 0),
-        (Place(100, WHOLE), Situation.UP_TO_DATE, 0, 0),
-        (Place(99, WHOLE, has_unread=False), Situation.UP_TO_DATE, 0, 0),
-        (Place(40, HELD), Situation.WAITS, 60, 60),
-        (Place(38, HELD, has_unread=False), Situation.WAITS, 60, 60),
-        (Place(38, HELD), Situation.BEHIND, 62, 60),
-        (Place(41, HELD), Situation.BEHIND, 59, 0),
-        (Place(100, HELD), Situation.UP_TO_DATE, 0, 0),
-        (Place(10, WHOLE), Situation.BEHIND, 90, 0),
+        (GroupPosition(7, WHOLE, is_batch_number=True), Situation.BATCH_NUMBER, None, 0),
+        (GroupPosition(7, None), Situation.UNKNOWN, None, 0),
+        (GroupPosition(None, WHOLE), Situation.NEVER_COMMITTED, 90, 0),
+        (GroupPosition(None, WHOLE, has_unread=False), Situation.NEVER_COMMITTED, 0, 0),
+        (GroupPosition(None, HELD), Situation.NEVER_COMMITTED, 90, 60),
+        (GroupPosition(None, HELD, has_unread=False), Situation.WAITS, 60, 60),
+        (GroupPosition(None, Bounds(0, 0, 0)), Situation.NEVER_COMMITTED, 0, 0),
+        (GroupPosition(3, WHOLE), Situation.BEFORE_START, 90, 0),
+        (GroupPosition(3, Bounds(10, 10, 10)), Situation.BEFORE_START, 0, 0),
+        (GroupPosition(101, WHOLE), Situation.BEYOND_END, 0, 0),
+        (GroupPosition(101, HELD), Situation.BEYOND_END, 0, 0),
+        (GroupPosition(100, WHOLE), Situation.UP_TO_DATE, 0, 0),
+        (GroupPosition(99, WHOLE, has_unread=False), Situation.UP_TO_DATE, 0, 0),
+        (GroupPosition(40, HELD), Situation.WAITS, 60, 60),
+        (GroupPosition(38, HELD, has_unread=False), Situation.WAITS, 60, 60),
+        (GroupPosition(38, HELD), Situation.BEHIND, 62, 60),
+        (GroupPosition(41, HELD), Situation.BEHIND, 59, 0),
+        (GroupPosition(100, HELD), Situation.UP_TO_DATE, 0, 0),
+        (GroupPosition(10, WHOLE), Situation.BEHIND, 90, 0),
     ],
 )
 def test_the_situation_of_a_group_in_a_partition(
-    place: Place, situation: Situation, lag: int | None, held: int
+    place: GroupPosition, situation: Situation, lag: int | None, held: int
 ) -> None:
     found = partition_lag(place, is_assigned=True)
     assert found == PartitionLag(situation, lag, held, is_assigned=True)

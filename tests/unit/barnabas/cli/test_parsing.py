@@ -13,7 +13,7 @@ from helpers.cli_commands import CommandLine
 from barnabas.cli import output
 from barnabas.cli.cluster import Connection, client_settings
 from barnabas.cli.errors import CommandError, RefusedError, explain
-from barnabas.cli.options import EARLIEST, LATEST, Place, parse_place
+from barnabas.cli.options import EARLIEST, LATEST, OffsetSpec, parse_place
 from barnabas.cli.output import Column, Output
 from barnabas.cli.producing.record_encoding import RecordEncoding
 from barnabas.cli.records import from_json, parse_json_line, to_json
@@ -37,22 +37,22 @@ def barnabas(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     [
         ("earliest", EARLIEST),
         ("END", LATEST),
-        ("0", Place("offset", 0)),
-        ("1234", Place("offset", 1234)),
-        ("now", Place("time", NOW_MS)),
-        ("10m", Place("time", NOW_MS - 600_000)),
-        ("-1.5h", Place("time", NOW_MS - 5_400_000)),
-        ("7d ago", Place("time", NOW_MS - 7 * 86_400_000)),
-        ("1970-01-01T00:00:01Z", Place("time", 1000)),
-        ("1970-01-01T01:00:00.5+01:00", Place("time", 500)),
-        ("07:59Z", Place("time", NOW_MS - 60_000)),
-        ("08:00:01+00:00", Place("time", NOW_MS - 86_400_000 + 1000)),
+        ("0", OffsetSpec("offset", 0)),
+        ("1234", OffsetSpec("offset", 1234)),
+        ("now", OffsetSpec("time", NOW_MS)),
+        ("10m", OffsetSpec("time", NOW_MS - 600_000)),
+        ("-1.5h", OffsetSpec("time", NOW_MS - 5_400_000)),
+        ("7d ago", OffsetSpec("time", NOW_MS - 7 * 86_400_000)),
+        ("1970-01-01T00:00:01Z", OffsetSpec("time", 1000)),
+        ("1970-01-01T01:00:00.5+01:00", OffsetSpec("time", 500)),
+        ("07:59Z", OffsetSpec("time", NOW_MS - 60_000)),
+        ("08:00:01+00:00", OffsetSpec("time", NOW_MS - 86_400_000 + 1000)),
         ("yesterday", None),
         ("-5", None),
         ("", None),
     ],
 )
-def test_place(text: str, place: Place | None) -> None:
+def test_place(text: str, place: OffsetSpec | None) -> None:
     assert parse_place(text, NOW_MS) == place
 
 

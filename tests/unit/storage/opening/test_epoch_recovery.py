@@ -23,7 +23,7 @@ from barnabas.storage.log.log_directory import LogDirectory
 from barnabas.storage.log_config import LogConfig
 from barnabas.storage.opening.epoch_recovery import load_epochs
 from barnabas.storage.opening.partition_files import PartitionFiles
-from barnabas.storage.segments.batch_file import Place
+from barnabas.storage.segments.batch_file import BatchPosition
 from barnabas.storage.segments.segment import Segment
 
 
@@ -206,7 +206,7 @@ def test_only_the_segment_that_holds_an_offset_is_searched(
     searched = []
     find = Segment.find
 
-    def note(segment: Segment, offset: int) -> Place | None:
+    def note(segment: Segment, offset: int) -> BatchPosition | None:
         searched.append(segment.base_offset)
         return find(segment, offset)
 

@@ -12,7 +12,7 @@ from helpers.storage_logs import NOW_MS, batch, kill, new_log, open_manager, sta
 from barnabas.storage.log.log import Log
 from barnabas.storage.producers.producer_snapshots import ProducerSnapshots, replay_segment
 from barnabas.storage.producers.producer_state import ProducerStateManager
-from barnabas.storage.segments.batch_file import Place
+from barnabas.storage.segments.batch_file import BatchPosition
 from barnabas.storage.segments.segment import Segment
 
 
@@ -127,7 +127,7 @@ def test_replay_searches_only_the_segments_between_the_snapshot_and_the_offset(
     found = []
     find = Segment.find
 
-    def note(segment: Segment, offset: int) -> Place | None:
+    def note(segment: Segment, offset: int) -> BatchPosition | None:
         found.append(segment.base_offset)
         return find(segment, offset)
 

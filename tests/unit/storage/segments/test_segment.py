@@ -22,7 +22,7 @@ from barnabas.storage.files.segment_files import INDEX_SUFFIXES, CorruptLog, off
 from barnabas.storage.files.txn_index import AbortedEntry, TxnIndex
 from barnabas.storage.log.broker_appends import append_marker
 from barnabas.storage.log.log import Log
-from barnabas.storage.segments.batch_file import Place
+from barnabas.storage.segments.batch_file import BatchPosition
 from barnabas.storage.segments.index_cache import IndexCache
 from barnabas.storage.segments.segment import RollLimits, Segment
 
@@ -40,9 +40,15 @@ def test_files_are_named_as_kafka_names_them() -> None:
 
 @pytest.mark.parametrize(
     ("offset", "place"),
-    [(3, Place(0, 3, 3, 78)), (7, Place(319, 7, 7, 78)), (27, Place(1924, 27, 27, 78))],
+    [
+        (3, BatchPosition(0, 3, 3, 78)),
+        (7, BatchPosition(319, 7, 7, 78)),
+        (27, BatchPosition(1924, 27, 27, 78)),
+    ],
 )
-def test_a_batch_is_found_by_its_offset(segment: Segment, offset: int, place: Place) -> None:
+def test_a_batch_is_found_by_its_offset(
+    segment: Segment, offset: int, place: BatchPosition
+) -> None:
     assert segment.find(offset) == place
 
 
@@ -60,7 +66,7 @@ def test_headers_equal_what_kafkas_tool_prints(segment: Segment) -> None:
 def test_an_index_with_a_wrong_position_is_rebuilt(segment: Segment) -> None:
     Path(segment.batches.path(".index")).write_bytes((10).to_bytes(4) + (100).to_bytes(4))
     segment.indexes.loaded_offsets = None
-    assert segment.find(26) == Place(1843, 26, 26, 81)
+    assert segment.find(26) == BatchPosition(1843, 26, 26, 81)
     assert len(Path(segment.batches.path(".index")).read_bytes()) > 8, (
         "one entry for each 300 bytes"
     )
@@ -116,13 +122,13 @@ def test_a_damaged_header_is_found_by_headers_and_by_find(
     segment.indexes.rebuild(None)
     # makes each look-up begin at the start of the file
     segment.indexes.loaded_offsets = OffsetIndex()
-    assert segment.find(7) == Place(319, 7, 7, 78)
+    assert segment.find(7) == BatchPosition(319, 7, 7, 78)
     changed(segment, THIRD + at, data)
     with pytest.raises(CorruptLog, match=f"byte {THIRD}"):
         list(segment.batches.headers())
     with pytest.raises(CorruptLog, match=f"byte {THIRD}"):
         segment.find(7)
-    assert segment.find(3) == Place(0, 3, 3, 78), "what lies before it is read"
+    assert segment.find(3) == BatchPosition(0, 3, 3, 78), "what lies before it is read"
     assert [position for position, _ in segment.batches.headers(end=THIRD)] == [0, 78]
 
 
@@ -147,7 +153,7 @@ def test_find_of_an_offset_in_a_gap_gives_the_next_batch(segment: Segment) -> No
         changed(segment, THIRD, (6 if not damaged else offset).to_bytes(8))
         if not damaged:
             changed(segment, 238, (7).to_bytes(8))
-            assert segment.find(5) == Place(THIRD, 6, 6, 80)
+            assert segment.find(5) == BatchPosition(THIRD, 6, 6, 80)
         else:
             with pytest.raises(CorruptLog, match="byte 238: a batch of offset 7"):
                 segment.find(5)
@@ -169,7 +175,7 @@ def test_the_offset_of_a_batch_after_a_gap_is_checked_against_the_next_batch(
     segment = of_rows(tmp_path, [10, 20])
     segment.append(behind, len(behind), 99, 99, 0)
     segment.close_for_appends()
-    assert segment.find(20) == Place(ROW_BYTES, 20, 20, ROW_BYTES)
+    assert segment.find(20) == BatchPosition(ROW_BYTES, 20, 20, ROW_BYTES)
     with nullcontext() if why is None else pytest.raises(CorruptLog, match=why):
         assert segment.find(15) == segment.find(20)
 
@@ -209,7 +215,7 @@ def test_a_batch_without_records_is_read_and_found(tmp_path: Path) -> None:
         segment.append(data, HEADER_SIZE, 12, 12, -1)
         segment.close_for_appends()
         assert [header.base_offset for _, header in segment.batches.headers()] == [*others, 12]
-        assert segment.find(12) == Place(len(others) * ROW_BYTES, 12, 12, HEADER_SIZE)
+        assert segment.find(12) == BatchPosition(len(others) * ROW_BYTES, 12, 12, HEADER_SIZE)
 
 
 @pytest.mark.parametrize(("is_rebuilt", "has_entry"), [(True, True), (False, False)])
@@ -271,7 +277,7 @@ def test_an_index_entry_with_a_position_beyond_its_offset_is_not_used(
     entry = (noted - 3).to_bytes(4) + (1843).to_bytes(4)  # the position of batch 26
     Path(segment.batches.path(".index")).write_bytes(entry)
     segment.indexes.loaded_offsets = None
-    assert segment.find(25) == Place(1762, 25, 25, 81)
+    assert segment.find(25) == BatchPosition(1762, 25, 25, 81)
     assert segment.find(noted) is not None and segment.find(noted).base_offset == noted
 
 
