@@ -587,11 +587,11 @@ class InitProducerIdHandler:
 
 
 def _to_coordinator(
-    parts: Parts, decide: Decide[Request], id_field: str, guard: tuple[str, str, str]
+    parts: Parts, decide: Decide[Request], id_field: str, producer_fields: tuple[str, str, str]
 ) -> Handler[Request]:
     return to_transactions(
         decide, parts.endings, parts.transaction_ends, parts.transactions, parts.requests,
-        id_field, guard,
+        id_field, producer_fields,
     )  # fmt: skip
 
 

@@ -25,22 +25,22 @@ def to_transactions(
     transactions: TransactionCoordinator,
     requests: Requests,
     id_field: str = "",
-    guard: Sequence[str] = (),
+    producer_fields: Sequence[str] = (),
 ) -> Handler[Request]:
     """Make the handler of a request that the transaction coordinator answers.
 
     Takes: id_field, the field with the transactional id, if the request has to wait until the id's
-           previous transaction is complete; guard, for requests that add to a transaction, the
+           previous transaction is complete; producer_fields, if the request adds to it, the
            fields with the transactional id, the producer id and the producer epoch.
     """
     id_of: Callable[[Request], str | None] = attrgetter(id_field) if id_field else _no_id
-    guard_of: Callable[[Request], tuple[str, int, int]] | None = (
-        attrgetter(*guard) if guard else None
+    producer_of: Callable[[Request], tuple[str, int, int]] | None = (
+        attrgetter(*producer_fields) if producer_fields else None
     )
 
     def handle(request: Request, context: RequestContext) -> Answer:
-        if guard_of is not None:
-            transactional_id, producer_id, producer_epoch = guard_of(request)
+        if producer_of is not None:
+            transactional_id, producer_id, producer_epoch = producer_of(request)
             transactions.check_connection(
                 transactional_id,
                 (producer_id, producer_epoch),
