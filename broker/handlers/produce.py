@@ -348,10 +348,7 @@ class TransactionalBatches:
 
 
 class ProduceHandler:
-    """Answers Produce: appends the batches of clients to logs.
-
-    Its parameters are the parts of the broker that it needs for this.
-    """
+    """Answers Produce: appends the batches of clients to logs."""
 
     __slots__ = (
         "_addresses",

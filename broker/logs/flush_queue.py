@@ -101,7 +101,7 @@ class FlushQueue:
         disk_space: DiskSpace | None = None,
         on_advanced: Callable[[Log, int], None] = lambda _log, _now_ms: None,
     ) -> None:
-        """Create an empty queue. Each of the eight parameters is a setting or a hook of its own.
+        """Create an empty queue.
 
         Takes: journal, None if there is no flush journal; fewest_logs, the number of logs in a
                flush from which on the journal is used, 0 for never; journal_roll_ms, the maximum

@@ -145,7 +145,7 @@ class Server:
         self.failure: asyncio.Future[Exception] = loop.create_future()
         self._flush_error: OSError | None = None
         self._thread_calls = ThreadCalls(loop)
-        self._hand_in(gate, observer)
+        self._attach(gate, observer)
         around_sync = None if observer is None else observer.around_sync
         self._flusher = Flusher(self._flushed_in_thread, around_sync)
         self._cleaner = CleanerProcess(self._cleaned_in_thread)
@@ -156,7 +156,7 @@ class Server:
         if gate is not None:
             gate.start()
 
-    def _hand_in(self, gate: Gate | None, observer: Observer | None) -> None:
+    def _attach(self, gate: Gate | None, observer: Observer | None) -> None:
         """Put the gate and the observer, if any, around requests and answers."""
         self._gate, self._observer = gate, observer
         self.on_frame: HandleFrame = self.broker.answer_frame

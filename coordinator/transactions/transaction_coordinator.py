@@ -121,7 +121,7 @@ class TransactionCoordinator:
         coordinator_epoch: Callable[[int], int] = lambda _: 0,
         is_ending: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """Make a coordinator without ids. Its eight parameters are the interface to the broker.
+        """Make a coordinator without ids.
 
         Takes:  partition_count, the partition count of __transaction_state; group_partition, which
                 returns the partition of __consumer_offsets that stores a group; coordinator_epoch,
