@@ -368,7 +368,7 @@ def test_a_streams_group_and_its_topology_are_freed(host: Host, source: str) -> 
         host.send((join, 0), (StreamsGroupHeartbeatRequest("st", "m", -1), 0))
         delete(host, "st")
 
-    check_is_freed(use)
+    check_is_freed(use, appends=True)
 
 
 # --- share sessions -------------------------------------------------------------------------------

@@ -85,8 +85,9 @@ def test_only_the_first_tasks_exempt_modules_from_collection() -> None:
         counts.append(gc.get_freeze_count())
         kept.append([[] for _ in range(5000)])
     growth = [later - earlier for earlier, later in pairwise(counts)]
-    assert all(each >= 5000 for each in growth[: FREEZES - 1])
-    assert all(each <= 0 for each in growth[FREEZES - 1 :])
+    # some other objects, exempted before, end meanwhile
+    assert all(each > 2500 for each in growth[: FREEZES - 1])
+    assert all(each < 2500 for each in growth[FREEZES - 1 :])
     assert len(kept) == FREEZES + 2
 
 

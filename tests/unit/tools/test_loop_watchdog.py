@@ -69,7 +69,6 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     under_watch = Watched()
     yield under_watch
     under_watch.take_away()
-    gc.unfreeze()
 
 
 def use_cpu(ms: float) -> None:
