@@ -124,12 +124,11 @@ loop_watchdog.start_watching()
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _frozen_after(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Collect a file's garbage with its last test, and freeze the objects that stay: tests that
-    call the collector a hundred times would look at all of them each time. Not where clients of
-    others are used: what is frozen while its last test has it would never be closed.
+def _frozen_before(request: pytest.FixtureRequest) -> None:
+    """Collect the garbage of earlier files, and freeze the objects that stay: tests that call the
+    collector a hundred times, or make many objects, would look at all of them each time. Not where
+    clients of others are used: what is frozen while a test still has it would never be closed.
     """
-    yield
     if request.path.relative_to(TESTS).parts[0] not in OF_CLIENTS:
         gc.collect()
         gc.freeze()

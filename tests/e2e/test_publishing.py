@@ -206,8 +206,9 @@ def test_the_begun_note_outlives_the_groups_offsets() -> None:
 
 def forgotten(servers: str) -> bool:
     """Whether the offsets of the stream's group have expired."""
-    listed = AdminClient({"bootstrap.servers": servers, "log_level": 2}).list_consumer_groups()
-    return "stream" not in {each.group_id for each in listed.result(60).valid}
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 2})
+    listed = admin.list_consumer_groups().result(60)
+    return "stream" not in {each.group_id for each in listed.valid}
 
 
 def test_nothing_is_sent_for_no_batches(servers: str) -> None:
