@@ -363,11 +363,8 @@ def _unwritten_marker_rows(name: str, data: bytes) -> Iterator[Row]:
 
     for marker in decode(data):
         row = marker._asdict()
-        yield {
-            **row,
-            "topic_id": str(uuid.UUID(bytes=marker.topic_id)),
-            "commit": "commit" if marker.commit else "abort",
-        }
+        kind = "commit" if row.pop("commit") else "abort"
+        yield {**row, "topic_id": str(uuid.UUID(bytes=marker.topic_id)), "marker": kind}
 
 
 def _cut_rows(name: str, data: bytes) -> Iterator[Row]:

@@ -75,7 +75,7 @@ class ToGroups:
             earliest_ms = timers.earliest_ms
             response = respond(request, context, context.now_ms)
             if timers.earliest_ms == earliest_ms:
-                return requests.settled(context, response)
+                return requests.with_deadline_kept(context, response)
             return response
 
         return handle
@@ -93,7 +93,7 @@ class ToGroups:
             response = result.take_response()
             has_work = runtime.run(result, context.now_ms)
             if not has_work and timers.earliest_ms == earliest_ms:
-                return requests.settled(context, response)
+                return requests.with_deadline_kept(context, response)
             return response
 
         return handle

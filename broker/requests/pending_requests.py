@@ -192,7 +192,7 @@ class Requests:
             self.large.end(connection_id)
         self._outbox.sends.append((connection_id, pieces))
 
-    def settled(self, context: RequestContext, response: Message) -> Message | Encoded:
+    def with_deadline_kept(self, context: RequestContext, response: Message) -> Message | Encoded:
         """The response of a handler after which no part of the core has earlier work than before.
         It is encoded now, unless it is a part of one, or quotas may delay it.
         """

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from helpers.reading import Read, outcome
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,14 +26,12 @@ from barnabas.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from barnabas.protocol.primitives import Buffer, MalformedMessageError
+from barnabas.protocol.primitives import Buffer
 
 read_produce = produce_reader(None)
 
-REFUSALS = (MalformedMessageError, IndexError, struct.error)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=5) | st.just("n" * 200)
 INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
-Read = Callable[[Buffer, int, int], tuple[Message, int]]
 
 
 @st.composite
@@ -109,14 +107,6 @@ def produces(draw: st.DrawFn) -> tuple[ProduceRequest, int]:
         st.lists(topic, max_size=3),
     )
     return draw(request), version
-
-
-def outcome(read: Read, data: Buffer, at: int, version: int) -> tuple[Message, int] | None:
-    """The decoded message and its end, or None if the decoder refused it."""
-    try:
-        return read(data, at, version)
-    except REFUSALS:
-        return None
 
 
 def check(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable
 from typing import Any, cast
 
+from helpers.reading import Read, outcome
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +22,7 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from barnabas.protocol.primitives import BoundedBytes, Buffer, MalformedMessageError
+from barnabas.protocol.primitives import BoundedBytes
 from barnabas.protocol.repeated_messages import (
     encode_committed,
     encode_heartbeat,
@@ -30,14 +30,12 @@ from barnabas.protocol.repeated_messages import (
     read_offset_commit,
 )
 
-REFUSALS = (MalformedMessageError, IndexError, struct.error)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=3) | st.just("n" * 200)
 # few values, so that requests have the same bytes but for some
 NUMBERS = st.integers(-1, 2) | st.just(2**31 - 1)
 OFFSETS = NUMBERS | st.just(2**63 - 1)
 IDS = st.none() | st.just(uuid.UUID(int=1)) | st.uuids()
 NOISE = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 2) | st.integers(0, 255)))
-Read = Callable[[Buffer, int, int], tuple[Message, int]]
 
 
 @st.composite
@@ -75,14 +73,6 @@ def commits(draw: st.DrawFn) -> tuple[OffsetCommitRequest, int]:
         st.lists(topic, min_size=1, max_size=1) | st.lists(topic, max_size=3),
     )
     return draw(request), version
-
-
-def outcome(read: Read, data: Buffer, at: int, version: int) -> tuple[Message, int] | None:
-    """The message and its end, or None if the reader refused it."""
-    try:
-        return read(data, at, version)
-    except REFUSALS:
-        return None
 
 
 def check(

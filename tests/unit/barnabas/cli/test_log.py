@@ -317,7 +317,7 @@ def test_unwritten_markers_are_printed(barnabas: CommandLine, tmp_path: Path) ->
     path = tmp_path / UNWRITTEN_MARKERS_NAME
     (row,) = barnabas.ok("log", "dump", str(path), "--json").lines
     assert (row["topic"], row["partition"], row["topic_id"]) == ("t", 3, str(topic_id))
-    assert (row["producer_id"], row["commit"], row["decided_ms"]) == (7, "abort", NOW_MS)
+    assert (row["producer_id"], row["marker"], row["decided_ms"]) == (7, "abort", NOW_MS)
     path.write_bytes(path.read_bytes()[:-1])
     assert "its checksum is wrong" in barnabas("log", "dump", str(path)).err
 
